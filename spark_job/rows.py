@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
+from kinesis_spout.reading.user_records import numbers_of, rest_of
+from state.plan import UserRecords
+from state.position import TRIM_HORIZON
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kinesis_spout.aggregation.hash_range import HashRange
+    from kinesis_spout.reading.page import Page
+    from state.position import Position
 
 log = logging.getLogger("kinesis_spout")
 
@@ -45,6 +51,8 @@ class ShardRows:
     - `aggregated_records`: the option; only `unpack` changes the records here.
     - `hash_range`: called when the first aggregate is met, and may block; None: not known.
     - `columns`: of `spark_job.rows`, those that are wanted.
+    - `start`: where the shard is read from. Of an aggregate that it lies in, a spout has delivered
+      the user records before it.
     """
 
     def __init__(
@@ -55,26 +63,87 @@ class ShardRows:
         aggregated_records: str,
         hash_range: Callable[[], HashRange | None],
         columns: Sequence[str],
+        start: Position = TRIM_HORIZON,
     ) -> None:
         self._shard_id = shard_id
         self._stream = stream
         self._columns = columns
-        self._unpacker = Unpacker(hash_range) if aggregated_records == UNPACK else None
+        self._unpacks = aggregated_records == UNPACK
+        self._unpacker = Unpacker(hash_range)
+        self._start = start
+        self._kept: dict[tuple[object, ...], list[pa.RecordBatch]] = {}
 
-    def of(
-        self, records: pa.RecordBatch, attempts: pa.Array | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of `records`, which have the decoder's columns, in their order. `attempts`: as
-        of `to_rows`. Raises what `hash_range` raises.
+    def of(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of `records`, which have the decoder's columns, in their order. Raises what
+        `hash_range` raises.
         """
-        if self._unpacker is None:
-            yield self._rows(records, attempts)
+        for part in self._unpacked(records):
+            yield self.of_retries(part)
+
+    def of_retries(
+        self, records: pa.RecordBatch, attempts: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        """The rows of records that were unpacked where they had to be. `attempts`: see
+        `to_rows`.
+        """
+        return to_rows(
+            records,
+            stream=self._stream,
+            shard_id=self._shard_id,
+            attempts=attempts,
+            columns=self._columns,
+        )
+
+    def users(self, page: Page) -> UserRecords | None:
+        """The records that `of_page` will hand over; None where they are those of the page. What
+        was unpacked is kept until then.
+        """
+        if page.first is None or not self._must_unpack(page.records):
+            return None
+        key = page.first, page.last
+        parts = self._kept.get(key)
+        if parts is None:
+            parts = self._kept[key] = list(self._unpacked(page.records))
+        if not parts:
+            return UserRecords(count=0)
+        return UserRecords(
+            count=sum(part.num_rows for part in parts),
+            first=_number_in(parts[0], 0),
+            last=_number_in(parts[-1], parts[-1].num_rows - 1),
+        )
+
+    def of_page(self, page: Page) -> Iterator[pa.RecordBatch]:
+        """As `of`. Uses what `users` has kept of this page."""
+        kept = self._kept.pop((page.first, page.last), None)
+        if kept is not None:
+            yield from map(self.of_retries, kept)
             return
-        if attempts is not None:
-            records = records.append_column("attempt", attempts)
+        self._kept.clear()  # of pages that another attempt has cut otherwise
+        yield from self.of(page.records)
+
+    def _must_unpack(self, records: pa.RecordBatch) -> bool:
+        return has_candidates(records) and (self._unpacks or self._begins_within(records))
+
+    def _begins_within(self, records: pa.RecordBatch) -> bool:
+        start = self._start.sequence
+        return start is not None and start.sub > 0 and _number_in(records, 0).shares_record(start)
+
+    def _unpacked(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not records.num_rows or not self._must_unpack(records):
+            yield records
+            return
         left_out = self._unpacker.left_out
-        for part in self._unpacker.unpack(records):
-            yield self._rows(part, None if attempts is None else part.column("attempt"))
+        if self._begins_within(records):
+            # What a spout has unpacked stays unpacked, whatever the option says now.
+            for part in self._unpacker.unpack(records.slice(0, 1)):
+                rest = part.filter(rest_of(part, self._start))
+                if rest.num_rows:
+                    yield rest
+            records = records.slice(1)
+        if records.num_rows and self._unpacks:
+            yield from self._unpacker.unpack(records)
+        elif records.num_rows:
+            yield records
         if self._unpacker.left_out and not left_out:
             log.warning(
                 "shard %s of stream %s: user records of aggregates are left out, because their "
@@ -84,15 +153,6 @@ class ShardRows:
                 self._stream,
                 self._unpacker.left_out,
             )
-
-    def _rows(self, records: pa.RecordBatch, attempts: pa.Array | None) -> pa.RecordBatch:
-        return to_rows(
-            records,
-            stream=self._stream,
-            shard_id=self._shard_id,
-            attempts=attempts,
-            columns=self._columns,
-        )
 
 
 def to_rows(
@@ -132,17 +192,11 @@ def _column(
         case "attempt":
             return pa.repeat(first, count) if attempts is None else attempts
     attempt_text = first_text if attempts is None else attempts.cast(pa.string())
-    return pc.binary_join_element_wise(pa.scalar(shard_id), _numbers(records), attempt_text, ":")
+    return pc.binary_join_element_wise(pa.scalar(shard_id), numbers_of(records), attempt_text, ":")
 
 
-def _numbers(records: pa.RecordBatch) -> pa.Array:
-    """Sequence numbers as `SequenceNumber` writes them: a sub-sequence number of 0 is left out."""
-    sequence = records.column("sequenceNumber")
-    if "subSequenceNumber" not in records.schema.names:
-        return sequence
-    sub = records.column("subSequenceNumber")
-    both = pc.binary_join_element_wise(sequence, sub.cast(pa.string()), ".")
-    return pc.if_else(pc.equal(sub, 0), sequence, both)
+def _number_in(records: pa.RecordBatch, row: int) -> SequenceNumber:
+    return SequenceNumber.parse(numbers_of(records.slice(row, 1))[0].as_py())
 
 
 @cache

@@ -21,7 +21,7 @@ from state.position import Position
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from state.shard_state import UnresolvedRecord
 
@@ -164,6 +164,27 @@ class RangePart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     count: int
 
 
+class UserRecords(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The user records of a read range in which aggregates were unpacked, and its plain records:
+    their number, and the first and the last of them. Both are None if there are none: the shard
+    owns none of the user records.
+    """
+
+    count: int
+    first: SequenceNumber | None = None
+    last: SequenceNumber | None = None
+
+
+def users_of_all(parts: Iterable[UserRecords]) -> UserRecords:
+    """The records of parts that follow each other."""
+    ranges = list(parts)
+    return UserRecords(
+        count=sum(one.count for one in ranges),
+        first=next((one.first for one in ranges if one.first is not None), None),
+        last=next((one.last for one in reversed(ranges) if one.last is not None), None),
+    )
+
+
 class ShardReadResult(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
 ):
@@ -186,6 +207,8 @@ class ShardReadResult(
     - `position`: the position that was read from, for the plan's settling to compare; None in a
       result of an earlier version.
     - `payload_bytes`: length of the data of these records, retries included.
+    - `users`: where aggregates of the range were unpacked, the records that were handed over
+      (`in_user_records`); None where they are those that were read.
     - `lapsed_ms`: the service time of a page that came more than the retention after the shard was
       last verified, so that records may have expired unread before it; None if there was none.
     """
@@ -211,7 +234,24 @@ class ShardReadResult(
     retry_part: RangePart | None = None
     position: Position | None = None
     lapsed_ms: int | None = None
+    users: UserRecords | None = None
     payload_bytes: int = msgspec.field(default=0, name="bytes")
+
+    @property
+    def in_user_records(self) -> ShardReadResult:
+        """The result with the count and the numbers of the records that were handed over, as
+        outcomes name them. With a count of 0, `first` and `last` are what was read.
+        """
+        users = self.users
+        if users is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            first=users.first or self.first,
+            last=users.last or self.last,
+            count=users.count,
+            users=None,
+        )
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

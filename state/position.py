@@ -4,7 +4,8 @@
     2013-01-01T05:17:00Z    the first record that arrived at that time or later (ISO 8601, to the
                             millisecond)
     AT:<sequence>           this record and the ones after it
-    AFTER:<sequence>        the records after this one
+    AT:<sequence>.<sub>     within a KPL aggregate: this user record and the ones after it
+    AFTER:<sequence>        the records after this one, after all user records of an aggregate
     SHARD_END               the end of the shard, which was read to its end
 
 A user who types a start may also type `LATEST` or `-2h` (or s, m, d). These depend on the time, so

@@ -2,8 +2,8 @@ r"""Sequence numbers, ordered as integers and then by sub-sequence number.
 
 Kinesis returns them as decimal texts of up to 129 digits without leading zeros (`SequenceNumber` in
 the service's API: pattern `0|([1-9]\d{0,128})`). Their lengths differ, so they must not be compared
-as texts. The records of one aggregate share its sequence number and have a sub-sequence number
-each.
+as texts. The user records of one KPL aggregate share its sequence number, and are numbered from 0
+by a sub-sequence number each. Positions and checkpoints count whole Kinesis records.
 """
 
 from __future__ import annotations
@@ -49,6 +49,17 @@ class SequenceNumber:
         digits, sub = match.groups()
         _keep(number, int(digits), 0 if sub is None else int(sub))
         return number
+
+    @property
+    def whole(self) -> SequenceNumber:
+        """The number of the Kinesis record that it lies in, without a sub-sequence number."""
+        return SequenceNumber(self.sequence) if self.sub else self
+
+    def shares_record(self, other: SequenceNumber) -> bool:
+        """Whether both lie in one Kinesis record: they are user records of one aggregate, or the
+        same record.
+        """
+        return self.sequence == other.sequence
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"SequenceNumber is immutable; {name} cannot be set")

@@ -182,7 +182,9 @@ def _apply(
     left: Sequence[UnresolvedRecord],
 ) -> None:
     if read.retry is None:
-        emission = tracker.emit_span(read.first, read.last, end.count)
+        # Of a range none of whose user records the shard owns, nothing was handed over.
+        count = end.count or (1 if read.first == read.last else 2)
+        emission = tracker.emit_span(read.first, read.last, count)
     else:
         planned, stored = read.retry.retry, tracker.queued(read.first)
         if stored is None:
@@ -248,8 +250,8 @@ def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) 
             )
     if (
         end.count < 0
-        or (end.first is not None) != (end.count > 0)
-        or (end.last is not None) != (end.count > 0)
+        or (end.first is None) != (end.last is None)
+        or (end.first is None and end.count > 0)
     ):
         raise PlanMismatchError(
             f"the read result of shard {end.shard_id} contradicts itself: {end.count} records from "
@@ -282,7 +284,7 @@ def _check_position(
         raise _mismatch(
             state.shard_id, plan_id, f"plan {state.settled_plan} is settled into it already"
         )
-    reads_new = planned is None or planned.max_records > 0 or end.count > 0
+    reads_new = planned is None or planned.max_records > 0 or end.first is not None
     position = end.position or (None if planned is None else planned.position)
     if reads_new and position is not None and position != state.read_position:
         raise _mismatch(

@@ -5,6 +5,9 @@ Invariant: every record from the start to before `read_position` is acked or in 
 `checkpoint` is the greatest known sequence number up to which every record is acked, inclusive. It
 is for people, and for the tools of the Kinesis Storm spout. Redelivery uses `read_position` and
 `unresolved`, which are exact.
+
+`unresolved` names the user records of an aggregate one by one. The checkpoint and a read position
+AFTER a record count Kinesis records: an aggregate is one, with all of its user records.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class UnresolvedRecord(
 ):
     """A record that failed and waits for its retry; with `count` > 1, a range of such records.
 
-    - `first`, `last`: both inclusive. Equal for a single record.
+    - `first`, `last`: both inclusive. Equal for a single record. Those of user records have
+      sub-sequence numbers.
     - `attempts`: the deliveries so far that had an outcome.
     - `due_ms`: when the next delivery is due (milliseconds since 1970).
     - `first_failure_ms`, `last_failure_ms`: also of failures that did not count as attempts.

@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from state.errors import TaskLogError
-from state.plan import ShardReadResult, TaskResult
+from state.plan import ShardReadResult, TaskResult, UserRecords, users_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,8 +85,11 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
         return [_rows_of(entry) for entry in begin] == [_rows_of(entry) for entry in handed_over]
 
     def folded(self) -> TaskResult:
-        """What was read of each shard, in the order of the shards' first entries."""
-        return TaskResult(shards=tuple(_by_shard(self.entries).values()), sealed=self.sealed)
+        """What was handed over of each shard, in the order of the shards' first entries. It counts
+        user records, as outcomes do; the entries count Kinesis records.
+        """
+        shards = tuple(one.in_user_records for one in _by_shard(self.entries).values())
+        return TaskResult(shards=shards, sealed=self.sealed)
 
 
 def _by_shard(entries: Iterable[ShardReadResult]) -> dict[str, ShardReadResult]:
@@ -123,7 +126,18 @@ def _followed_by(before: ShardReadResult, entry: ShardReadResult) -> ShardReadRe
         retry_part=before.retry_part or entry.retry_part,
         position=before.position or entry.position,
         lapsed_ms=before.lapsed_ms or entry.lapsed_ms,
+        users=_users_of_both(before, entry),
     )
+
+
+def _users_of_both(before: ShardReadResult, entry: ShardReadResult) -> UserRecords | None:
+    if before.users is None and entry.users is None:
+        return None
+    return users_of_all((_users(before), _users(entry)))
+
+
+def _users(entry: ShardReadResult) -> UserRecords:
+    return entry.users or UserRecords(count=entry.count, first=entry.first, last=entry.last)
 
 
 def _check_continues(before: ShardReadResult | None, entry: ShardReadResult) -> None:
@@ -162,6 +176,7 @@ def _rows_of(entry: ShardReadResult) -> tuple[object, ...]:
         entry.first,
         entry.last,
         entry.count,
+        entry.users,
         entry.retries_done,
         entry.retry_rows,
         entry.retries_gone,

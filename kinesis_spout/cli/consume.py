@@ -42,6 +42,7 @@ _OPTION_NAMES = {
     "until": "--until",
     "shards": "--shard",
     "max_records": "--max-records",
+    "aggregated_records": "--aggregated-records",
     "task_index": "--task-index",
     "total_tasks": "--total-tasks",
     "max_pending": "--max-pending",
@@ -136,6 +137,15 @@ def consume(
             rich_help_panel=INPUT,
         ),
     ] = None,
+    aggregated_records: Annotated[
+        str,
+        typer.Option(
+            metavar="[unpack|fail|raw]",
+            help="How to treat a record that the Kinesis Producer Library has aggregated: write "
+            "its user records, stop, or write it as it is.",
+            rich_help_panel=INPUT,
+        ),
+    ] = "unpack",
     region: Annotated[
         str | None,
         typer.Option(help="AWS region (default: the AWS configuration's).", rich_help_panel=INPUT),
@@ -245,6 +255,7 @@ def consume(
                 task_index=task_index,
                 total_tasks=total_tasks,
                 max_records=max_records,
+                aggregated_records=aggregated_records,
                 max_pending=max_pending
                 or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
                 # A line on stdout is acked once it is written. A slow reader must not make its

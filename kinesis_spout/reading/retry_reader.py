@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.errors import KinesisError, ThrottledError
 from kinesis_spout.reading.shard_getter import KinesisShardGetter, OneAttemptGetter
+from kinesis_spout.reading.user_records import numbers_of, unpacked_retries
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from state.plan import RangePart, ShortRange, missing_records
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from random import Random
 
+    from kinesis_spout.aggregation.unpacking import Unpacker
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.pacing import Pacer
     from kinesis_spout.reading.page import Page
@@ -127,6 +129,10 @@ class RetryReader:
     `whole_ranges`: a range is returned as a whole or not at all. `one_attempt`: the caller tries
     again by itself, so `read` raises at a call's first failure, throttling included. `done` then
     says what was searched for before it.
+
+    `unpacker`: aggregates are unpacked, and retries name user records. With `only_subs`, an
+    aggregate is unpacked only for a retry with a sub-sequence number, which was unpacked when it
+    failed. Without an unpacker no retry may have one.
     """
 
     def __init__(
@@ -137,6 +143,8 @@ class RetryReader:
         *,
         whole_ranges: bool = False,
         one_attempt: bool = False,
+        unpacker: Unpacker | None = None,
+        only_subs: bool = False,
     ) -> None:
         self.done = 0
         self.rows = 0
@@ -147,11 +155,13 @@ class RetryReader:
         self._whole_ranges = whole_ranges
         self._new_getter = OneAttemptGetter if one_attempt else KinesisShardGetter
         self._one_attempt = one_attempt
+        self._unpacker = unpacker
+        self._only_subs = only_subs
         self._shard_id = shard_id
         self._retries = retries
         self._services = services
         self._lasts = [one.end.sequence for one in retries]
-        self._numbers = pa.array([str(one.first.sequence) for one in retries], pa.string())
+        self._numbers = pa.array([str(one.first) for one in retries], pa.string())
         self._attempts = pa.array([one.attempts + 1 for one in retries], pa.int32())
         self._range: list[Delivery] = []  # of the range that is being read, its bytes reserved
         self._getter: KinesisShardGetter | None = None  # None: jump to the next retry
@@ -224,7 +234,9 @@ class RetryReader:
         self._getter = self._new_getter(
             services.client,
             self._shard_id,
-            Position.after(_last_number(self._range)) if self._range else Position.at(retry.first),
+            Position.after(_last_number(self._range).whole)
+            if self._range
+            else Position.at(retry.first),
             pacer=services.retry_pacer(self._shard_id),
             clock=services.clock,
             random=services.random,
@@ -312,6 +324,7 @@ class RetryReader:
         proven = bool(page.child_shards) or self._began_at == self._tip_at == missing
         seems_over = page.at_tip or page.ended
         end = len(self._retries) if seems_over and proven else passed
+        records = self._unpacked(page.records)
         while self.done < end and not self._stops:
             anyway = at_least_one and not self.rows
             retry = self._retries[self.done]
@@ -319,24 +332,30 @@ class RetryReader:
                 singles = next(
                     (i for i in range(self.done, end) if self._retries[i].last is not None), end
                 )
-                yield from self._take_singles(singles, page.records, budget, anyway=anyway)
+                yield from self._take_singles(singles, records, budget, anyway=anyway)
             else:
-                yield from self._extend_range(retry, page.records, budget, anyway=anyway)
+                yield from self._extend_range(retry, records, budget, anyway=anyway)
                 if not self._stops:
                     yield from self._finish_range(retry)
         if self.done < len(self._retries) and not self._stops:
             anyway = at_least_one and not self.rows
             retry = self._retries[self.done]
-            yield from self._extend_range(retry, page.records, budget, anyway=anyway)
+            yield from self._extend_range(retry, records, budget, anyway=anyway)
             if seems_over and not self._stops:
                 self._tip_at, self._getter = self.done, None  # ask again, with a new iterator
+
+    def _unpacked(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        if self._unpacker is None:
+            return records
+        retries = self._retries[self.done :]
+        return unpacked_retries(records, self._unpacker, retries, only_subs=self._only_subs)
 
     def _take_singles(
         self, end: int, records: pa.RecordBatch, budget: RetryByteBudget, *, anyway: bool
     ) -> Iterator[Delivery]:
         """The single records before the retry `end`, as far as the budget allows."""
         wanted = self._numbers.slice(self.done, end - self.done)
-        numbers = records.column("sequenceNumber")
+        numbers = numbers_of(records)
         places = pc.index_in(numbers, value_set=wanted)
         found = places.drop_null()
         if len(found):
@@ -401,7 +420,7 @@ class RetryReader:
         self.done += 1
 
     def _lacks_first(self, retry: PlannedRetry) -> bool:
-        return _number(self._range[0].records, 0).sequence != retry.first.sequence
+        return _number(self._range[0].records, 0) != retry.first
 
     def _return_range(self) -> Iterator[Delivery]:
         self.rows += _rows(self._range)
@@ -413,10 +432,9 @@ def _within(retry: PlannedRetry, records: pa.RecordBatch) -> pa.RecordBatch:
     """The records of a range; none for a single record."""
     if retry.last is None:
         return records.slice(0, 0)
-    numbers = records.column("sequenceNumber")
-    rows = range(len(numbers))
-    start = bisect_left(rows, retry.first.sequence, key=lambda row: int(numbers[row].as_py()))
-    end = bisect_right(rows, retry.last.sequence, key=lambda row: int(numbers[row].as_py()))
+    rows = range(records.num_rows)
+    start = bisect_left(rows, retry.first, key=lambda row: _number(records, row))
+    end = bisect_right(rows, retry.last, key=lambda row: _number(records, row))
     return records.slice(start, end - start)
 
 
@@ -425,7 +443,7 @@ def _rows(deliveries: Iterable[Delivery]) -> int:
 
 
 def _number(records: pa.RecordBatch, row: int) -> SequenceNumber:
-    return SequenceNumber.parse(records.column("sequenceNumber")[row].as_py())
+    return SequenceNumber.parse(numbers_of(records.slice(row, 1))[0].as_py())
 
 
 def _last_number(deliveries: Sequence[Delivery]) -> SequenceNumber:

@@ -316,6 +316,13 @@ class ShardCatalog:
             shard.shard_id: ending for shard, ending in closed if ending >= shard.starting_sequence
         }
 
+    def hash_key_range(self, shard_id: str) -> tuple[int, int] | None:
+        """The shard's hash keys, inclusive at both ends; None where the last listing left it
+        out.
+        """
+        listed = (one for one in self._listing if one.shard_id == shard_id)
+        return next((one.hash_key_range for one in listed), None)
+
     def is_closed(self, shard_id: str) -> bool:
         """Whether the last listing shows the shard as closed."""
         return self._closed.get(shard_id, False)

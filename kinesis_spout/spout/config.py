@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scheme.record_scheme import RecordScheme
 
 DEFAULT_MAX_PENDING = 10_000
+AGGREGATED_RECORDS = ("unpack", "fail", "raw")
 STATES_PER_WRITE = 100
 # The service's Date header has whole seconds only, and arrival times are approximate.
 UNTIL_NOW_MARGIN_MS = 2_000
@@ -93,6 +94,9 @@ class SpoutConfig:
       hangs: a second longer at most. What is not stored by then comes again.
     - `start_active`: False defers even connecting until `activate` is called.
     - `task_index`, `total_tasks`: this process is one of several that share the stream's shards.
+    - `aggregated_records`: `unpack` delivers each user record of an aggregate of the Kinesis
+      Producer Library as a record of its own. `fail` stops the spout at an aggregate. `raw`
+      delivers it as one record, as it is.
     - `fail_on_data_loss`: True: records that expired unread stop the spout. False: they are logged.
     - `on_ack`, `on_fail`: called with each emission that was acked or failed, in the thread that
       told the outcome.
@@ -126,7 +130,7 @@ class SpoutConfig:
     rate: ReadRate = field(default_factory=ReadRate)
     shard_refresh_interval_s: float = 30.0
     fail_on_data_loss: bool = True
-    refuse_aggregated: bool = True
+    aggregated_records: str = "unpack"
     owner_wait_s: float = 60.0
     close_timeout_s: float = 8.0
     task_index: int = 0
@@ -177,26 +181,15 @@ class SpoutConfig:
             holds=self.breaker_failures is None or self.breaker_failures >= 1,
         )
         _require(
+            "aggregated_records",
+            self.aggregated_records,
+            "unpack, fail or raw",
+            holds=self.aggregated_records in AGGREGATED_RECORDS,
+        )
+        _require(
             "owner_wait_s", self.owner_wait_s, "0 or more", holds=0 <= self.owner_wait_s < math.inf
         )
-        _require(
-            "total_tasks",
-            self.total_tasks,
-            f"at most {MAX_TASKS}",
-            holds=self.total_tasks <= MAX_TASKS,
-        )
-        _require(
-            "task_index",
-            self.task_index,
-            "from 0 to total_tasks - 1",
-            holds=0 <= self.task_index < self.total_tasks,
-        )
-        if self.total_tasks > 1 and self.application is None:
-            raise ConfigError.of(
-                "total_tasks",
-                "needs application and zookeeper, which tasks share their state in",
-                self.total_tasks,
-            )
+        self._check_tasks()
 
     @property
     def stream_ref(self) -> StreamRef:
@@ -244,6 +237,26 @@ class SpoutConfig:
     @property
     def message_timeout_ms(self) -> int | None:
         return None if self.message_timeout_s is None else round(self.message_timeout_s * 1000)
+
+    def _check_tasks(self) -> None:
+        _require(
+            "total_tasks",
+            self.total_tasks,
+            f"at most {MAX_TASKS}",
+            holds=self.total_tasks <= MAX_TASKS,
+        )
+        _require(
+            "task_index",
+            self.task_index,
+            "from 0 to total_tasks - 1",
+            holds=0 <= self.task_index < self.total_tasks,
+        )
+        if self.total_tasks > 1 and self.application is None:
+            raise ConfigError.of(
+                "total_tasks",
+                "needs application and zookeeper, which tasks share their state in",
+                self.total_tasks,
+            )
 
 
 _COUNTS = (

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kinesis_spout.aggregation.hash_range import HashRange
+from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.assignment import is_ours
@@ -435,7 +437,23 @@ class SpoutCoordinator:
         self._hooks.shard_started(shard_id)
 
     def _add_pages(self, state: ShardState, ending_sequence: SequenceNumber | None) -> Prefetched:
-        return self._fetching.add(state, ending_sequence=ending_sequence, until_ms=self._until_ms)
+        return self._fetching.add(
+            state,
+            ending_sequence=ending_sequence,
+            until_ms=self._until_ms,
+            unpacker=self.new_unpacker(state.shard_id),
+        )
+
+    def new_unpacker(self, shard_id: str) -> Unpacker:
+        """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the
+        last listing that has it.
+        """
+
+        def hash_range() -> HashRange | None:
+            found = self.catalog.hash_key_range(shard_id)
+            return None if found is None else HashRange(*found)
+
+        return Unpacker(hash_range)
 
     def _release_given_up(self) -> list[str]:
         """Release the shards that the catalog has given up because they are gone from the service.

@@ -285,11 +285,12 @@ def _letters(letter: DueLetter, stream: str, shard_id: str) -> Iterator[DeadLett
             approximate_arrival_ms=None,
         )
         return
-    for at, sequence in enumerate(run.texts):
+    for at, number in enumerate(run.sequences):
         yield DeadLetter(
             **known,  # type: ignore[arg-type]  # the mapping's values have the types of their fields
-            sequence_number=sequence,
-            last_sequence_number=sequence,
+            sequence_number=str(number.sequence),
+            sub_sequence_number=number.sub,
+            last_sequence_number=str(number.sequence),
             data=run.data[at],
             partition_key=run.keys[at],
             approximate_arrival_ms=run.arrivals[at],

@@ -70,16 +70,12 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
 
     @property
     def message_id(self) -> str:
-        """`shardId:sequence:attempt`, as `KinesisSpout.ack` and `fail` take it."""
-        return f"{self.shard_id}:{self.sequence_number}:{self.attempt}"
+        """`shardId:sequence[.sub]:attempt`, as `KinesisSpout.ack` and `fail` take it."""
+        return f"{self.shard_id}:{self.number}:{self.attempt}"
 
     @property
     def shard_id(self) -> str:
         return self.assigned.shard.shard_id
-
-    @property
-    def sequence_number(self) -> str:
-        return self.run.texts[self.index]
 
     @property
     def partition_key(self) -> str | None:
@@ -102,6 +98,7 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
             data=self.data,
             approximate_arrival_ms=self.approximate_arrival_ms,
             attempt=self.attempt,
+            sub_sequence_number=self.sub_sequence_number,
         )
 
     def ack(self) -> bool:

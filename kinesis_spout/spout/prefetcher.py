@@ -11,6 +11,7 @@ from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import FetchPostponedError, OneAttemptGetter
+from kinesis_spout.reading.user_records import begins_within, unpacked_page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.spout.outages import SpoutPart
 from scheme.record import KPL_MAGIC
@@ -18,6 +19,7 @@ from scheme.record import KPL_MAGIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesis_spout.aggregation.unpacking import Unpacker
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -32,8 +34,8 @@ _BACKOFF_GROWTH = 1.5
 _MAX_BACKOFF_STEPS = 20
 _NOTHING_TO_DO_S = 1.0
 _REMEDY = (
-    "the spout does not unpack it: switch aggregation off in the producer, or set "
-    "refuse_aggregated to False for its bytes"
+    "set aggregated_records to unpack for its user records, or set aggregated_records to raw for "
+    "its bytes"
 )
 
 
@@ -41,9 +43,10 @@ class SpoutShardGetter(OneAttemptGetter):
     """The getter of a spout: it polls a shard at its tip less often, and stops at a time.
 
     `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit). A
-    transient fault postpones the fetch, and the next one comes after a pause that grows. Raises
-    `AggregatedRecordError` for a page with a KPL aggregate, if the configuration refuses these,
-    before any record of the page is known.
+    transient fault postpones the fetch, and the next one comes after a pause that grows.
+
+    Aggregates are unpacked, so the records of a page are user records. If the configuration refuses
+    them, `AggregatedRecordError` is raised before any record of the page is known.
     """
 
     keeps_lists = True
@@ -55,6 +58,7 @@ class SpoutShardGetter(OneAttemptGetter):
         *,
         ending_sequence: SequenceNumber | None,
         until_ms: int | None,
+        unpacker: Unpacker,
     ) -> None:
         config, services = context.config, context.services
         super().__init__(
@@ -70,7 +74,9 @@ class SpoutShardGetter(OneAttemptGetter):
         self._outages = context.outages
         self._idle_poll_s = config.idle_poll_s
         self._max_idle_poll_s = max(config.idle_poll_s, config.max_idle_poll_s)
-        self._refuses_aggregates = config.refuse_aggregated
+        self._start = state.read_position
+        self._aggregates = config.aggregated_records
+        self._unpacker = unpacker
         self._until_ms = until_ms
         self._final_page: Page | None = None
         self._idle_until_s = float("-inf")
@@ -105,17 +111,27 @@ class SpoutShardGetter(OneAttemptGetter):
         if in_time < page.count:
             page = page.head(in_time)
             self._final_page = page.without_records()
-        return page
+        return self._unpacked(page)
 
     def _fetch_page(self, limit: int) -> Page:
         page = super().fetch_unless_throttled(limit)
-        if self._refuses_aggregates and page.columns.any_begins_with(KPL_MAGIC):
+        if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
             refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
         if page.at_tip:
             # With records too: a call at once would use up the second's calls for single records,
             # and then wait for the next second.
             self._idle_until_s = self._clock.monotonic_s() + self._idle_s(page)
         return page
+
+    def _unpacked(self, page: Page) -> Page:
+        # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
+        is_begun = begins_within(page, self._start)
+        is_raw = self._aggregates != "unpack"
+        if not page.count or (is_raw and not is_begun):
+            return page
+        if not is_begun and not page.columns.any_begins_with(KPL_MAGIC):
+            return page
+        return unpacked_page(page, self._unpacker, self._start, only_first=is_raw)
 
     def _idle_s(self, page: Page) -> float:
         """Exponential backoff from the ninth empty page on. A shard whose records come a second
@@ -197,13 +213,17 @@ class SpoutPrefetcher:
         *,
         ending_sequence: SequenceNumber | None,
         until_ms: int | None,
+        unpacker: Unpacker,
     ) -> Prefetched:
-        """Start to read a shard at its read position. `until_ms`: see `SpoutShardGetter`."""
+        """Start to read a shard at its read position. `until_ms`, `unpacker`: see
+        `SpoutShardGetter`.
+        """
         getter = SpoutShardGetter(
             self._context,
             state,
             ending_sequence=ending_sequence,
             until_ms=until_ms,
+            unpacker=unpacker,
         )
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget

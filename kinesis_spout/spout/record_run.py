@@ -34,10 +34,13 @@ class RecordRun:
     """Consecutive records of a shard: the first `emitted` of them were emitted, `unacked` of them
     all were not acked.
 
-    The lists are parallel: sequence numbers as text (`texts`), partition keys, payloads, arrival
-    times in ms since 1970. `deadlines` has one entry in ms per emitted record, ascending, or none
-    where records do not time out. The first `granted` records may be emitted without any further
-    check. `registered` means that the tracker knows the records, and their outcomes go there.
+    The lists are parallel: sequence numbers as text (`texts`; `<sequence>.<sub>` for a user record
+    of an aggregate but its first), partition keys, payloads, arrival times in ms since 1970.
+    `rest`: the last record is followed by this user record of the same aggregate, in the next run;
+    None where its Kinesis record is complete. `deadlines` has one entry in ms per emitted record,
+    ascending, or none where records do not time out. The first `granted` records may be emitted
+    without any further check. `registered` means that the tracker knows the records, and their
+    outcomes go there.
 
     Emissions keep their run alive, so it lets go of payloads early: of a record once it is acked,
     and of all when it is registered. An emission has its payload itself.
@@ -54,6 +57,7 @@ class RecordRun:
         "granted",
         "keys",
         "registered",
+        "rest",
         "size",
         "states",
         "texts",
@@ -74,17 +78,16 @@ class RecordRun:
         self.granted = 0
         self.unacked = self.size
         self.registered = False
+        self.rest: SequenceNumber | None = None
         self._first_open = 0
 
     @property
-    def sequences(self) -> list[int]:
-        """The sequence numbers as integers. O(size): computed at each call, as most are never
-        needed.
-        """
-        return list(map(int, self.texts))
+    def sequences(self) -> list[SequenceNumber]:
+        """The sequence numbers. O(size): computed at each call, as most are never needed."""
+        return list(map(_number, self.texts))
 
     def sequence(self, index: int) -> SequenceNumber:
-        return SequenceNumber(int(self.texts[index]))
+        return _number(self.texts[index])
 
     @property
     def has_acked(self) -> bool:
@@ -103,6 +106,9 @@ class RecordRun:
         """Move the records that were not emitted yet into a new run, and return it."""
         emitted = self.emitted
         rest = self.part(emitted, self.size)
+        rest.rest, self.rest = self.rest, None
+        if emitted and rest.size:
+            self.rest = _rest(self.texts[emitted - 1], rest.texts[0])
         for column in (self.texts, self.data, self.keys, self.arrivals, self.states):
             del column[emitted:]
         self.size = emitted
@@ -128,10 +134,10 @@ class RecordRun:
         self.size += other.size
         self.unacked += other.size
 
-    def index_of(self, sequence: int) -> int | None:
+    def index_of(self, sequence: SequenceNumber) -> int | None:
         """The index of an emitted record; None when it is not in this run."""
-        index = bisect_left(self.texts, sequence, key=int)
-        return index if index < self.emitted and int(self.texts[index]) == sequence else None
+        index = bisect_left(self.texts, sequence, key=_number)
+        return index if index < self.emitted and self.sequence(index) == sequence else None
 
     def oldest_pending(self) -> int | None:
         """The index of the first pending record; None without one. Amortised O(1)."""
@@ -179,8 +185,19 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
         return self.run.sequence(self.index)
 
     @property
-    def sequence_number(self) -> str:
+    def number(self) -> str:
+        """The sequence number with the sub-sequence number, as a message id has them."""
         return self.run.texts[self.index]
+
+    @property
+    def sequence_number(self) -> str:
+        """Of the Kinesis record."""
+        return self.run.texts[self.index].partition(".")[0]
+
+    @property
+    def sub_sequence_number(self) -> int:
+        """Of a user record in its aggregate, from 0; 0 for any other record."""
+        return int(self.run.texts[self.index].partition(".")[2] or 0)
 
     @property
     def partition_key(self) -> str | None:
@@ -235,6 +252,8 @@ class PageRuns:
                 return None
         run = RecordRun(*self._records.part(self._taken, self._taken + RUN_RECORDS))
         self._taken += run.size
+        if self._taken < len(self._records.numbers):
+            run.rest = _rest(run.texts[-1], self._records.numbers[self._taken])
         return run
 
     def _turn_page(self) -> bool:
@@ -248,3 +267,14 @@ class PageRuns:
         self._records = NO_LISTS if self._page is None else self._page.columns.lists()
         self._taken = 0
         return self._page is not None
+
+
+def _number(text: str) -> SequenceNumber:
+    sequence, _, sub = text.partition(".")
+    return SequenceNumber(int(sequence), int(sub) if sub else 0)
+
+
+def _rest(last: str, following: str) -> SequenceNumber | None:
+    """The number of the record that follows, if it is of the same Kinesis record as `last`."""
+    number = _number(following) if "." in following else None
+    return number if number is not None and number.shares_record(_number(last)) else None

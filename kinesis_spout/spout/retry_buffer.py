@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from state.plan import missing_records
-from state.sequence_number import SequenceNumber
 from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.record_run import RecordRun
+    from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
     from state.tracker.inflight_record_tracker import InflightRecordTracker
 
@@ -188,7 +188,7 @@ class RetryBuffer:
         """Replace a queued range by its records, each with the range's attempts. They are due at
         once.
         """
-        numbers = list(map(SequenceNumber, found.sequences))
+        numbers = found.sequences
         if queued.count > 1:
             # The tracker splits a pending range only; records that were not found count as acked.
             emission = self._tracker.retry(queued.first)

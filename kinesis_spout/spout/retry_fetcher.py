@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
-from kinesis_spout.service.record_columns import RecordColumns
+from kinesis_spout.reading.user_records import lists_of
 from kinesis_spout.shards.catalog import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.record_run import RecordRun
@@ -18,6 +18,7 @@ from state.plan import PlannedRetry
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from kinesis_spout.aggregation.unpacking import Unpacker
     from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.shard_state import UnresolvedRecord
@@ -31,7 +32,7 @@ class SpoutRetryFetcher:
 
     `now_ms` gives the spout's time, and `gone` the shards that are proven gone. `on_unknown` is
     called when the service does not know a shard, which proves nothing by itself: the next listings
-    do.
+    do. `new_unpacker` makes the unpacker of a shard's aggregates.
     """
 
     def __init__(
@@ -41,8 +42,11 @@ class SpoutRetryFetcher:
         *,
         gone: Callable[[], Collection[str]],
         on_unknown: Callable[[], None],
+        new_unpacker: Callable[[str], Unpacker],
     ) -> None:
         self._now_ms = now_ms
+        self._new_unpacker = new_unpacker
+        self._keeps_aggregates = context.config.aggregated_records != "unpack"
         self._gone = gone
         self._on_unknown = on_unknown
         self._unknown_until_s: dict[str, float] = {}  # by shard that was not known
@@ -121,12 +125,20 @@ class SpoutRetryFetcher:
             for record in records
         ]
         # One letter stands for a range that is exhausted, so no range is read in part.
-        reader = RetryReader(shard_id, retries, self._services, whole_ranges=True, one_attempt=True)
+        reader = RetryReader(
+            shard_id,
+            retries,
+            self._services,
+            whole_ranges=True,
+            one_attempt=True,
+            unpacker=self._new_unpacker(shard_id),
+            only_subs=self._keeps_aggregates,
+        )
         rows = RecordRun([], [], [], [])
         error: KinesisError | None = None
         try:
             for delivery in reader.read(RetryByteBudget(room_bytes)):
-                rows.extend(RecordRun(*RecordColumns.of(delivery.records).lists()))
+                rows.extend(RecordRun(*lists_of([delivery.records]).lists()))
         except KinesisError as exc:
             error = exc
         if reader.shard_gone:
@@ -145,6 +157,6 @@ def _found(
     """Each record that was looked for, with the run of what was found of it, or None."""
     numbers = rows.sequences
     for record in records:  # found in their order
-        first = bisect_left(numbers, record.first.sequence)
-        last = bisect_right(numbers, record.last.sequence)
+        first = bisect_left(numbers, record.first)
+        last = bisect_right(numbers, record.last)
         yield record, rows.part(first, last) if first < last else None

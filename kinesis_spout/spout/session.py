@@ -124,6 +124,7 @@ class SpoutSession:
             self.now_ms,
             gone=self._coordinator.catalog.gone,
             on_unknown=self._coordinator.list_soon,
+            new_unpacker=self._coordinator.new_unpacker,
         )
 
     @classmethod

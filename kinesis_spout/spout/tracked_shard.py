@@ -292,11 +292,7 @@ class TrackedShard:
         record that is acked.
         """
         for run in self._runs:
-            if (
-                attempt == 1
-                and not sequence.sub
-                and (index := run.index_of(sequence.sequence)) is not None
-            ):
+            if attempt == 1 and (index := run.index_of(sequence)) is not None:
                 return None if run.states[index] == ACKED else Delivery(run, index, 1)
         held = self.held.get(sequence)
         return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
@@ -445,6 +441,8 @@ class TrackedShard:
                     sequence, deadline_ms=floor(run.deadlines[index]) if run.deadlines else None
                 )
                 self.held.hold(sequence, run.single(index))
+        if run.rest is not None:
+            self.tracker.leave_rest(run.rest)
         self._unacked -= run.unacked
         run.register()
         self._runs.popleft()

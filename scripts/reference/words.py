@@ -29,7 +29,8 @@ LETTER_COLUMNS = {
     "streamName": "the stream that the record came from; `redrive` puts it back there",
     "shardId": "the shard that the record came from",
     "sequenceNumber": "the record's sequence number",
-    "subSequenceNumber": "0: the record was not part of an aggregate",
+    "subSequenceNumber": "the number of a user record in its aggregate, from 0; 0 for a record "
+    "that was not part of one",
     "partitionKey": "the record's partition key; `redrive` puts it back under this key",
     "data": "the payload; null when the record had left the stream before it could be read",
     "approximateArrivalTimestamp": "the time at which the service accepted the record",
@@ -50,8 +51,8 @@ SPOUT_FIELDS = {
     "fetch_concurrency": "how many shards are read at the same time",
     "rate": "calls and bytes per second and shard: a `ReadRate`",
     "shard_refresh_interval_s": "how often the shards are listed",
-    "refuse_aggregated": "whether a record that the Kinesis Producer Library aggregated stops the "
-    "spout; False hands over its bytes",
+    "aggregated_records": "how to treat a record that the Kinesis Producer Library aggregated: "
+    "`unpack` delivers its user records, `fail` stops the spout, `raw` delivers its bytes",
     "owner_wait_s": "how long `open` waits for another process that holds the same share",
     "listeners": "objects that are called at each event: `SpoutListener`",
     "max_idle_poll_s": "the longest of these pauses",
@@ -295,6 +296,7 @@ FIELDS = {
         "retryPart": "what was read of the next range, where that was only a part",
         "position": "where the read began",
         "lapsedMs": "service time of a page before which records may have expired unread",
+        "users": "the user records that were handed over, where aggregates were unpacked",
         "bytes": "length of the data of these records",
     },
     "ShortRange": {
@@ -305,6 +307,11 @@ FIELDS = {
         "last": "the last sequence number that was read, inclusive",
         "rest": "the first one that was not read; it stays queued with those behind it",
         "count": "how many records were read",
+    },
+    "UserRecords": {
+        "count": "how many records were handed over",
+        "first": "the first of them, with its sub-sequence number",
+        "last": "the last of them",
     },
     "ChildShard": {"shardId": "the child", "parents": "its parents"},
     "StoredPolicy": {
@@ -394,9 +401,9 @@ ERRORS = {
     ),
     "AggregatedRecordError": Trouble(
         "The producer uses the Kinesis Producer Library with aggregation, and the reader is set to "
-        "stop at it, or is a spout.",
-        "Set [`aggregatedRecords`](options.md) to `unpack`, or to `raw` "
-        "(`refuse_aggregated=False` of the spout).",
+        "stop at it.",
+        "Set [`aggregatedRecords`](options.md) to `unpack`, or to `raw` (`aggregated_records` of "
+        "the spout).",
     ),
     "BatchContentError": Trouble(
         "The frame was not made by this query's `read_stream`, was filtered before `tracked`, or "

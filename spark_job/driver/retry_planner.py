@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from state.report import OutcomePolicy
+    from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
 # Sequence numbers of retries that fit into a task's znode beside its shards; a range has two.
@@ -115,24 +116,20 @@ def most_urgent(
     chosen retry.
     """
     candidates = (
-        (one.rank, one.retry.first.sequence, shard, one)
-        for shard, retries in due.items()
-        for one in retries
+        (one.rank, one.retry.first, shard, one) for shard, retries in due.items() for one in retries
     )
-    chosen: dict[tuple[str, int], DueRetry] = {}
+    chosen: dict[tuple[str, SequenceNumber], DueRetry] = {}
     entries_left, records_left = entries, records
-    for _, sequence, shard, one in nsmallest(entries, candidates, key=itemgetter(0, 1, 2)):
+    for _, first, shard, one in nsmallest(entries, candidates, key=itemgetter(0, 1, 2)):
         if chosen and (entries_left < one.entries or records_left == 0):
             break
-        limited = chosen[shard, sequence] = one.limited_to(records_left)
+        limited = chosen[shard, first] = one.limited_to(records_left)
         entries_left -= one.entries
         if records_left is not None:
             records_left -= limited.retry.max_rows
     kept = {
         shard: [
-            chosen[shard, one.retry.first.sequence]
-            for one in retries
-            if (shard, one.retry.first.sequence) in chosen
+            chosen[shard, one.retry.first] for one in retries if (shard, one.retry.first) in chosen
         ]
         for shard, retries in due.items()
     }

@@ -139,7 +139,7 @@ def delivery_limit_after(
 
 
 def _has_records(end: ShardReadResult) -> bool:
-    return bool(end.count or end.retry_rows or end.retries_gone)
+    return bool(end.first is not None or end.retry_rows or end.retries_gone)
 
 
 def _seen(

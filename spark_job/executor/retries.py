@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.service.record_columns import payload_bytes
 from spark_job.executor.data_loss import report_data_loss
+from spark_job.rows import UNPACK
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, retries_with_rows
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def find_retries(
             return FoundRetries(
                 (), msgspec.structs.replace(entry, retries_done=len(firsts), retries_gone=firsts)
             )
-        reader = RetryReader(shard.shard_id, shard.retries, services)
+        reader = _new_reader(shard.shard_id, shard.retries, services, settings)
         deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is first))
         if settings.aggregated_records == "fail":
             for delivery in deliveries:
@@ -88,7 +90,7 @@ def read_retries_again(
     reads = retries_with_rows(planned, entry)
     rows = 0
     for _ in range(ANSWERS):
-        reader = RetryReader(entry.shard_id, reads, services)
+        reader = _new_reader(entry.shard_id, reads, services, settings)
         for delivery in reader.read(RetryByteBudget()):
             if settings.aggregated_records == "fail":
                 refuse_aggregates(delivery.records, entry.shard_id)
@@ -103,3 +105,21 @@ def read_retries_again(
             f"of the {entry.retry_rows} records that were retried before, {rows} are left",
             settings,
         )
+
+
+def _new_reader(
+    shard_id: str,
+    retries: Sequence[PlannedRetry],
+    services: ProcessServices,
+    settings: SourceSettings,
+) -> RetryReader:
+    """A reader whose retries name user records. What was unpacked when it failed is unpacked,
+    whatever the option says now.
+    """
+    return RetryReader(
+        shard_id,
+        retries,
+        services,
+        unpacker=Unpacker(lambda: services.hash_ranges.of(shard_id)),
+        only_subs=settings.aggregated_records != UNPACK,
+    )

@@ -15,7 +15,7 @@ from kinesis_spout.service.record_columns import fitting_records
 from spark_job.executor.data_loss import report_data_loss
 from spark_job.executor.retries import ANSWERS
 from state.errors import TaskLogError
-from state.plan import ShardReadResult, ShardSlice
+from state.plan import ShardReadResult, ShardSlice, UserRecords, users_of_all
 from state.position import Position
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.reading.page import Page
     from spark_job.process_services import ProcessServices
+    from spark_job.rows import ShardRows
     from spark_job.settings import SourceSettings
     from state.sequence_number import SequenceNumber
 
@@ -35,7 +36,7 @@ class ShardFeed:
 
     `first`: the first entry of the log for this shard, if it has one already: the read begins
     there. `total_records`: the most records that may be read; `held_records`: the most that are
-    held.
+    held. `rows`: makes the rows of its pages; without it, aggregates are not unpacked.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class ShardFeed:
         total_records: int,
         held_records: int | None = None,
         first: ShardReadResult | None = None,
+        rows: ShardRows | None = None,
     ) -> None:
         self.shard = shard
         self._services = services
         self._settings = settings
+        self._rows = rows
         self._lapse = LapseDetector(shard.verified_until_ms, retention_ms)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
@@ -146,7 +149,21 @@ class ShardFeed:
             iterator=last.next_iterator,
             position=self.shard.position,
             lapsed_ms=lapsed_ms,
+            users=self._users(parts),
         )
+
+    def _users(self, parts: list[Page]) -> UserRecords | None:
+        """The records that are handed over of these pages; None where they are those of the
+        pages.
+        """
+        users = [] if self._rows is None else [self._rows.users(part) for part in parts]
+        if not any(users):
+            return None
+        plain = (
+            one or UserRecords(count=part.count, first=part.first, last=part.last)
+            for one, part in zip(users, parts, strict=True)
+        )
+        return users_of_all(plain)
 
     def hand_over(self, entry: ShardReadResult, await_page: Callable[[], object]) -> Iterator[Page]:
         """The records of an entry that has some and is the next one of this shard, and no others.

@@ -135,6 +135,7 @@ class _Attempt:
         self._cursor = 0  # entries that were handed over
         self._found: dict[str, FoundRetries] = {}
         self._shard_rows: dict[str, ShardRows] = {}
+        self._starts = {shard.shard_id: shard.position for shard in plan.shards}
         self._retries_are_looked_for = bool(self._log.entries)
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
@@ -183,6 +184,7 @@ class _Attempt:
                     else max(shard.max_records, counts.get(shard.shard_id, 0))
                 ),
                 first=first.get(shard.shard_id),
+                rows=self._rows(shard.shard_id),
             )
             for shard in self._plan.shards
             if (shard.shard_id in counts if self._is_complete else shard.max_records)
@@ -190,13 +192,14 @@ class _Attempt:
 
     # handing over
     def _hand_over(self, entry: ShardReadResult) -> Iterator[pa.RecordBatch]:
+        rows = self._rows(entry.shard_id)
         for delivery in self._retries_of(entry):
-            yield from self._rows(entry.shard_id).of(delivery.records, delivery.attempts)
+            yield rows.of_retries(delivery.records, delivery.attempts)
         if entry.count:
             feed = self._feeds[entry.shard_id]
             for page in feed.hand_over(entry, lambda: self._step(STEP_S, awaited=feed.getter)):
                 self._step(0)  # keeps fetching while the consumer has the rows
-                yield from self._rows(entry.shard_id).of(page.records)
+                yield from rows.of_page(page)
 
     def _rows(self, shard_id: str) -> ShardRows:
         if shard_id not in self._shard_rows:
@@ -206,6 +209,7 @@ class _Attempt:
                 aggregated_records=self._settings.aggregated_records,
                 hash_range=lambda: self._services.hash_ranges.of(shard_id),
                 columns=self._columns,
+                start=self._starts[shard_id],
             )
         return self._shard_rows[shard_id]
 

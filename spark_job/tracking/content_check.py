@@ -89,24 +89,11 @@ def check_content(
         if end is None or not has_expired(found, end):
             raise BatchContentError(
                 f"the batch's frame holds {found} of shard {shard_id}, and the tasks of plan "
-                f"{plan_id} published {expected}, so nothing is acked; {_remedy(found, expected)}"
+                f"{plan_id} published {expected}, so nothing is acked; filter and deduplicate "
+                "inside the function given to tracked(...), and run one query per application"
             )
         expired.append(shard_id)
     return expired
-
-
-def _remedy(found: ShardContent, expected: ShardContent) -> str:
-    """What to do about rows that are missing, or that are more than was published."""
-    if found.last is not None and found.new_count > expected.new_count > 0:
-        return (
-            "set option aggregatedRecords to fail or raw, because tracked(...) does not "
-            "acknowledge the user records of a KPL aggregate one by one; without aggregates, run "
-            "one query per application"
-        )
-    return (
-        "filter and deduplicate inside the function given to tracked(...), and run one query per "
-        "application"
-    )
 
 
 def lowest_published(end: ShardReadResult, read: Sequence[PlannedRetry]) -> SequenceNumber | None:
@@ -167,7 +154,7 @@ def _published(end: ShardReadResult) -> ShardContent:
     return ShardContent(
         shard_id=end.shard_id,
         new_count=end.count,
-        first=end.first,
-        last=end.last,
+        first=end.first if end.count else None,
+        last=end.last if end.count else None,
         retry_rows=end.retry_rows,
     )

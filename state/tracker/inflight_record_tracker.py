@@ -80,7 +80,10 @@ class InflightRecordTracker:
         self._deadlines: DueQueue[SequenceNumber] = DueQueue()
         self._exhausted: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
         self._announced: dict[SequenceNumber, UnresolvedRecord] = {}
-        self._checkpoint = state.checkpoint
+        # Every record up to `_acked_to` is acked. `_acked_below`: the greatest known number of an
+        # earlier Kinesis record than that one's.
+        self._acked_to = state.checkpoint
+        self._acked_below: SequenceNumber | None = None
         self._emitted = False
         self._end_reached = state.read_position.is_end
         self._bound = state.checkpoint
@@ -96,16 +99,31 @@ class InflightRecordTracker:
     def checkpoint(self) -> SequenceNumber | None:
         """The greatest known sequence number up to which every record is acked, inclusive. None
         until the first record is.
+
+        It counts Kinesis records, so it stays below an aggregate until all user records of it are
+        acked.
         """
-        return self._checkpoint
+        acked_to = self._acked_to
+        if acked_to is None:
+            return None
+        head = self._nodes.sentinel.after
+        waits = head is not self._nodes.sentinel and head.first.shares_record(acked_to)
+        rest = self._bound if self._bound_is_next else None
+        if waits or (rest is not None and rest.sub and rest.shares_record(acked_to)):
+            acked_to = self._acked_below
+        return None if acked_to is None else acked_to.whole
 
     @property
     def read_position(self) -> Position:
-        """Where to read on: after the last emitted record, or SHARD_END."""
+        """Where to read on: after the last emitted record, at the rest of its aggregate, or
+        SHARD_END.
+        """
         if self._end_reached:
             return SHARD_END
         if self._emitted and self._bound is not None:
-            return Position.after(self._bound)
+            if self._bound_is_next:
+                return Position.at(self._bound)
+            return Position.after(self._bound.whole)
         return self._state.read_position
 
     @property
@@ -183,7 +201,7 @@ class InflightRecordTracker:
         again, each with its attempts. O(nodes).
         """
         return snapshot_of(
-            self._state, self._nodes, self._checkpoint, self.read_position, self._announced
+            self._state, self._nodes, self.checkpoint, self.read_position, self._announced
         )
 
     # emissions ------------------------------------------------------------------------------------
@@ -207,6 +225,15 @@ class InflightRecordTracker:
             )
         self._append(first, last, count)
         return Emission(self._state.shard_id, first, 1, last, count)
+
+    def leave_rest(self, rest: SequenceNumber) -> None:
+        """Note that the last emitted user record is not the last one of its aggregate: `rest` is
+        the next, and the next emission. Without this call the aggregate counts as emitted.
+        """
+        bound = self._bound
+        if not (self._emitted and bound is not None and bound < rest and rest.shares_record(bound)):
+            raise self._illegal("rest", rest, f"not in the same Kinesis record after {bound}")
+        self._bound, self._bound_is_next = rest, True
 
     def take_retry(self, now_ms: int, *, deadline_ms: int | None = None) -> Emission | None:
         """Emit the retry that `due_retry` names; None when none is due."""
@@ -436,10 +463,19 @@ class InflightRecordTracker:
         """Apply the cell of `CELLS` to a node that has just become acked."""
         places = (node.before, node, node.after)
         cell = CELLS[SEEN_AS[node.before.state], SEEN_AS[node.after.state]]
+        node.follow(node.before)
+        node.after.follow(node)
         for place in cell.drop:
             self._nodes.remove(places[place])
         if cell.checkpoint is not None:
-            self._checkpoint = places[cell.checkpoint].last
+            self._reach(places[cell.checkpoint])
+
+    def _reach(self, node: Node) -> None:
+        """Every record up to the end of this acked node is acked."""
+        reached = self._acked_to
+        if reached is None or not reached.shares_record(node.last):
+            self._acked_below = reached if node.below is None else node.below
+        self._acked_to = node.last
 
     def _split(self, span: Node, runs: Sequence[Run]) -> None:
         """Replace a pending span by a pending node for each run. The rest of the span is acked."""
@@ -479,10 +515,7 @@ class InflightRecordTracker:
 
     def _append(self, first: SequenceNumber, last: SequenceNumber, count: int) -> None:
         bound = self._bound
-        passed = (
-            bound is not None and not bound < first and not (self._bound_is_next and first == bound)
-        )
-        if passed or self._end_reached:
+        if self._is_passed(first) or self._end_reached:
             node = self._nodes.get(first)
             where = (
                 "after the end of the shard"
@@ -494,6 +527,14 @@ class InflightRecordTracker:
         self._bound = last
         self._bound_is_next = False
         self._emitted = True
+
+    def _is_passed(self, number: SequenceNumber) -> bool:
+        bound = self._bound
+        if bound is None or (self._bound_is_next and number == bound):
+            return False
+        # A stored position AFTER an aggregate covers all user records of it.
+        is_stored = not self._emitted and not self._bound_is_next
+        return not bound < number or (is_stored and number.shares_record(bound))
 
     def _failed(
         self, node: Node, now_ms: int, reason: str | None, *, counts: bool, due_ms: int | None

@@ -28,11 +28,15 @@ class Node:
       delivery more than `attempts` says.
     - `detached`: it was split out or restored, so records may lie between it and its neighbours in
       the list.
+    - `below`: of an acked node, the greatest known number in its run of acked records that lies in
+      an earlier Kinesis record than `last`; None without one. The checkpoint needs it while user
+      records of `last`'s aggregate are unresolved.
     """
 
     __slots__ = (
         "after",
         "before",
+        "below",
         "count",
         "detached",
         "first",
@@ -44,6 +48,7 @@ class Node:
 
     before: Node
     after: Node
+    below: SequenceNumber | None
 
     def __init__(
         self,
@@ -62,6 +67,13 @@ class Node:
         self.record = record
         self.detached = detached
         self.uncounted = False
+        self.below = None if first is last or first.shares_record(last) else first
+
+    def follow(self, before: Node) -> None:
+        """`before` ends directly before this node. If both are acked, they are one run."""
+        if before.state is self.state is NodeState.ACKED and self.below is None:
+            below = before.below if before.last.shares_record(self.last) else before.last
+            self.below = below
 
     @property
     def attempts(self) -> int:

@@ -3,6 +3,9 @@
 The checkpoint, the unresolved records and the read position are stored. Acked nodes are not stored:
 every record before the read position that is not unresolved is acked. A restored tracker has every
 unresolved record queued, with the attempts that it had.
+
+The checkpoint and a read position AFTER a record cover all user records of an aggregate. A read
+position AT a user record lies within its aggregate.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
     # The number up to which everything is accounted for; the next record must lie above it.
     floor = state.checkpoint
     for record in sorted(state.unresolved, key=lambda unresolved: unresolved.first):
-        if record.last < record.first or (floor is not None and not floor < record.first):
+        passed = floor is not None and (
+            not floor < record.first or (not nodes and floor.shares_record(record.first))
+        )
+        if record.last < record.first or passed:
             raise _contradiction(
                 state,
                 f"unresolved {record.first} to {record.last} overlaps what is at or before {floor}",
@@ -49,7 +55,7 @@ def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
         )
     read_up_to = _read_up_to(state, floor)
     # When the last unresolved record is acked, the checkpoint must jump to the last number read.
-    if nodes and read_up_to is not None and nodes[-1].last < read_up_to:
+    if nodes and read_up_to is not None and nodes[-1].last.sequence < read_up_to.sequence:
         nodes.append(Node(read_up_to, read_up_to, 1, NodeState.ACKED))
     return nodes
 
@@ -73,10 +79,13 @@ def snapshot_of(
     unresolved = []
     for node in nodes:
         if node is tail:
+            before = node.before
+            # A restored node may lie far behind what was read.
+            follows = before.state is NodeState.ACKED and not before.detached
+            is_rest = before.last.shares_record(node.first)
             read_position = (
-                Position.after(node.before.last)
-                # A restored node may lie far behind what was read.
-                if node.before.state is NodeState.ACKED and not node.before.detached
+                Position.after(before.last.whole)
+                if follows and not is_rest
                 else Position.at(node.first)
             )
             break
@@ -132,7 +141,7 @@ def _read_up_to(state: ShardState, floor: SequenceNumber | None) -> SequenceNumb
         return None
     behind = position.kind is PositionKind.AFTER
     if floor is not None and (
-        position.sequence < floor or (not behind and position.sequence == floor)
+        position.sequence.sequence < floor.sequence if behind else position.sequence <= floor
     ):
         raise _contradiction(
             state, f"read position {position} lies before {floor}, which was read already"

@@ -39,6 +39,12 @@ first node is never acked, and no two neighbours are both acked. `CELLS` says wh
 In the cell (none, acked) the checkpoint cannot move past `after`: by the second invariant, the node
 behind it is unresolved.
 
+Aggregates. The user records of an aggregate are records like others: each is a node, in the order
+of the sub-sequence numbers, and has its own events. The checkpoint counts Kinesis records. So while
+a user record of the aggregate that it would lie in is unresolved, or not emitted yet, it is the
+greatest known number below that aggregate. An acked node remembers that number (`Node.below`) when
+lower ones collapse into it.
+
 Spans. The tracker knows the first and the last sequence number of a span. It does not know the ones
 between them, except for records that were split out because they failed: sequence numbers are not
 consecutive. So the checkpoint is the greatest *known* number below the first unresolved record, a

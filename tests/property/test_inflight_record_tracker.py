@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from state.errors import IllegalTrackerEventError
 from state.position import Position, PositionKind
 from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.state.tracker import SHARD, check_structure, make_tracker, restart, seq, seqs
+from tests.support.state.tracker import SHARD, check_structure, make_tracker, restart
 from tests.support.state.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
 if TYPE_CHECKING:
-    from state.sequence_number import SequenceNumber
     from state.tracker.emission import Emission
 
 POLICY = RetryPolicy(
@@ -34,20 +34,37 @@ STEPS = st.integers(1, 3)
 
 
 class TrackerMachine(RuleBasedStateMachine):
-    """The tracker agrees with a walk over all records."""
+    """The tracker agrees with a walk over all records.
+
+    `group`: that many numbers make one Kinesis record. With more than one, they are the user
+    records of an aggregate, of which some are not there.
+    """
+
+    group = 1
 
     def __init__(self) -> None:
         super().__init__()
         self.tracker = make_tracker(policy=POLICY)
-        self.oracle = Oracle()
+        self.oracle = Oracle(self.group)
         self.now_ms = 0
         self.made: list[tuple[int, int]] = []
         self.checkpoint: SequenceNumber | None = None
         self.ended = False
         self.closed = False
 
+    def seq(self, number: int) -> SequenceNumber:
+        return SequenceNumber(*divmod(number, self.group))
+
+    def number(self, sequence: SequenceNumber) -> int:
+        return sequence.sequence * self.group + sequence.sub
+
+    def leave_rest(self) -> None:
+        """Tell the tracker of the rest of the aggregate that was emitted in part."""
+        if (rest := self.oracle.rest) is not None:
+            self.tracker.leave_rest(self.seq(rest))
+
     def remember(self, emission: Emission) -> None:
-        self.made.append((emission.sequence.sequence, emission.attempt))
+        self.made.append((self.number(emission.sequence), emission.attempt))
 
     # emissions ------------------------------------------------------------------------------------
     def may_read(self) -> bool:
@@ -55,39 +72,50 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @initialize(count=st.integers(0, 4))
     def begin(self, count: int) -> None:
-        self.emit(count, 1, None)
+        self.emit(count, 1, None, more=False)
 
     @precondition(may_read)
-    @rule(count=st.integers(1, 4), step=STEPS, patience_ms=st.none() | st.integers(0, 500))
-    def emit(self, count: int, step: int, patience_ms: int | None) -> None:
+    @rule(
+        count=st.integers(1, 4),
+        step=STEPS,
+        patience_ms=st.none() | st.integers(0, 500),
+        more=st.booleans(),
+    )
+    def emit(self, count: int, step: int, patience_ms: int | None, *, more: bool) -> None:
         deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
         unread = len(self.oracle.shard) - self.oracle.read
-        for number in self.oracle.take_unread(min(count, unread) if self.closed else count, step):
+        numbers = self.oracle.take_unread(min(count, unread) if self.closed else count, step)
+        for number in numbers:
             self.oracle.emit([number], deadline_ms)
-            emission = self.tracker.emit(seq(number), deadline_ms=deadline_ms)
-            assert emission.message_id == f"{SHARD}:{number}:1"
+            emission = self.tracker.emit(self.seq(number), deadline_ms=deadline_ms)
+            assert emission.message_id == f"{SHARD}:{self.seq(number)}:1"
             self.remember(emission)
+        if numbers:
+            self.oracle.lengthen(more=more and not self.closed)
+            self.leave_rest()
 
     @precondition(lambda self: self.may_read() and not self.closed)
-    @rule(step=STEPS, count=st.integers(2, 6))
-    def emit_span(self, step: int, count: int) -> None:
+    @rule(step=STEPS, count=st.integers(2, 6), more=st.booleans())
+    def emit_span(self, step: int, count: int, *, more: bool) -> None:
         numbers = self.oracle.take_unread(count, step)
         self.oracle.emit(numbers)
-        self.remember(self.tracker.emit_span(seq(numbers[0]), seq(numbers[-1]), count))
+        self.remember(self.tracker.emit_span(self.seq(numbers[0]), self.seq(numbers[-1]), count))
+        self.oracle.lengthen(more=more)
+        self.leave_rest()
 
     @precondition(lambda self: self.oracle.read > 0)
     @rule(data=st.data())
     def emit_again(self, data: Any) -> None:
         number = data.draw(st.sampled_from(self.oracle.shard[: self.oracle.read]))
         with pytest.raises(IllegalTrackerEventError):
-            self.tracker.emit(seq(number))
+            self.tracker.emit(self.seq(number))
 
     @rule()
     def take_retry(self) -> None:
         emission = self.tracker.take_retry(self.now_ms)
         expected = self.oracle.take_retry(self.now_ms)
         assert (
-            None if emission is None else (emission.sequence.sequence, emission.attempt)
+            None if emission is None else (self.number(emission.sequence), emission.attempt)
         ) == expected
         if emission is not None:
             self.remember(emission)
@@ -99,10 +127,10 @@ class TrackerMachine(RuleBasedStateMachine):
         entry = self.oracle.find(first)
         if entry is None or entry.status != "queued":
             with pytest.raises(IllegalTrackerEventError):
-                self.tracker.retry(seq(first))
+                self.tracker.retry(self.seq(first))
             return
-        emission = self.tracker.retry(seq(first))
-        assert (emission.sequence.sequence, emission.attempt) == self.oracle.retry(entry)
+        emission = self.tracker.retry(self.seq(first))
+        assert (self.number(emission.sequence), emission.attempt) == self.oracle.retry(entry)
         self.remember(emission)
 
     @precondition(lambda self: self.oracle.read == len(self.oracle.shard))
@@ -120,7 +148,7 @@ class TrackerMachine(RuleBasedStateMachine):
             st.lists(st.sampled_from(pending), unique=True, max_size=4)
         ):
             self.oracle.ack(first, attempt)
-            self.tracker.ack(seq(first), attempt)
+            self.tracker.ack(self.seq(first), attempt)
             self.list_and_map_agree()
             self.checkpoint_is_that_of_the_oracle_and_moves_on_only()
 
@@ -128,7 +156,7 @@ class TrackerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def ack_any(self, data: Any) -> None:
         first, attempt = data.draw(st.sampled_from(self.made))
-        assert self.tracker.ack(seq(first), attempt) is self.oracle.ack(first, attempt)
+        assert self.tracker.ack(self.seq(first), attempt) is self.oracle.ack(first, attempt)
 
     @precondition(lambda self: self.made)
     @rule(
@@ -146,7 +174,7 @@ class TrackerMachine(RuleBasedStateMachine):
             first, attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms
         )
         told = self.tracker.fail(
-            seq(first), attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms
+            self.seq(first), attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms
         )
         assert told is expected
 
@@ -155,7 +183,7 @@ class TrackerMachine(RuleBasedStateMachine):
     def extend(self, data: Any, patience_ms: int | None) -> None:
         first, attempt = data.draw(st.sampled_from(self.made))
         deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
-        assert self.tracker.extend(seq(first), attempt, deadline_ms) is self.oracle.extend(
+        assert self.tracker.extend(self.seq(first), attempt, deadline_ms) is self.oracle.extend(
             first, attempt, deadline_ms
         )
 
@@ -165,30 +193,30 @@ class TrackerMachine(RuleBasedStateMachine):
         first, attempt = data.draw(st.sampled_from(self.made))
         entry = self.oracle.find(first)
         is_pending = entry is not None and entry.status == "pending"
-        assert self.tracker.is_pending(seq(first), attempt) is (
+        assert self.tracker.is_pending(self.seq(first), attempt) is (
             entry is not None and is_pending and attempt == entry.deliveries
         )
         if entry is None or not is_pending:
             with pytest.raises(IllegalTrackerEventError):
-                self.tracker.announce(seq(first), self.now_ms)
+                self.tracker.announce(self.seq(first), self.now_ms)
             return
-        self.tracker.announce(seq(first), self.now_ms)
+        self.tracker.announce(self.seq(first), self.now_ms)
         entry.announced_ms = self.now_ms
 
     @precondition(lambda self: self.made)
     @rule(data=st.data())
     def withdraw(self, data: Any) -> None:
         first, _ = data.draw(st.sampled_from(self.made))
-        self.tracker.withdraw(seq(first))
+        self.tracker.withdraw(self.seq(first))
         if (entry := self.oracle.find(first)) is not None:
             entry.announced_ms = None
 
     @rule(number=st.integers(0, 50), attempt=st.integers(-1, 6))
     def outcome_of_anything(self, number: int, attempt: int) -> None:
-        assert self.tracker.fail(seq(number), attempt, self.now_ms) is self.oracle.fail(
+        assert self.tracker.fail(self.seq(number), attempt, self.now_ms) is self.oracle.fail(
             number, attempt, self.now_ms
         )
-        assert self.tracker.ack(seq(number), attempt) is self.oracle.ack(number, attempt)
+        assert self.tracker.ack(self.seq(number), attempt) is self.oracle.ack(number, attempt)
 
     @precondition(
         lambda self: any(len(entry.numbers) > 1 for entry in self.oracle.in_status("pending"))
@@ -201,7 +229,9 @@ class TrackerMachine(RuleBasedStateMachine):
             )
         )
         out = sorted(data.draw(st.sets(st.sampled_from(span.numbers), min_size=1)))
-        self.tracker.ack_span(seq(span.first), span.deliveries, split_out=seqs(*out))
+        self.tracker.ack_span(
+            self.seq(span.first), span.deliveries, split_out=[self.seq(number) for number in out]
+        )
         self.oracle.split(span.first, out)
         self.made += [(number, span.attempts + 1) for number in out]
 
@@ -217,15 +247,15 @@ class TrackerMachine(RuleBasedStateMachine):
         )
         left = [
             UnresolvedRecord(
-                first=seq(run[0]),
-                last=seq(run[-1]),
+                first=self.seq(run[0]),
+                last=self.seq(run[-1]),
                 count=len(run),
                 attempts=attempts,
                 due_ms=due_ms,
             )
             for run in runs
         ]
-        told = self.tracker.ack_except(seq(span.first), span.deliveries, left)
+        told = self.tracker.ack_except(self.seq(span.first), span.deliveries, left)
         assert told is (Effect.QUEUED if fails == span.numbers else Effect.ACKED)
         self.oracle.queue_again(span, runs, attempts, due_ms)
         self.made += [(run[0], attempts) for run in runs]
@@ -238,13 +268,13 @@ class TrackerMachine(RuleBasedStateMachine):
         if entry is not None and entry.status == "pending" and attempt == entry.deliveries:
             return
         known = entry is not None and 1 <= attempt <= entry.deliveries
-        told = self.tracker.ack_span(seq(first), attempt, split_out=seqs(first))
+        told = self.tracker.ack_span(self.seq(first), attempt, split_out=[self.seq(first)])
         assert told is (Effect.IGNORED if known else Effect.UNKNOWN)
 
     @rule()
     def expire(self) -> None:
         expired = [
-            (emission.sequence.sequence, emission.attempt)
+            (self.number(emission.sequence), emission.attempt)
             for emission in self.tracker.expire(self.now_ms)
         ]
         assert expired == self.oracle.expire(self.now_ms)
@@ -253,7 +283,7 @@ class TrackerMachine(RuleBasedStateMachine):
     @rule()
     def dead_letter(self) -> None:
         first = self.tracker.exhausted[0].first
-        entry = self.oracle.find(first.sequence)
+        entry = self.oracle.find(self.number(first))
         assert entry is not None
         self.oracle.resolve(entry)
         self.tracker.dead_lettered(first)
@@ -273,7 +303,14 @@ class TrackerMachine(RuleBasedStateMachine):
         state = self.tracker.snapshot()
         tail = self.oracle.unread_tail()
         stored = [
-            (u.first.sequence, u.last.sequence, u.count, u.attempts, u.due_ms, u.first_failure_ms)
+            (
+                self.number(u.first),
+                self.number(u.last),
+                u.count,
+                u.attempts,
+                u.due_ms,
+                u.first_failure_ms,
+            )
             for u in state.unresolved
         ]
         assert stored == [
@@ -285,11 +322,16 @@ class TrackerMachine(RuleBasedStateMachine):
             number
             for u in state.unresolved
             for number in self.oracle.shard
-            if u.first <= seq(number) <= u.last
+            if u.first <= self.seq(number) <= u.last
         }
-        in_rest = {number for number in self.oracle.shard if is_behind(number, state.read_position)}
+        in_rest = {
+            number
+            for number in self.oracle.shard
+            if is_behind(self.seq(number), state.read_position)
+        }
         assert not in_ranges & in_rest
         assert in_ranges | in_rest == self.oracle.to_deliver_again()
+        assert state.checkpoint is None or not state.checkpoint.sub
         self.tracker = restart(self.tracker, POLICY)
         self.oracle.restart(state)
         self.ended = state.read_position.is_end
@@ -310,7 +352,9 @@ class TrackerMachine(RuleBasedStateMachine):
         passed = [
             entry
             for entry in self.oracle.entries
-            if entry.unresolved and checkpoint is not None and seq(entry.first) <= checkpoint
+            if entry.unresolved
+            and checkpoint is not None
+            and self.seq(entry.first).sequence <= checkpoint.sequence
         ]
         assert not passed
 
@@ -335,7 +379,9 @@ class TrackerMachine(RuleBasedStateMachine):
             if entry.deadline_ms is not None
         ]
         assert self.tracker.next_deadline_ms == min(deadlines, default=None)
-        assert [record.first.sequence for record in self.tracker.exhausted] == self.oracle.exhausted
+        assert [
+            self.number(record.first) for record in self.tracker.exhausted
+        ] == self.oracle.exhausted
 
 
 def joined(numbers: list[int], fails: list[int]) -> list[list[int]]:
@@ -350,16 +396,26 @@ def joined(numbers: list[int], fails: list[int]) -> list[list[int]]:
     return runs
 
 
-def is_behind(number: int, position: Position) -> bool:
+def is_behind(number: SequenceNumber, position: Position) -> bool:
     """Whether a read from `position` brings the record `number`."""
     if position.kind is PositionKind.TRIM_HORIZON:
         return True
     if position.sequence is None:
         return False
-    return position.sequence < seq(number) or (
-        position.kind is PositionKind.AT and position.sequence == seq(number)
-    )
+    if position.kind is PositionKind.AT:
+        return position.sequence <= number
+    return position.sequence.sequence < number.sequence
+
+
+class AggregateMachine(TrackerMachine):
+    """As `TrackerMachine`, for a shard of aggregates: outcomes are of user records, the checkpoint
+    is of Kinesis records.
+    """
+
+    group = 3
 
 
 TestTracker = TrackerMachine.TestCase
 TestTracker.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)
+TestAggregates = AggregateMachine.TestCase
+TestAggregates.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)

@@ -16,11 +16,12 @@ from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.tracker.transitions import Effect, NodeState
 from tests.support.spout.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
 from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of
-from tests.support.state.tracker import check_structure, seq
+from tests.support.state.tracker import check_structure
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.scheduler import AssignedShard
@@ -35,8 +36,11 @@ INDEX = st.integers(0, 200)
 
 class SpoutMachine(RuleBasedStateMachine):
     """The spout does what a walk over all records would do. The arrival time of a record, in ms, is
-    its number.
+    its number. `group` neighbouring numbers are of one Kinesis record: with more than one, they are
+    the user records of an aggregate, of which some are not there.
     """
+
+    group = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,6 +55,12 @@ class SpoutMachine(RuleBasedStateMachine):
         self.waited: dict[str, set[str]] = {}
         self.was_at_limit = False
         self.emitted = self.retried = self.acked = self.failed = self.timed_out = self.dead = 0
+
+    def seq(self, number: int) -> SequenceNumber:
+        return SequenceNumber(*divmod(number, self.group))
+
+    def number_of(self, sequence: SequenceNumber) -> int:
+        return sequence.sequence * self.group + sequence.sub
 
     @initialize(
         shards=st.integers(1, 3),
@@ -71,7 +81,9 @@ class SpoutMachine(RuleBasedStateMachine):
             self.page(which, 5, at_tip=False, ended=False)
 
     def assign(self, state: ShardState, unread: list[int]) -> None:
-        pages = self.pages[state.shard_id] = FakePages(*([page_of(unread)] if unread else []))
+        pages = self.pages[state.shard_id] = FakePages(
+            *([page_of(unread, group=self.group)] if unread else [])
+        )
         oracle = self.oracles[state.shard_id]
         if oracle.closed:
             pages.add(page_of([], ended=True, time_ms=self.now_ms))
@@ -100,12 +112,20 @@ class SpoutMachine(RuleBasedStateMachine):
         self.number = max(self.number, self.now_ms)  # nothing arrives before the tip that was seen
         numbers = list(range(self.number, self.number + count))
         self.number += count
+        self.number += -self.number % self.group  # no aggregate is on two pages
         self.now_ms = self.number
         oracle = self.oracles[shard_id]
         oracle.entries += [Entry(number) for number in numbers]
         oracle.closed = ended
         self.pages[shard_id].add(
-            page_of(numbers, shard_id=shard_id, at_tip=at_tip, ended=ended, time_ms=self.now_ms)
+            page_of(
+                numbers,
+                shard_id=shard_id,
+                at_tip=at_tip,
+                ended=ended,
+                time_ms=self.now_ms,
+                group=self.group,
+            )
         )
         self.core.reschedule(self.assigned(shard_id))
 
@@ -176,7 +196,7 @@ class SpoutMachine(RuleBasedStateMachine):
             return
         shard_id = delivery.shard_id
         oracle = self.oracles[shard_id]
-        entry = oracle.find(delivery.sequence.sequence)
+        entry = oracle.find(self.number_of(delivery.sequence))
         assert delivery.data == payload(entry.number)
         assert delivery.attempt == entry.attempts + 1
         due = [one for one in oracle.due(self.now_ms) if one.held]
@@ -224,7 +244,7 @@ class SpoutMachine(RuleBasedStateMachine):
         for shard_id, oracle in self.oracles.items():
             tracker = self.assigned(shard_id).shard.tracker
             for entry in oracle.of("queued"):
-                due_ms = tracker._retries._due_ms.get(seq(entry.number))
+                due_ms = tracker._retries._due_ms.get(self.seq(entry.number))
                 if due_ms is None:
                     continue  # it was just emitted, or its record is known to be gone
                 assert due_ms == entry.due_ms or (
@@ -317,7 +337,7 @@ class SpoutMachine(RuleBasedStateMachine):
             if entry.deadline_ms is not None and entry.deadline_ms <= self.now_ms
         ]
         expired = self.core.expire(self.now_ms)
-        assert sorted(delivery.sequence.sequence for delivery in expired) == sorted(
+        assert sorted(self.number_of(delivery.sequence) for delivery in expired) == sorted(
             entry.number for entry in late
         )
         for entry in late:
@@ -334,10 +354,12 @@ class SpoutMachine(RuleBasedStateMachine):
         wanted = [*shard.held.wanted(self.now_ms), *shard.held.wanted_letters()]
         self.put_aside()
         for record in wanted:
-            entry = oracle.find(record.first.sequence)
+            entry = oracle.find(self.number_of(record.first))
             assert entry.status in {"queued", "exhausted"}
             assert not entry.held
-            shard.restock(record, None if gone else run_of(entry.number), self.now_ms)
+            shard.restock(
+                record, None if gone else run_of(entry.number, group=self.group), self.now_ms
+            )
             entry.held, entry.gone = not gone, gone
             if gone:
                 entry.status = "exhausted"
@@ -349,7 +371,7 @@ class SpoutMachine(RuleBasedStateMachine):
     @rule(most=st.integers(1, 3))
     def write_letters(self, most: int) -> None:
         for assigned, letter in list(self.core.letters())[:most]:
-            entry = self.oracles[assigned.shard.shard_id].find(letter.record.first.sequence)
+            entry = self.oracles[assigned.shard.shard_id].find(self.number_of(letter.record.first))
             assert entry.status == "exhausted"
             assert letter.record.attempts == entry.attempts
             assert (letter.run is None) == entry.gone
@@ -367,8 +389,8 @@ class SpoutMachine(RuleBasedStateMachine):
         oracle = self.oracles[shard_id]
         state = self.assigned(shard_id).shard.snapshot()
         careful = self.careful_one
-        alone = -1 if careful is None else careful.sequence.sequence
-        assert [(one.first.sequence, one.attempts) for one in state.unresolved] + [
+        alone = -1 if careful is None else self.number_of(careful.sequence)
+        assert [(self.number_of(one.first), one.attempts) for one in state.unresolved] + [
             (entry.number, 0)
             for entry in oracle.entries
             if entry.is_unresolved and entry.number >= self.unread_from(state)
@@ -399,7 +421,7 @@ class SpoutMachine(RuleBasedStateMachine):
         open_ones = [
             entry.number for entry in oracle.entries if entry.status in {"unread", "pending"}
         ]
-        assert all(number > checkpoint for number in open_ones)
+        assert all(number // self.group > checkpoint for number in open_ones)
         untold = [entry.number for entry in unread]
         assert (
             state.verified_until_ms is None or not untold or state.verified_until_ms <= min(untold)
@@ -413,7 +435,9 @@ class SpoutMachine(RuleBasedStateMachine):
             return 1 << 60
         if position.sequence is None:
             return 0
-        return position.sequence.sequence + (position.kind is PositionKind.AFTER)
+        if position.kind is PositionKind.AT:
+            return self.number_of(position.sequence)
+        return (position.sequence.sequence + 1) * self.group
 
     @rule(really=st.integers(0, 5).map(lambda n: n == 0))
     def restart(self, really: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
@@ -429,7 +453,7 @@ class SpoutMachine(RuleBasedStateMachine):
         self.emitted = self.retried = self.acked = self.failed = self.timed_out = self.dead = 0
         for state in states:
             oracle = self.oracles[state.shard_id]
-            stored = {one.first.sequence: one for one in state.unresolved}
+            stored = {self.number_of(one.first): one for one in state.unresolved}
             for entry in oracle.entries:
                 entry.deadline_ms = None
                 entry.gone = False
@@ -466,12 +490,12 @@ class SpoutMachine(RuleBasedStateMachine):
             assert shard.pending == len(oracle.of("pending"))
             assert shard.waiting == len(oracle.of("queued", "exhausted"))
             held = shard.held
-            numbers = {sequence.sequence for sequence in held._runs}
+            numbers = {self.number_of(sequence) for sequence in held._runs}
             for entry in oracle.of("queued", "exhausted"):
                 entry.held = entry.number in numbers
             assert numbers <= {entry.number for entry in oracle.entries if entry.is_unresolved}
             pending = {
-                node.first.sequence
+                self.number_of(node.first)
                 for node in shard.tracker._nodes
                 if node.state is NodeState.PENDING
             }
@@ -479,15 +503,26 @@ class SpoutMachine(RuleBasedStateMachine):
             assert held.held_bytes == sum(len(payload(number)) for number in numbers)
             exhausted = {entry.number for entry in oracle.of("exhausted")}
             assert held.letter_bytes == sum(len(payload(one)) for one in numbers & exhausted)
-            assert {one.sequence for one in held._letters} == numbers & exhausted
+            assert {self.number_of(one) for one in held._letters} == numbers & exhausted
             if not oracle.unresolved and not oracle.of("unread"):
                 assert (len(shard._runs), shard.tracker.node_count, held.held_bytes) == (0, 0, 0)
 
 
-TestSpout = SpoutMachine.TestCase
-TestSpout.settings = settings(
+class AggregateMachine(SpoutMachine):
+    """As `SpoutMachine`, with shards of aggregates: outcomes, retries and letters are of user
+    records, the checkpoint is of Kinesis records.
+    """
+
+    group = 3
+
+
+_SETTINGS = settings(
     max_examples=150,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+TestSpout = SpoutMachine.TestCase
+TestSpout.settings = _SETTINGS
+TestAggregates = AggregateMachine.TestCase
+TestAggregates.settings = _SETTINGS

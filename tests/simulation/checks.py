@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from state.position import PositionKind
 from state.report import OnFailure
+from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle
 from tests.simulation.past import Past
 from tests.simulation.world import STREAM
@@ -42,16 +43,15 @@ class Checks(Past):
             f"the checkpoint of {shard} has moved back"
         )
         self.checkpoints[shard] = checkpoint
-        ranges = [(one.first.sequence, one.last.sequence) for one in state.unresolved]
-        assert all(first > checkpoint for first, _ in ranges), (
+        ranges = [(one.first, one.last) for one in state.unresolved]
+        assert all(first.sequence > checkpoint for first, _ in ranges), (
             f"the checkpoint of {shard} has passed a queued one"
         )
-        read_to = self._read_to(state)
         numbers = self.world.records.get(shard, [])
         unread = [
             number
             for number in numbers
-            if number <= read_to
+            if self._was_read(number, state)
             and f"{shard}:{number}" not in resolved
             and not any(first <= number <= last for first, last in ranges)
         ]
@@ -64,14 +64,16 @@ class Checks(Past):
             f"read: {unread[:3]}"
         )
 
-    def _read_to(self, state: ShardState) -> int:
-        """The sequence number up to which the state says that the shard was read."""
+    def _was_read(self, number: SequenceNumber, state: ShardState) -> bool:
+        """Whether the state says that the record was read."""
         if state.end_was_read:
-            return 1 << 200
+            return True
         position = state.read_position
         if position.sequence is None:
-            return -1
-        return position.sequence.sequence - (position.kind is PositionKind.AT)
+            return False
+        if position.kind is PositionKind.AT:
+            return number < position.sequence
+        return number.sequence <= position.sequence.sequence
 
     def _loss_was_reported(self, shard: str) -> bool:
         """Whether the product reported a possible loss in the shard, or in one that it continues.
@@ -131,7 +133,7 @@ class Checks(Past):
             elif (
                 shard.is_open
                 and put
-                and checkpoint != put[-1]
+                and checkpoint != put[-1].sequence
                 and (last := f"{shard.shard_id}:{put[-1]}") in self.resolved()
                 # An ack that a crash has undone leaves no trace if the record expires before it
                 # comes again.
@@ -185,7 +187,7 @@ class Checks(Past):
             f"{row['shardId']}:{row['sequenceNumber']}": row["partitionKey"]
             for row in self.job.delivered
         }
-        numbers: dict[tuple[str, str], list[int]] = {}
+        numbers: dict[tuple[str, str], list[SequenceNumber]] = {}
         first: dict[tuple[str, str], int] = {}
         last: dict[tuple[str, str], int] = {}
         for place, (processed, over) in enumerate(self._resolved(outcomes)):
@@ -197,7 +199,7 @@ class Checks(Past):
                 last[line] = place
                 if record in processed:
                     first.setdefault(line, place)
-                    numbers.setdefault(line, []).append(int(number))
+                    numbers.setdefault(line, []).append(SequenceNumber.parse(number))
         for line, of_line in numbers.items():
             assert of_line == sorted(of_line), f"{line} was not processed in its order"
         for (shard, key), place in first.items():

@@ -119,6 +119,7 @@ def drawn(seed: int) -> tuple[History, dict[str, float]]:
     """A history that has not begun, and the weight of each of its steps."""
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     world = World.drawn(random)
+    world.aggregates = random.random() < 0.4
     job = SimulatedJob(world.settings, world=world)
     history = History(world, random, job)
     weights = dict(WEIGHTS)

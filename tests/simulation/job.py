@@ -179,7 +179,7 @@ class SimulatedJob(MicroBatchEngine):
         batches = self._reader().read(partition, services)
         try:
             for number, batch in enumerate(batches, start=1):
-                rows.extend(batch.select(COLUMNS).to_pylist())
+                rows.extend(_rows(batch))
                 if number == most:
                     break
         except Crash:
@@ -221,7 +221,7 @@ class SimulatedJob(MicroBatchEngine):
     @staticmethod
     def _collected(batches: Iterator[pa.RecordBatch], rows: list[Row]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows.extend(batch.select(COLUMNS).to_pylist())
+            rows.extend(_rows(batch))
             yield batch
 
     @staticmethod
@@ -231,8 +231,16 @@ class SimulatedJob(MicroBatchEngine):
 
     def _attempt(self, partition: Any) -> list[Row]:
         batches = self._reader().read(partition)
-        return [row for batch in batches for row in batch.select(COLUMNS).to_pylist()]
+        return [row for batch in batches for row in _rows(batch)]
 
     def _reader(self) -> SimulatedReader:
         assert isinstance(self.reader, SimulatedReader)
         return self.reader
+
+
+def _rows(batch: pa.RecordBatch) -> list[Row]:
+    """The rows, whose sequence numbers have sub-sequence numbers as message ids do."""
+    rows: list[Row] = batch.select(COLUMNS).to_pylist()
+    for row in rows:
+        row["sequenceNumber"] = row["messageId"].split(":")[1]
+    return rows

@@ -153,9 +153,7 @@ class QuerySteps(Past):
         for shard, state in self.world.states().items():
             for one in state.unresolved:
                 numbers = self.world.records.get(shard, [])
-                found |= {
-                    f"{shard}:{n}" for n in numbers if one.first.sequence <= n <= one.last.sequence
-                }
+                found |= {f"{shard}:{n}" for n in numbers if one.first <= n <= one.last}
         return found
 
     def _written(self) -> dict[str, Znode]:

@@ -9,6 +9,7 @@ from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from state.retry_policy import RetryPolicy
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.history import BrokenPromiseError
+from tests.simulation.spout_process import letter_id
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps
 from tests.simulation.stream_steps import StreamSteps
 from tests.simulation.world import LOGGER, World
@@ -120,7 +121,7 @@ class SpoutHistory(StreamSteps, SpoutSteps):
         assert not alive & self.world.kept(), f"records that end their process live on: {alive}"
         limit = self.spouts.options["retry"].retry_limit
         for letter in self.dead:
-            name = f"{letter.shard_id}:{letter.sequence_number}"
+            name = letter_id(letter)
             if letter.reason == UNANSWERED:
                 assert name in self.deadly | self.spouts.charged, f"{name} is innocent"
             if letter.data is None:
@@ -158,6 +159,7 @@ def drawn(seed: int) -> tuple[SpoutHistory, dict[str, int]]:
     """A history that has not begun, and the weight of each of its steps."""
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     world = World.drawn(random)
+    world.aggregates = random.random() < 0.4
     job: Any = SpoutJob(drawn_options(random), orderly=random.random() < 0.5)
     history = SpoutHistory(world, random, job, refusals=random.choice((0.0, 0.2)))
     history.days_pass = random.random() < 0.25

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants import TRACKER, Mutant
+from tests.simulation.mutants import SIMULATION, TRACKER, Mutant
 
 SPOUT_SIMULATION = "the spout's simulation"
 PROPERTY = "tests/property/test_tracked_shard.py"
@@ -128,8 +128,8 @@ _STORING = (
     Mutant(
         "the state drops the records that were emitted last",
         "state/tracker/snapshot.py",
-        "        if node is tail:\n            read_position = (",
-        "        if node is tail:\n            break\n            read_position = (",
+        "        if node is tail:\n            before = node.before\n",
+        "        if node is tail:\n            break\n            before = node.before\n",
         PROPERTY,
     ),
     Mutant(
@@ -538,4 +538,69 @@ _CAREFUL = (
         CAREFUL,
     ),
 )
-SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES, *_CAREFUL)
+_AGGREGATES = (
+    Mutant(
+        "an aggregate that was delivered in part counts as read",
+        "kinesis_spout/spout/tracked_shard.py",
+        "        if run.rest is not None:\n            self.tracker.leave_rest(run.rest)\n",
+        "",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "the checkpoint passes an aggregate of which a user record is unresolved",
+        "state/tracker/inflight_record_tracker.py",
+        "            acked_to = self._acked_below\n",
+        "            pass\n",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "an aggregate that was delivered in part is delivered from its start again",
+        "kinesis_spout/reading/user_records.py",
+        "    if begins_within(page, start):\n        columns",
+        "    if False:\n        columns",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "the user records of an aggregate share their retry",
+        "kinesis_spout/reading/retry_reader.py",
+        "        numbers = numbers_of(records)\n",
+        '        numbers = records.column("sequenceNumber")\n',
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "a stored position after an aggregate lets its user records come again",
+        "state/tracker/inflight_record_tracker.py",
+        "        return not bound < number or (is_stored and number.shares_record(bound))\n",
+        "        return not bound < number\n",
+        "tests/unit/state/tracker/test_inflight_record_tracker.py",
+    ),
+    Mutant(
+        "outcomes count Kinesis records where user records were handed over",
+        "state/plan.py",
+        "        if users is None:\n            return self\n        return msgspec",
+        "        if users is None or True:\n            return self\n        return msgspec",
+        SIMULATION,
+    ),
+    Mutant(
+        "user records of an aggregate are one in the queue of retries",
+        "spark_job/driver/retry_planner.py",
+        "limited = chosen[shard, first] =",
+        "first = first.whole\n        limited = chosen[shard, first] =",
+        SIMULATION,
+    ),
+    Mutant(
+        "a task delivers an aggregate again that a spout has delivered in part",
+        "spark_job/rows.py",
+        "                rest = part.filter(rest_of(part, self._start))\n",
+        "                rest = part\n",
+        "tests/unit/spark_job/executor/test_aggregates.py",
+    ),
+    Mutant(
+        "a user record that failed is gone where raw is set later",
+        "spark_job/executor/retries.py",
+        "        unpacker=Unpacker(lambda: services.hash_ranges.of(shard_id)),\n",
+        "        unpacker=None,\n",
+        "tests/unit/spark_job/executor/test_aggregates.py",
+    ),
+)
+SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES, *_CAREFUL, *_AGGREGATES)

@@ -25,12 +25,17 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from kinesis_spout.spout.scheduler import CarefulDelivery
+    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
     from tests.simulation.world import World
 
 
 def record_id(emission: SpoutEmission) -> str:
-    return f"{emission.shard_id}:{emission.sequence_number}"
+    return f"{emission.shard_id}:{emission.number}"
+
+
+def letter_id(letter: DeadLetter) -> str:
+    return letter.message_id.rpartition(":")[0]
 
 
 def stored_attempts(state: ShardState) -> dict[str, int]:
@@ -56,7 +61,7 @@ class Books(SpoutListener):
     attempts: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     resolved: set[str] = field(default_factory=set)
-    newest: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, SequenceNumber] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
 
     def on_emission(self, emission: SpoutEmission) -> None:
@@ -66,9 +71,10 @@ class Books(SpoutListener):
         assert emission.attempt == self.attempts[name] + 1, (
             f"{name} came with attempt {emission.attempt} after {self.attempts[name]} failures"
         )
-        number = int(emission.sequence_number)
+        number = emission.sequence
         if name not in self.attempts:
-            assert number > self.newest.get(emission.shard_id, -1), (
+            newest = self.newest.get(emission.shard_id)
+            assert newest is None or number > newest, (
                 f"{name} came for the first time after {self.newest}"
             )
             self.newest[emission.shard_id] = number
@@ -101,7 +107,7 @@ class Books(SpoutListener):
         self.counts["failed"] += 1
 
     def exhausted(self, letter: DeadLetter) -> None:
-        name = f"{letter.shard_id}:{letter.sequence_number}"
+        name = letter_id(letter)
         self.resolved.add(name)
         self.answered.add(name)
 
@@ -160,7 +166,7 @@ class SpoutProcess:
         careful = self._careful()
         if careful is None or careful.is_settled:
             return None
-        return f"{careful.delivery.shard_id}:{careful.delivery.sequence_number}"
+        return f"{careful.delivery.shard_id}:{careful.delivery.number}"
 
     @property
     def announced(self) -> str | None:

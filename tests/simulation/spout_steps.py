@@ -10,7 +10,7 @@ from kinesis_spout.spout.config import SpoutConfig
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.checks import Checks
 from tests.simulation.past import SHARD
-from tests.simulation.spout_process import Books, SpoutProcess, record_id
+from tests.simulation.spout_process import Books, SpoutProcess, letter_id, record_id
 from tests.simulation.world import APPLICATION, STREAM
 from tests.support.spout.spout_world import LOOPS
 
@@ -74,7 +74,7 @@ class SpoutSteps(Checks):
         return job
 
     def letters(self) -> set[str]:
-        return {f"{letter.shard_id}:{letter.sequence_number}" for letter in self.dead}
+        return {letter_id(letter) for letter in self.dead}
 
     # processes ------------------------------------------------------------------------------------
     def open_all(self) -> None:
@@ -86,12 +86,11 @@ class SpoutSteps(Checks):
         self.world.outage.left = 0
         for shard, state in self.world.states().items():
             self._check_unanswered(state)
-            waits = {one.first.sequence for one in state.unresolved}
-            read_to = self._read_to(state)
+            waits = {one.first for one in state.unresolved}
             self.stored_done |= {
                 f"{shard}:{n}"
                 for n in self.world.records.get(shard, [])
-                if n <= read_to and n not in waits
+                if self._was_read(n, state) and n not in waits
             }
         for _ in range(MOST_OPENINGS):
             books = Books(self.done, self.answered)
@@ -208,7 +207,7 @@ class SpoutSteps(Checks):
     def _check_emission(self, emission: SpoutEmission) -> None:
         name = record_id(emission)
         shard = emission.shard_id
-        assert int(emission.sequence_number) in self.world.records[shard], f"{name} was never put"
+        assert self.world.has(name), f"{name} was never put"
         assert name not in self.stored_done, f"{name} came again, though it is stored as resolved"
         if name in self.delivered or self.days_passed:
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.spout.config import SpoutConfig
 from state.retry_policy import RetryPolicy
 from tests.simulation.past import Past
-from tests.simulation.spout_process import Books, SpoutProcess, record_id
+from tests.simulation.spout_process import Books, SpoutProcess, letter_id, record_id
 from tests.simulation.world import APPLICATION, STREAM
 from tests.support.spout.spout_world import LOOPS
 
@@ -69,7 +69,7 @@ class Turns(Past):
         return SpoutProcess(self.world, books, config)
 
     def _take_letter(self, letter: DeadLetter) -> None:
-        self.spout_letters.add(f"{letter.shard_id}:{letter.sequence_number}")
+        self.spout_letters.add(letter_id(letter))
 
     def _take_turn(self, process: SpoutProcess) -> None:
         if self.random.random() < 0.2:
@@ -88,7 +88,7 @@ class Turns(Past):
         self.count("records that the spout emitted in its turn")
         row = {
             "shardId": emission.shard_id,
-            "sequenceNumber": str(emission.sequence_number),
+            "sequenceNumber": emission.number,
             "partitionKey": emission.partition_key,
         }
         self.job.delivered.append(row)

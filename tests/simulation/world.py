@@ -18,11 +18,13 @@ from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.codec.shard_states import decode_shard_state
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
+from state.sequence_number import SequenceNumber
 from state.znodes.paths import ZookeeperPaths, is_shard
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.store_outage import OutageTree, SettledTree, StoreOutage
+from tests.support.aggregates.wire import aggregate_of
 from tests.support.state.dying_store import OWNER_NODES, DyingTree
 from tests.support.state.interposed_tree import interposed
 
@@ -100,7 +102,8 @@ def latest() -> Any:
 @dataclass
 class World:
     """A stream and an application. `records` and `parents`, by shard and in order, are the book:
-    the records that were put, and which shards each shard continues.
+    the records that were put, and which shards each shard continues. With `aggregates`, some are
+    user records of aggregates; `users` has their numbers by aggregate.
     """
 
     random: Random
@@ -111,7 +114,9 @@ class World:
     service: Service
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     outage: StoreOutage = field(default_factory=StoreOutage)
-    records: dict[str, list[int]] = field(default_factory=dict)
+    records: dict[str, list[SequenceNumber]] = field(default_factory=dict)
+    users: dict[int, list[SequenceNumber]] = field(default_factory=dict)
+    aggregates: bool = False
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: Warnings = field(default_factory=Warnings)
     keys: int = 50
@@ -147,7 +152,7 @@ class World:
         """Delete the stream and create another one under its name. The book starts empty."""
         self.fake.faults.clear()
         self.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
-        self.records, self.parents = {}, {}
+        self.records, self.parents, self.users = {}, {}, {}
         self._ids.clear()
         self._create()
 
@@ -156,15 +161,26 @@ class World:
         for _ in range(count):
             arrival_ms = self.clock.now_ms() - self.random.randrange(5_000) if late else None
             key = f"key {self.random.randrange(self.keys)}"
-            shard, _, number = self.fake.put(
-                STREAM, key, b"record %d" % self.count, arrival_ms=arrival_ms
-            ).partition(":")
-            self.records.setdefault(shard, []).append(int(number))
-            self._ids.add(f"{shard}:{number}")
-            self.count += 1
+            users = 1
+            data = b"record %d" % self.count
+            if self.aggregates and self.random.random() < 0.4:
+                users = self.random.choice((1, 2, 5))
+                data = aggregate_of([data, *(b"user %d" % user for user in range(1, users))], [key])
+            shard, _, number = self.fake.put(STREAM, key, data, arrival_ms=arrival_ms).partition(
+                ":"
+            )
+            numbers = [SequenceNumber(int(number), user) for user in range(users)]
+            self.users[int(number)] = numbers
+            self.records.setdefault(shard, []).extend(numbers)
+            self._ids.update(f"{shard}:{one}" for one in numbers)
+            self.count += users
 
     def note_shards(self) -> None:
         self.parents |= {shard.shard_id: shard.parents for shard in self.fake.shards(STREAM)}
+
+    def has(self, name: str) -> bool:
+        """Whether the record was put."""
+        return name in self._ids
 
     def ids(self) -> set[str]:
         return set(self._ids)
@@ -172,9 +188,10 @@ class World:
     def kept(self) -> set[str]:
         """Records that are still within retention."""
         return {
-            f"{shard.shard_id}:{one.sequence}"
+            f"{shard.shard_id}:{number}"
             for shard in self.fake.shards(STREAM)
             for one in shard.records
+            for number in self.users[one.sequence]
         }
 
     def states(self) -> dict[str, ShardState]:

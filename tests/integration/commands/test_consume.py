@@ -4,6 +4,7 @@ for the checkpoints.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pty
@@ -16,6 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support.aggregates.wire import aggregate_of
 from tests.support.shell.consuming import LIMIT_S, command_that, data_of, lines_of, run, running
 from tests.support.state.zookeeper import wait_until
 
@@ -60,6 +62,17 @@ def test_each_record_is_a_line_with_all_of_its_fields(orders: ServedFake) -> Non
     assert len(text["arrival"]) == len("2026-01-31T12:00:00.000Z")
     assert (binary["dataBase64"], "data" in binary) == ("/wA=", False)
     assert ended.stderr == "stream orders: 2 emitted, 2 acked\n"
+
+
+def test_the_user_records_of_an_aggregate_are_lines_of_their_own(orders: ServedFake) -> None:
+    """With ids of their own, and one line of bytes where raw is asked for."""
+    data = aggregate_of([b"first", b"second"])
+    orders.model.put("orders", "key", data)
+    first, second = lines_of(run(orders, "consume", "orders", *ALL).stdout)
+    assert (first["data"], second["data"]) == ("first", "second")
+    assert second["id"] == f"{first['shard']}:{first['sequence']}.1:1"
+    (line,) = lines_of(run(orders, "consume", "orders", *ALL, "--aggregated-records", "raw").stdout)
+    assert base64.b64decode(line["dataBase64"]) == data
 
 
 def test_until_now_reads_all_shards_also_those_of_a_split(orders: ServedFake) -> None:

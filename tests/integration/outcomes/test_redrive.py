@@ -122,6 +122,23 @@ def test_letters_come_back_with_payload_and_key_and_a_second_run_puts_none(
     assert len(dead.on()) == 15
 
 
+def test_user_records_of_an_aggregate_are_put_back_one_by_one(dead: Dead) -> None:
+    """They share a sequence number. The ledger tells them apart, and each is put once."""
+    first = ORDERS.letter(0)
+    third = replace(
+        first,
+        message_id=f"{first.shard_id}:{first.sequence_number}.2:4",
+        sub_sequence_number=2,
+        data=b"the third",
+    )
+    dead.write([first])
+    assert dead.redrive().put() == 1
+    dead.write([third], plan_id="2-b")
+    assert dead.redrive().put() == 1
+    assert dead.on() == records_of([first, third])
+    assert dead.redrive().put() == 0
+
+
 def test_the_ledger_does_not_disturb_a_job_that_writes_more_letters(dead: Dead) -> None:
     """Readers of the path skip it. New letters are put, and old ones are not, even if their plan is
     written again.

@@ -9,7 +9,6 @@ import pytest
 from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.packing import Packer, UserRecord
 from spark_job import register
-from tests.support.aggregates.wire import aggregate, user
 from tests.support.spark.source import STREAM, StreamUnderTest
 
 if TYPE_CHECKING:
@@ -115,23 +114,3 @@ def test_what_the_sink_packs_is_read_as_it_was_written(
     again = found.selectExpr("partitionKey", "CAST(data AS STRING) AS data")
     assert again.count() == 10_000
     assert again.exceptAll(rows).count() == 0
-
-
-def test_a_tracked_query_refuses_a_user_record_and_acks_nothing(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """It says what to do. With `raw` the aggregate is one record, as before."""
-    stream.put_record("k", aggregate([b"k"], [user(0, b"a"), user(0, b"b")]))
-    source = stream.source()
-    query = (
-        source.read_stream(spark)
-        .writeStream.foreachBatch(
-            source.tracked(lambda batch: batch.df.count(), on_exhausted="stop")
-        )
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
-    with pytest.raises(Exception, match="set option aggregatedRecords to fail or raw"):
-        query.awaitTermination(120)
-    assert stream.checkpoints() == {}

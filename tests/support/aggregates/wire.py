@@ -60,6 +60,12 @@ def sealed(message: bytes) -> bytes:
     return MAGIC + message + hashlib.md5(message, usedforsecurity=False).digest()
 
 
+def aggregate_of(data: Sequence[bytes], keys: Sequence[str] = ("key",)) -> bytes:
+    """An aggregate with these user records, whose keys take turns."""
+    users = [user(index % len(keys), one) for index, one in enumerate(data)]
+    return aggregate([key.encode() for key in keys], users)
+
+
 def page(payloads: Sequence[bytes], *, keys: Sequence[str | None] | None = None) -> pa.RecordBatch:
     """Records with the sequence numbers 100, 101 ... that arrived at as many microseconds."""
     numbers = range(100, 100 + len(payloads))

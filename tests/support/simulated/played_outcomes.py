@@ -79,6 +79,11 @@ def numbered(*numbers: int) -> Callable[[Row], bool]:
     return lambda row: row["data"] in {f"record {number}".encode() for number in numbers}
 
 
+def number_of(row: Row) -> SequenceNumber:
+    """Its `sequenceNumber`, which may have a sub-sequence number here."""
+    return SequenceNumber.parse(row["sequenceNumber"])
+
+
 def key_of(row: Row) -> str:
     return sha256(row["partitionKey"].encode()).hexdigest()[:16]
 
@@ -104,7 +109,7 @@ class PlayedOutcomes:
     killed: int = 0
     calls: list[str] = field(default_factory=list)
     letters: list[tuple[str, int, str]] = field(default_factory=list)
-    gone: list[tuple[str, int, int]] = field(default_factory=list)
+    gone: list[tuple[str, SequenceNumber, SequenceNumber]] = field(default_factory=list)
     done: list[PlanReport] = field(default_factory=list)
     resolved: dict[str, Resolved] = field(default_factory=dict)
     _tokens: Any = field(default_factory=count)
@@ -167,7 +172,7 @@ class Resolved(NamedTuple):
 
     processed: list[str]
     dead: list[str]
-    gone: list[tuple[str, int, int]]
+    gone: list[tuple[str, SequenceNumber, SequenceNumber]]
 
 
 class Killed(Exception):  # noqa: N818  # it is what happens to the process, no error
@@ -185,9 +190,7 @@ def _first_part(
     if not rows or not is_limited(openings, plan.delivery_limit):
         return None
     order = first_rows(ends, delivery(len(rows), openings, plan.delivery_limit).records)
-    numbers = [
-        SequenceNumber.parse(row["sequenceNumber"]) for row in rows if row["shardId"] == order.last
-    ]
+    numbers = [number_of(row) for row in rows if row["shardId"] == order.last]
     return give(order, numbers[: order.rows + 1], plan, ends, states)
 
 
@@ -251,7 +254,7 @@ class _Batch:
         self.blocked: dict[str, list[Row]] = {}
         self.letters: list[tuple[str, int, str]] = []
         self.waiting: dict[
-            str, dict[str | None, int]
+            str, dict[str | None, SequenceNumber]
         ] = {}  # by shard and key: the first number that waits
         self.rows: Counter[str] = Counter()
         self.missing = self.expired_letters = 0  # records that are gone, and their letters
@@ -267,18 +270,18 @@ class _Batch:
                     msgspec.structs.replace(one, first=rest) if one.first == cut else one
                     for one in left
                 ]
-            self.waiting[shard] = {one.key: one.first.sequence for one in reversed(left)}
+            self.waiting[shard] = {one.key: one.first for one in reversed(left)}
             for first in end.retries_gone:
                 stored = self._expired(shard, first)
                 self.missing += stored.count
-                self.played.gone.append((shard, stored.first.sequence, stored.last.sequence))
+                self.played.gone.append((shard, stored.first, stored.last))
             for short in end.retries_short:
                 self.missing += short.missing
                 self.short[shard, self._expired(shard, short.first).first] = short.missing
 
     def _expired(self, shard: str, first: SequenceNumber) -> UnresolvedRecord:
         """The record, or range, that is gone as a whole or in part. It gets one letter."""
-        stored = self.stored[shard].of(str(first))
+        stored = self.stored[shard].of(first)
         assert stored is not None
         self.expired_letters += 1
         self.letters.append((f"{shard}:{first}", stored.attempts, "past the stream's retention"))
@@ -288,11 +291,11 @@ class _Batch:
         """Whether the function has processed the row."""
         shard = row["shardId"]
         self.rows[shard] += 1
-        retry = self.retries[shard].of(row["sequenceNumber"])
+        retry = self.retries[shard].of(number_of(row))
         if retry is not None and self.short.pop((shard, retry.first), 0):
             # The first record that comes of a range: those before it are gone.
-            number = int(row["sequenceNumber"])
-            self.played.gone.append((shard, retry.first.sequence, number - 1))
+            before = SequenceNumber(number_of(row).sequence - 1, 10**9)
+            self.played.gone.append((shard, retry.first, before))
         if retry is not None and retry.exhausted:
             self.letters.append((row["messageId"], retry.attempts, "may not be tried again"))
             return False
@@ -314,7 +317,7 @@ class _Batch:
 
     def _must_wait(self, row: Row) -> bool:
         """Whether an earlier record that blocks it is not processed."""
-        waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
+        waiting, number = self.waiting[row["shardId"]], number_of(row)
         before = self.before[row["shardId"]]
         match self.played.policy.on_failure:
             case OnFailure.BLOCK_KEY:
@@ -338,7 +341,7 @@ class _Batch:
         return keys
 
     def _block_later(self, row: Row) -> None:
-        waiting, number = self.waiting[row["shardId"]], int(row["sequenceNumber"])
+        waiting, number = self.waiting[row["shardId"]], number_of(row)
         waiting[key_of(row)] = min(number, waiting.get(key_of(row), number))
 
     def report(self, rows: int) -> PlanReport:
@@ -391,7 +394,7 @@ class _Batch:
         for run in runs:
             rest = {"reason": run[0].reason, "first_failure_ms": self._first_failure_ms(run[0].row)}
             record = self._record(run[0].row, run[0].row["attempt"] - 1, due_ms, **rest)
-            last = SequenceNumber.parse(run[-1].row["sequenceNumber"])
+            last = number_of(run[-1].row)
             found.append(msgspec.structs.replace(record, last=last, count=len(run)))
         return found
 
@@ -417,12 +420,12 @@ class _Batch:
         )
 
     def _first_failure_ms(self, row: Row) -> int:
-        stored = self.stored[row["shardId"]].of(row["sequenceNumber"])
+        stored = self.stored[row["shardId"]].of(number_of(row))
         known = None if stored is None else stored.first_failure_ms
         return self.now_ms if known is None else known
 
     def _record(self, row: Row, attempts: int, due_ms: int, **rest: Any) -> UnresolvedRecord:
-        sequence = SequenceNumber.parse(row["sequenceNumber"])
+        sequence = number_of(row)
         key = key_of(row) if self.played.policy.on_failure is OnFailure.BLOCK_KEY else None
         last_ms = None if rest.get("blocked") else self.now_ms
         return UnresolvedRecord(
@@ -441,16 +444,16 @@ class _Numbers(Generic[Retry]):
 
     def __init__(self, ranges: Sequence[Retry]) -> None:
         self.all: list[Retry] = sorted(ranges, key=lambda one: one.first)
-        self._firsts: list[int] = [one.first.sequence for one in self.all]
+        self._firsts = [one.first for one in self.all]
 
-    def of(self, number: str) -> Retry | None:
-        place = bisect_right(self._firsts, int(number)) - 1
+    def of(self, number: SequenceNumber) -> Retry | None:
+        place = bisect_right(self._firsts, number) - 1
         found = self.all[place] if place >= 0 else None
-        return found if found is not None and int(number) <= _last(found) else None
+        return found if found is not None and number <= _last(found) else None
 
 
-def _last(one: PlannedRetry | UnresolvedRecord) -> int:
-    return one.first.sequence if one.last is None else one.last.sequence
+def _last(one: PlannedRetry | UnresolvedRecord) -> SequenceNumber:
+    return one.first if one.last is None else one.last
 
 
 def tracked(

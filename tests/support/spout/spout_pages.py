@@ -33,10 +33,14 @@ def page_of(
     at_tip: bool = False,
     ended: bool = False,
     time_ms: int | None = None,
+    group: int = 1,
 ) -> Page:
-    """A page whose records have these numbers. The arrival time of each, in ms, is its number."""
+    """A page whose records have these numbers. The arrival time of each, in ms, is its number.
+
+    With a `group` above 1, so many neighbouring numbers are the user records of an aggregate.
+    """
     columns = RecordColumns(
-        list(map(str, numbers)),
+        [str(SequenceNumber(*divmod(number, group))) for number in numbers],
         [f"key {number}" for number in numbers],
         list(map(payload, numbers)),
         pa.array([number * 1000 for number in numbers], ARRIVAL_TYPE),
@@ -45,8 +49,8 @@ def page_of(
         shard_id=shard_id,
         columns=columns,
         count=len(numbers),
-        first=SequenceNumber(numbers[0]) if numbers else None,
-        last=SequenceNumber(numbers[-1]) if numbers else None,
+        first=SequenceNumber(numbers[0] // group) if numbers else None,
+        last=SequenceNumber(numbers[-1] // group) if numbers else None,
         last_arrival_ms=numbers[-1] if numbers else None,
         payload_bytes=columns.payload_bytes,
         millis_behind_latest=0 if at_tip else 1,
@@ -58,8 +62,8 @@ def page_of(
     )
 
 
-def run_of(*numbers: int) -> RecordRun:
-    return RecordRun(*page_of(numbers).columns.lists())
+def run_of(*numbers: int, group: int = 1) -> RecordRun:
+    return RecordRun(*page_of(numbers, group=group).columns.lists())
 
 
 class FakePages:

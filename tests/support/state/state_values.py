@@ -16,6 +16,7 @@ from state.plan import (
     ShardSlice,
     ShortRange,
     TaskPlan,
+    UserRecords,
     make_plan_id,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -159,6 +160,13 @@ shard_ends = st.builds(
     | st.builds(RangePart, last=sequence_numbers, rest=sequence_numbers, count=counts),
     position=st.none() | positions,
     lapsed_ms=st.none() | times_ms,
+    users=st.none()
+    | st.builds(
+        UserRecords,
+        count=counts,
+        first=st.none() | sequence_numbers,
+        last=st.none() | sequence_numbers,
+    ),
     payload_bytes=counts,
 )
 task_logs = st.builds(

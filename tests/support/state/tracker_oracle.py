@@ -84,11 +84,12 @@ class Entry:
 
 
 class Oracle:
-    """The expected answers of the tracker. Times are in milliseconds, numbers are plain
-    integers.
+    """The expected answers of the tracker. Times are in milliseconds, numbers are plain integers.
+    `group` neighbouring numbers are of one Kinesis record.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: int = 1) -> None:
+        self.group = group
         self.shard: list[int] = []
         self.read = 0
         self.entries: list[Entry] = []
@@ -104,14 +105,30 @@ class Oracle:
 
     @property
     def checkpoint(self) -> int | None:
-        checkpoint = None
+        """A Kinesis record: the greatest known one before the first that has a record which is
+        unresolved, or not emitted yet.
+        """
+        known: list[int] = []
+        open_records = set() if self.rest is None else {self.rest // self.group}
         for entry in self.entries:
             if entry.unresolved:
+                open_records.add(entry.first // self.group)
                 break
-            checkpoint = max(
-                [*entry.known, *([] if checkpoint is None else [checkpoint])], default=None
-            )
-        return checkpoint
+            known += entry.known
+        records = {number // self.group for number in known} - open_records
+        return max(records, default=None)
+
+    @property
+    def rest(self) -> int | None:
+        """The next number, if it is of the same Kinesis record as the last one that was read."""
+        after = self.shard[self.read - 1 : self.read + 1] if self.read else []
+        is_rest = len(after) == 2 and after[0] // self.group == after[1] // self.group
+        return after[1] if is_rest else None
+
+    def lengthen(self, *, more: bool) -> None:
+        """Let one more number follow in the same Kinesis record, if there can be one."""
+        if more and self.read == len(self.shard) and (self.shard[-1] + 1) % self.group:
+            self.shard.append(self.shard[-1] + 1)
 
     def unread_tail(self) -> list[Entry]:
         """The pending first attempts at the end of the list, in the order read."""
@@ -130,7 +147,10 @@ class Oracle:
 
     def take_unread(self, count: int, step: int) -> list[int]:
         while len(self.shard) < self.read + count:
-            self.shard.append((self.shard[-1] if self.shard else 0) + step)
+            last = self.shard[-1] if self.shard else 0
+            if self.read == len(self.shard):  # an aggregate without a rest was read as a whole
+                last += (self.group - 1 - last) % self.group
+            self.shard.append(last + step)
         numbers = self.shard[self.read : self.read + count]
         self.read += count
         return numbers
@@ -292,7 +312,7 @@ class Oracle:
             entry.found_alone = True
             entry.uncounted = False
             if not entry.unresolved:
-                entry.known = [number for number in entry.known if number in kept]
+                entry.known = [one for one in entry.known if one // self.group in kept]
             elif entry.rejected or entry.attempts > LIMIT:
                 self.exhaust(entry)
             else:

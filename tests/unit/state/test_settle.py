@@ -127,11 +127,16 @@ def test_a_read_that_is_not_after_the_checkpoint_is_refused() -> None:
         settle_shard(replace(fresh_state(), checkpoint=seq(10)), END, "4-a")
 
 
+def test_a_range_of_which_nothing_was_handed_over_is_passed() -> None:
+    """The shard owns none of the user records of its aggregates."""
+    state = settle_shard(fresh_state(), replace(END, count=0), "4-a")
+    assert (state.read_position, state.checkpoint) == (Position.after(seq(99)), seq(99))
+
+
 @pytest.mark.parametrize(
     "end",
     [
         replace(END, shard_id="shardId-1"),
-        replace(END, count=0),
         replace(END, count=-1),
         replace(END, first=None),
         replace(END, last=None),

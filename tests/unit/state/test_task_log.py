@@ -8,7 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from state.errors import TaskLogError
-from state.plan import ChildShard, RangePart, ShardReadResult, ShortRange, TaskResult
+from state.plan import (
+    ChildShard,
+    RangePart,
+    ShardReadResult,
+    ShortRange,
+    TaskResult,
+    UserRecords,
+)
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.task_log import LOG_FORMAT, TaskLog
@@ -279,3 +286,29 @@ def test_a_shards_end_stays_its_end_and_its_children_are_kept() -> None:
     assert (shard.tip_ms, shard.children) == (50, (CHILD,))
     assert folded(read(1, 2, at_tip=True, tip_ms=50), named_later).tip_ms == 60
     assert folded(end, read(at_shard_end=True, tip_ms=60)).children == (CHILD,)
+
+
+# user records
+# ------------
+def test_what_was_handed_over_counts_user_records() -> None:
+    """The entries count Kinesis records: limits and replays go by these. Outcomes name user
+    records.
+    """
+    number = SequenceNumber
+    packed = UserRecords(count=7, first=number(3, 1), last=number(4, 2))
+    entries = read(1, 2), read(3, 4, users=packed), read(5, 5)
+    assert log(*entries).rows == 5
+    assert (folded(*entries).count, folded(*entries[:2]).last) == (10, number(4, 2))
+    assert (folded(*entries).first, folded(*entries).last) == (number(1), number(5))
+    assert folded(entries[1]).first == number(3, 1)
+    assert folded(*entries).users is None
+
+
+def test_a_range_without_user_records_of_the_shard_keeps_its_numbers() -> None:
+    """Nothing was handed over, and the next read begins after it."""
+    nothing = read(1, 2, users=UserRecords(count=0))
+    assert folded(nothing) == replace(read(1, 2), count=0)
+    assert (folded(nothing, read(3, 4)).first, folded(nothing, read(3, 4)).count) == (
+        SequenceNumber(3),
+        2,
+    )

@@ -19,11 +19,11 @@ MESSAGE = b"\x0a\x00"
 AGGREGATE = KPL_MAGIC + MESSAGE + hashlib.md5(MESSAGE, usedforsecurity=False).digest()
 
 
-def test_an_aggregate_is_never_delivered_as_a_record() -> None:
+def test_an_aggregate_that_is_refused_is_never_delivered_as_a_record() -> None:
     """And a record that was emitted before the aggregate was found is not lost."""
     under_test = SpoutUnderTest()
     under_test.put(1, data=b"before")
-    with under_test.fresh() as spout:
+    with under_test.fresh(aggregated_records="fail") as spout:
         under_test.loops.take("fetch")
         under_test.put(1, data=AGGREGATE)
         under_test.loops.take("fetch")
@@ -33,10 +33,10 @@ def test_an_aggregate_is_never_delivered_as_a_record() -> None:
     assert [state.unresolved_count for state in under_test.states().values()] == [0]
 
 
-def test_aggregates_are_delivered_raw_with_refuse_aggregated_off() -> None:
+def test_aggregates_are_delivered_as_they_are_where_raw_is_set() -> None:
     under_test = SpoutUnderTest()
     under_test.put(1, data=AGGREGATE)
-    with under_test.fresh(refuse_aggregated=False) as spout:
+    with under_test.fresh(aggregated_records="raw") as spout:
         assert [one.data for one in drain(spout, under_test.loops)] == [AGGREGATE]
 
 

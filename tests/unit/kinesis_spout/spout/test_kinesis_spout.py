@@ -79,17 +79,15 @@ def test_the_scheme_decodes_the_values_and_malformed_records_are_dead_lettered(
     assert spout.spout.metrics().total.counts.malformed == 1
 
 
-def test_an_aggregate_stops_the_spout(one: SimulatedJob) -> None:
-    """Its bytes are not a user's record. With `refuse_aggregated` off they are delivered as they
-    are.
-    """
+def test_an_aggregate_stops_a_spout_that_refuses_it(one: SimulatedJob) -> None:
+    """Its bytes are not a user's record. With `raw` they are delivered as they are."""
     one.put(1, data=AGGREGATE)
-    spout = SteppedSpout(one)
+    spout = SteppedSpout(one, aggregated_records="fail")
     spout.fetch()
     with pytest.raises(Exception, match="KPL aggregate"):
         spout.spout.next_tuple()
     spout.spout.close()
-    raw = SteppedSpout(one, refuse_aggregated=False)
+    raw = SteppedSpout(one, aggregated_records="raw")
     raw.fetch()
     assert [emission.data for emission in raw.drain()] == [AGGREGATE]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kinesis_spout.spout.record_run import ACKED, PENDING, RecordRun
 from tests.support.spout.spout_pages import page_of, payload, run_of
+from tests.support.state.tracker import seq
 
 
 def emitted(count: int, *, of: int = 4, deadline_ms: int | None = None) -> RecordRun:
@@ -25,8 +26,8 @@ def resolve(run: RecordRun, *indices: int) -> None:
 
 def test_a_run_has_the_records_of_its_page() -> None:
     run = RecordRun(*page_of([7, 8]).columns.lists())
-    assert (run.sequences, run.data, run.keys, run.arrivals) == (
-        [7, 8],
+    assert (run.texts, run.data, run.keys, run.arrivals) == (
+        ["7", "8"],
         [payload(7), payload(8)],
         ["key 7", "key 8"],
         [7, 8],
@@ -52,9 +53,9 @@ def test_stretches_leave_out_records_that_were_not_emitted() -> None:
 def test_cut_keeps_the_emitted_records_and_returns_the_rest() -> None:
     run = emitted(1)
     rest = run.cut()
-    assert (run.sequences, run.size, run.emitted, run.unacked) == ([1], 1, 1, 1)
-    assert (rest.sequences, rest.data, rest.emitted, rest.size) == (
-        [2, 3, 4],
+    assert (run.texts, run.size, run.emitted, run.unacked) == (["1"], 1, 1, 1)
+    assert (rest.texts, rest.data, rest.emitted, rest.size) == (
+        ["2", "3", "4"],
         [payload(2), payload(3), payload(4)],
         0,
         3,
@@ -73,10 +74,10 @@ def test_the_earliest_deadline_is_that_of_the_first_pending_record() -> None:
 
 def test_a_record_is_found_by_its_number_once_it_was_emitted() -> None:
     run = emitted(2)
-    assert [run.index_of(number) for number in (1, 2, 3, 99)] == [0, 1, None, None]
+    assert [run.index_of(seq(number)) for number in (1, 2, 3, 99)] == [0, 1, None, None]
 
 
 def test_extend_appends_the_records_of_another_run() -> None:
     run = run_of(1)
     run.extend(run_of(2, 3))
-    assert (run.sequences, run.size, len(run.states), run.unacked) == ([1, 2, 3], 3, 3, 3)
+    assert (run.texts, run.size, len(run.states), run.unacked) == (["1", "2", "3"], 3, 3, 3)

@@ -210,7 +210,7 @@ def test_a_delivery_times_out_at_its_exact_deadline_and_its_late_ack_counts() ->
     assert first is not None
     assert second is not None
     assert (shard.next_deadline_ms(), shard.expire(49, max_held_bytes=1)) == (50, [])
-    assert [one.run.sequences for one in shard.expire(50, max_held_bytes=1 << 20)] == [[1]]
+    assert [one.run.texts for one in shard.expire(50, max_held_bytes=1 << 20)] == [["1"]]
     assert shard.extend(second, 80)
     assert not shard.extend(first, 80)
     assert shard.next_deadline_ms() == 80
@@ -331,10 +331,10 @@ def test_a_restored_range_becomes_single_records() -> None:
     (wanted,) = shard.held.wanted(0)
     shard.restock(wanted, run_of(3, 5, 6), 0)
     deliveries = [shard.emit(0, None, new=True) for _ in range(4)]
-    assert [(one.run.sequences, one.attempt) for one in deliveries if one is not None] == [
-        ([3], 3),
-        ([5], 3),
-        ([6], 3),
+    assert [(one.run.texts, one.attempt) for one in deliveries if one is not None] == [
+        (["3"], 3),
+        (["5"], 3),
+        (["6"], 3),
     ]
 
 
@@ -346,7 +346,7 @@ def test_of_a_range_that_is_partly_gone_one_letter_stands_for_the_records_that_a
     (wanted,) = shard.held.wanted(0)
     shard.restock(wanted, run_of(6, 9), 0)
     deliveries = [shard.emit(0, None, new=True) for _ in range(3)]
-    assert [one.run.sequences for one in deliveries if one is not None] == [[6], [9]]
+    assert [one.run.texts for one in deliveries if one is not None] == [["6"], ["9"]]
     (letter,) = shard.held.letters()
     assert (letter.run, letter.record.first, letter.record.attempts) == (None, seq(3), 2)
     assert letter.record.reason is not None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from kinesis_spout.testing.stream.hash_keys import hash_key
-from state.plan import PlannedRetry, ShardReadResult
+from state.plan import PlannedRetry
+from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate, user
 from tests.support.simulated.planned_task import BY_TWOS, PlannedTask, entry_of, task, whole
@@ -38,8 +41,13 @@ def test_each_user_record_is_a_row_with_an_id_of_its_own(one: SimulatedJob) -> N
     ]
     assert rows(planned.attempt()) == expected
     assert rows(planned.attempt()) == expected
-    end = planned.ends[shard(0)]
-    assert (end.count, end.last) == (2, SequenceNumber(packed))
+    (entry,), end = planned.log.entries, planned.ends[shard(0)]
+    assert (entry.count, entry.last) == (2, SequenceNumber(packed))
+    assert (end.count, end.first, end.last) == (
+        4,
+        SequenceNumber(plain),
+        SequenceNumber(packed, 2),
+    )
     assert end.payload_bytes == len(THREE) + 1
 
 
@@ -49,7 +57,8 @@ def test_an_aggregate_without_records_counts_as_read(one: SimulatedJob) -> None:
     planned = PlannedTask(one, task(whole()))
     assert rows(planned.attempt()) == []
     assert planned.ends[shard(0)].last == SequenceNumber(numbers[-1])
-    assert planned.ends[shard(0)].count == 3
+    assert planned.ends[shard(0)].count == 0
+    assert [entry.count for entry in planned.log.entries] == [3]
 
 
 def test_a_limit_counts_kinesis_records(one: SimulatedJob) -> None:
@@ -57,7 +66,7 @@ def test_a_limit_counts_kinesis_records(one: SimulatedJob) -> None:
     one.put(5, data=THREE)
     planned = PlannedTask(one, task(whole(max_records=2)))
     assert len(rows(planned.attempt())) == 6
-    assert planned.ends[shard(0)].count == 2
+    assert [entry.count for entry in planned.log.entries] == [2]
 
 
 def test_an_attempt_that_follows_another_has_its_rows(one: SimulatedJob) -> None:
@@ -71,28 +80,44 @@ def test_an_attempt_that_follows_another_has_its_rows(one: SimulatedJob) -> None
     assert rows(follower.attempt()) == first
 
 
-def test_a_retried_aggregate_gives_each_user_record_its_attempt(one: SimulatedJob) -> None:
-    """Where whole batches are acked, the Kinesis record is what is retried."""
-    packed, plain = one.put(1, data=THREE) + one.put(1, data=b"x")
-    retries = tuple(
-        PlannedRetry(first=SequenceNumber(number), attempts=attempts)
-        for number, attempts in ((packed, 1), (plain, 4))
+def test_a_user_record_is_retried_alone(one: SimulatedJob) -> None:
+    """Or with those that are queued as a range with it, over several Kinesis records."""
+    first, second, plain = one.put(2, data=THREE) + one.put(1, data=b"x")
+    retries = (
+        PlannedRetry(first=SequenceNumber(first), attempts=1),
+        PlannedRetry(
+            first=SequenceNumber(first, 2), last=SequenceNumber(second, 1), count=3, attempts=2
+        ),
+        PlannedRetry(first=SequenceNumber(plain), attempts=4),
     )
     planned = PlannedTask(one, task(whole(max_records=0, retries=retries)))
     expected = [
-        (f"{shard(0)}:{packed}:2", 2),
-        (f"{shard(0)}:{packed}.1:2", 2),
-        (f"{shard(0)}:{packed}.2:2", 2),
-        (f"{shard(0)}:{plain}:5", 5),
+        (f"{shard(0)}:{first}:2", b"a"),
+        (f"{shard(0)}:{first}.2:3", b"c"),
+        (f"{shard(0)}:{second}:3", b"a"),
+        (f"{shard(0)}:{second}.1:3", b"b"),
+        (f"{shard(0)}:{plain}:5", b"x"),
     ]
-    assert rows(planned.attempt(), "messageId", "attempt") == expected
-    assert rows(planned.attempt(), "messageId", "attempt") == expected
-    assert planned.ends[shard(0)] == ShardReadResult(
-        shard_id=shard(0),
-        retries_done=2,
-        retry_rows=2,
-        payload_bytes=planned.ends[shard(0)].payload_bytes,
-    )
+    for mode in ("unpack", "raw"):  # what was unpacked stays unpacked
+        attempt = planned.attempt(aggregated_records=mode)
+        assert rows(attempt, "messageId", "data")[1:] == expected[1:]
+    assert rows(planned.attempt(), "messageId", "data") == expected
+    end = planned.ends[shard(0)]
+    assert (end.retries_done, end.retry_rows, end.retries_gone) == (3, 5, ())
+
+
+def test_an_aggregate_that_a_spout_has_delivered_in_part_goes_on(one: SimulatedJob) -> None:
+    """Also where its bytes are asked for now. The log begins with its next user record."""
+    packed, after = one.put(2, data=THREE)
+    position = Position.at(SequenceNumber(packed, 1))
+    for mode, rest in (("unpack", [b"a", b"b", b"c"]), ("raw", [THREE])):
+        planned = PlannedTask(one, task(replace(whole(), position=position)))
+        found = rows(planned.attempt(aggregated_records=mode), "data")
+        assert [data for (data,) in found] == [b"b", b"c", *rest]
+        end = planned.ends[shard(0)]
+        assert (end.first, end.count) == (SequenceNumber(packed, 1), len(found))
+        assert end.last is not None
+        assert end.last.sequence == after
 
 
 def test_a_user_record_is_delivered_by_the_shard_that_has_its_hash_key(

@@ -167,20 +167,3 @@ def test_a_row_is_new_from_the_first_new_number_of_its_shard_on() -> None:
     (s, t) = PartitionContent({"s": SequenceNumber(9), "t": None})(rows)
     assert s == content("s", 9, 10, 2, 1)
     assert t == ShardContent(shard_id="t", retry_rows=1)
-
-
-def test_user_records_of_aggregates_are_refused() -> None:
-    """An outcome would be taken for that of the whole aggregate. The error says what to set."""
-    (end,) = ends()[0].shards[:1]
-    assert end.first is not None
-    more = {
-        end.shard_id: ShardContent(
-            shard_id=end.shard_id,
-            new_count=end.count + 2,
-            first=end.first,
-            last=end.last,
-            retry_rows=end.retry_rows,
-        )
-    }
-    with pytest.raises(BatchContentError, match="aggregatedRecords to fail or raw"):
-        check_content(more, ends(), "1-a")

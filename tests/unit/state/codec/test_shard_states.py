@@ -15,6 +15,7 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from tests.support.state import state_values
+from tests.support.state.tracker import seq
 
 SHARD = "shardId-000000000000"
 PATH = f"/root/app/stream/{SHARD}/state"
@@ -117,6 +118,23 @@ def test_damaged_bytes_are_an_error_that_names_the_path_and_what_to_do(stored: b
         decode_shard_state(stored, SHARD, PATH)
     assert "\n" not in str(damaged.value)
     assert "StoredShardState" not in str(damaged.value)
+
+
+def test_user_records_of_an_aggregate_are_stored_by_their_sub_sequence_numbers() -> None:
+    """The first one has the number of the aggregate alone. The position lies within an aggregate
+    that was read in part; the checkpoint counts Kinesis records.
+    """
+    stored = (
+        b'{"checkpoint":"12","readPosition":"AT:20.7","unresolved":[["13",1,9],["13.4",2,9],'
+        b'[["13.6","14.2",9],1,9]],"format":1}'
+    )
+    first, alone, several = decode_shard_state(stored, SHARD, PATH).unresolved
+    assert (first.first, first.last, first.count) == (seq(13), seq(13), 1)
+    assert (alone.first, alone.last, alone.attempts) == (seq(13, 4), seq(13, 4), 2)
+    assert (several.first, several.last, several.count) == (seq(13, 6), seq(14, 2), 9)
+    state = decode_shard_state(stored, SHARD, PATH)
+    assert state.read_position == Position.at(seq(20, 7))
+    assert decode_shard_state(encode_shard_state(state, PATH)[0], SHARD, PATH) == state
 
 
 def test_the_older_form_of_unresolved_records_is_read() -> None:

@@ -8,7 +8,14 @@ from hypothesis import given
 from state.codec.task_logs import decode_log
 from state.codec.values import encode
 from state.errors import StoredDataError
-from state.plan import ChildShard, RangePart, ShardReadResult, ShortRange, TaskResult
+from state.plan import (
+    ChildShard,
+    RangePart,
+    ShardReadResult,
+    ShortRange,
+    TaskResult,
+    UserRecords,
+)
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
@@ -135,3 +142,19 @@ def test_any_part_of_a_log_is_damaged() -> None:
         for length in range(len(whole)):
             with pytest.raises(StoredDataError):
                 decode_log(whole[:length], PATH)
+
+
+def test_the_user_records_of_an_entry_are_stored_where_they_are_others() -> None:
+    """Than the Kinesis records that were read. An entry without them is as before."""
+    number = SequenceNumber
+    users = UserRecords(count=5, first=number(10, 2), last=number(11, 1))
+    entry = ShardReadResult(
+        shard_id="s", first=number(10), last=number(11), count=2, users=users, payload_bytes=9
+    )
+    log = TaskLog(entries=(entry,))
+    stored = (
+        b'{"entries":[{"shardId":"s","first":"10","last":"11","count":2,'
+        b'"users":{"count":5,"first":"10.2","last":"11.1"},"bytes":9}],"sealed":false,"format":2}'
+    )
+    assert encode(log, PATH) == stored
+    assert decode_log(stored, PATH) == log

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from state.errors import IllegalTrackerEventError
+from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.tracker.transitions import (
     CELLS,
@@ -16,7 +17,7 @@ from state.tracker.transitions import (
     Neighbour,
     NodeState,
 )
-from tests.support.state.tracker import SHARD, check_structure, make_tracker, nodes, seq
+from tests.support.state.tracker import SHARD, check_structure, make_tracker, nodes, restart, seq
 
 if TYPE_CHECKING:
     from state.tracker.inflight_record_tracker import InflightRecordTracker
@@ -142,17 +143,61 @@ def test_numbers_of_different_lengths_are_in_order_as_integers() -> None:
     assert tracker.checkpoint == seq(10**55)
 
 
-def test_records_of_one_aggregate_are_in_order_by_sub_sequence_number() -> None:
-    """They share a sequence number; each has an outcome of its own."""
+def test_each_user_record_of_an_aggregate_has_an_outcome_of_its_own() -> None:
+    """They share a sequence number, and their ids name their sub-sequence numbers. The checkpoint
+    is of Kinesis records, so it stays below the aggregate until all of them are acked.
+    """
+    tracker = make_tracker(5, 7)
+    assert tracker.emit(seq(7, 1)).message_id == f"{SHARD}:7.1:1"
+    tracker.emit(seq(7, 2))
+    for acked in (seq(5), seq(7), seq(7, 2)):
+        tracker.ack(acked, 1)
+        assert tracker.checkpoint == seq(5)
+    tracker.ack(seq(7, 1), 1)
+    assert tracker.checkpoint == seq(7)
+
+
+def test_the_checkpoint_stays_below_an_aggregate_that_was_emitted_in_part() -> None:
+    """All of its user records that were emitted are acked. The others come after a restart, and
+    those that were acked do not.
+    """
+    tracker = make_tracker(5, 7)
+    tracker.emit(seq(7, 1))
+    tracker.leave_rest(seq(7, 2))
+    for acked in (seq(5), seq(7), seq(7, 1)):
+        tracker.ack(acked, 1)
+    assert (tracker.checkpoint, tracker.read_position) == (seq(5), Position.at(seq(7, 2)))
+    again = restart(tracker)
+    with pytest.raises(IllegalTrackerEventError):
+        again.emit(seq(7, 1))
+    again.emit(seq(7, 2))
+    again.ack(seq(7, 2), 1)
+    assert (again.checkpoint, again.read_position) == (seq(7), Position.after(seq(7)))
+
+
+def test_a_rest_of_another_kinesis_record_is_refused() -> None:
+    """It would let the checkpoint pass an aggregate that was emitted in part."""
+    tracker = make_tracker(5)
+    for rest in (seq(5), seq(6)):
+        with pytest.raises(IllegalTrackerEventError, match=f"rest of {rest} "):
+            tracker.leave_rest(rest)
+
+
+def test_after_an_aggregate_none_of_its_user_records_is_emitted_again() -> None:
+    """A stored position AFTER it covers all of them; the unresolved ones are retries."""
     tracker = make_tracker(7)
     tracker.emit(seq(7, 1))
-    tracker.emit(seq(7, 2))
-    tracker.ack(seq(7), 1)
-    tracker.ack(seq(7, 2), 1)
-    assert tracker.checkpoint == seq(7)
+    tracker.fail(seq(7), 1, 0)
     tracker.ack(seq(7, 1), 1)
-    assert tracker.checkpoint == seq(7, 2)
-    assert tracker.emit(seq(7, 3)).message_id == f"{SHARD}:7.3:1"
+    again = restart(tracker)
+    for number in (seq(7), seq(7, 1), seq(7, 2)):
+        with pytest.raises(IllegalTrackerEventError):
+            again.emit(number)
+    emission = again.take_retry(1_000)
+    assert emission is not None
+    assert emission.message_id == f"{SHARD}:7:2"
+    again.ack(seq(7), 2)
+    assert again.checkpoint == seq(7)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""Pages and retries in which each user record of an aggregate is a record of its own."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinesis_spout.aggregation.unpacking import has_candidates
+from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
+from state.position import PositionKind
+from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kinesis_spout.aggregation.unpacking import Unpacker
+    from kinesis_spout.reading.page import Page
+    from state.plan import PlannedRetry
+    from state.position import Position
+
+
+SUB_SEQUENCE_NUMBER = "subSequenceNumber"  # the column that an `Unpacker` adds
+
+
+def numbers_of(records: pa.RecordBatch) -> pa.Array:
+    """The numbers of the records as texts of `SequenceNumber`: with the sub-sequence number where
+    `records` was unpacked and it is not 0.
+    """
+    sequences = records.column("sequenceNumber")
+    if SUB_SEQUENCE_NUMBER not in records.schema.names:
+        return sequences
+    subs = records.column(SUB_SEQUENCE_NUMBER)
+    joined = pc.binary_join_element_wise(sequences, subs.cast(pa.string()), ".")
+    return pc.if_else(pc.equal(subs, 0), sequences, joined)
+
+
+def lists_of(batches: Sequence[pa.RecordBatch]) -> RecordColumns:
+    """The records of unpacked batches, at least one, as lists whose numbers are `numbers_of`."""
+    numbers, keys, data = (
+        [value for batch in batches for value in column(batch).to_pylist()]
+        for column in (numbers_of, _column("partitionKey"), _column("data"))
+    )
+    arrivals = [batch.column("approximateArrivalTimestamp") for batch in batches]
+    return RecordColumns(numbers, keys, data, pa.concat_arrays(arrivals))
+
+
+def begins_within(page: Page, start: Position) -> bool:
+    """Whether `start` lies within an aggregate, and the page begins with that."""
+    sequence = start.sequence
+    return (
+        sequence is not None
+        and sequence.sub > 0
+        and page.first is not None
+        and page.first.shares_record(sequence)
+    )
+
+
+def rest_of(records: pa.RecordBatch, start: Position) -> pa.Array:
+    """Whether each record of an unpacked aggregate lies at or after a position within it."""
+    if start.sequence is None:
+        raise ValueError(f"position {start} lies in no aggregate")
+    first = start.sequence.sub + (start.kind is PositionKind.AFTER)
+    return pc.greater_equal(records.column(SUB_SEQUENCE_NUMBER), first)
+
+
+def unpacked_page(
+    page: Page, unpacker: Unpacker, start: Position, *, only_first: bool = False
+) -> Page:
+    """The page with its user records as records, as lists; `first` and `last` stay. Where `start`
+    lies within its first aggregate, the user records before that are left out.
+
+    `only_first`: only its first record is unpacked.
+    """
+    records = page.records
+    if only_first:
+        batches = [*unpacker.unpack(records.slice(0, 1)), records.slice(1)]
+    else:
+        batches = list(unpacker.unpack(records))
+    columns = lists_of(batches) if batches else NO_RECORDS
+    if begins_within(page, start):
+        columns = columns.after(_passed(columns.lists().numbers, start))
+    return replace(
+        page,
+        columns=columns,
+        count=len(columns.lists().numbers),
+        payload_bytes=columns.payload_bytes,
+    )
+
+
+def unpacked_retries(
+    records: pa.RecordBatch,
+    unpacker: Unpacker,
+    retries: Sequence[PlannedRetry],
+    *,
+    only_subs: bool,
+) -> pa.RecordBatch:
+    """The records of a page that may be of `retries` (ascending), unpacked. All of the page where
+    none of them may be an aggregate.
+
+    `only_subs`: an aggregate is unpacked only for a retry that names a sub-sequence number.
+    """
+    if not has_candidates(records):
+        return records
+    wanted = _wanted(records, retries, only_subs=only_subs)
+    if not only_subs:
+        batches = list(unpacker.unpack(records.filter(pa.array(wanted, pa.bool_()))))
+    else:
+        batches = []
+        end = 0
+        for is_wanted, stretch in groupby(wanted):
+            start, end = end, end + len(list(stretch))
+            part = records.slice(start, end - start)
+            batches += unpacker.unpack(part) if is_wanted else [part]
+    return pa.concat_batches([_with_subs(batch) for batch in batches])
+
+
+def _with_subs(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if SUB_SEQUENCE_NUMBER in batch.schema.names:
+        return batch
+    zeros = pa.array([0] * batch.num_rows, pa.int64())
+    return batch.append_column(pa.field(SUB_SEQUENCE_NUMBER, zeros.type, nullable=False), zeros)
+
+
+def _wanted(
+    records: pa.RecordBatch, retries: Sequence[PlannedRetry], *, only_subs: bool
+) -> list[bool]:
+    """Whether each Kinesis record may be of a retry; with `only_subs`, of one that names a
+    sub-sequence number.
+    """
+    numbers = [int(text) for text in records.column("sequenceNumber").to_pylist()]
+    wanted = [False] * len(numbers)
+    for retry in retries:
+        if not numbers or retry.first.sequence > numbers[-1]:
+            break
+        if only_subs and not (retry.first.sub or retry.end.sub):
+            continue
+        first = bisect_left(numbers, retry.first.sequence)
+        end = bisect_right(numbers, retry.end.sequence, first)
+        wanted[first:end] = [True] * (end - first)
+    return wanted
+
+
+def _column(name: str) -> Callable[[pa.RecordBatch], pa.Array]:
+    return lambda batch: batch.column(name)
+
+
+def _passed(numbers: list[Any], start: Position) -> int:
+    """How many of the first records lie before a position within an aggregate."""
+    find = bisect_left if start.kind is PositionKind.AT else bisect_right
+    return find(list(map(SequenceNumber.parse, numbers)), start.sequence)  # type: ignore[type-var]  # it is within an aggregate: not None

@@ -1,0 +1,147 @@
+"""Aggregates in a tracked query on a real Spark: outcomes are of user records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.aggregation.hash_range import HASH_KEYS, hash_key_of
+from tests.support.aggregates.wire import aggregate_of
+from tests.support.outcomes.tracked import number, numbers
+
+if TYPE_CHECKING:
+    from scheme.record import Record
+    from spark_job import TrackedBatch
+    from tests.support.outcomes.tracked import TrackedQuery
+
+pytestmark = pytest.mark.spark
+USERS = 500
+SHARDS = 4
+SAME_SHARD = tuple(
+    [key for key in map(str, range(100)) if hash_key_of(key) * SHARDS // HASH_KEYS == 1][:2]
+)
+LONG: dict[str, Any] = {
+    "retry_first_delay": "1h",
+    "retry_max_delay": "1h",
+    "source": {"available_now_retry_wait": "0s"},
+}
+
+
+def put_aggregates(query: TrackedQuery, *sizes: int, keys: tuple[str, ...] = ("k",)) -> None:
+    """Put aggregates of so many user records, numbered on."""
+    first = 0
+    for size in sizes:
+        data = [b"record %d" % each for each in range(first, first + size)]
+        query.stream.put_record(keys[0], aggregate_of(data, keys))
+        first += size
+
+
+def fails(wanted: int, seen: list[int]) -> Any:
+    """A function for `map_records` that fails one record, and notes those that it gets."""
+
+    def enrich(record: Record) -> dict[str, Any]:
+        n = int(record.data.split()[1])
+        if n == wanted:
+            raise ValueError("always bad")
+        return {"n": n}
+
+    def process(batch: TrackedBatch) -> None:
+        seen.extend(row.n for row in batch.map_records(enrich, "n int").collect())
+
+    return process
+
+
+def test_one_of_five_hundred_is_retried_alone_and_dead_lettered_alone(
+    tracked_query: TrackedQuery,
+) -> None:
+    put_aggregates(tracked_query, USERS, 3)
+    seen: list[int] = []
+    tracked_query.run(fails(77, seen), retry_limit=2)
+    assert sorted(seen) == [n for n in range(USERS + 3) if n != 77]
+    (letter,) = tracked_query.letters
+    assert (letter.data, letter.attempts, letter.sub_sequence_number) == (b"record 77", 3, 77)
+    assert letter.message_id == f"{letter.shard_id}:{letter.sequence_number}.77:3"
+    assert tracked_query.unresolved() == {}
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_after_a_restart_the_failed_user_record_comes_alone(tracked_query: TrackedQuery) -> None:
+    """The checkpoint stays below its aggregate until then."""
+    put_aggregates(tracked_query, 2, USERS)
+    seen: list[int] = []
+    tracked_query.run(fails(300, seen), retry_limit=3, **LONG)
+    (state,) = [one for one in tracked_query.stream.states().values() if one.unresolved]
+    (waiting,) = state.unresolved
+    assert (waiting.first.sub, waiting.count, waiting.attempts) == (298, 1, 1)
+    assert state.checkpoint is not None
+    assert state.checkpoint < waiting.first.whole
+    again: list[int] = []
+    # The planner learns the new policy with its first batch.
+    put_aggregates(tracked_query, 1)
+    tracked_query.run_quietly(again, retry_limit=0)
+    assert 300 not in again
+    (letter,) = tracked_query.letters
+    assert (letter.data, letter.attempts) == (b"record 300", 1)
+    assert again == [0]
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_a_range_of_failed_user_records_is_retried_over_aggregates(
+    tracked_query: TrackedQuery,
+) -> None:
+    """An outage queues all of them as one range, and each comes once after it."""
+    put_aggregates(tracked_query, 200, 200)
+    down = [True]
+    seen: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        if down[0]:
+            down[0] = False
+            batch.fail(batch.df, "the sink is down")
+        else:
+            seen.extend(numbers(batch.df))
+
+    tracked_query.run(process)
+    assert sorted(seen) == list(range(400))
+    assert tracked_query.letters == []
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_a_failed_user_record_blocks_the_later_ones_of_its_key_alone(
+    tracked_query: TrackedQuery,
+) -> None:
+    """The key is that of the user record, not that of its aggregate."""
+    put_aggregates(tracked_query, 6, 6, keys=SAME_SHARD)
+    order: list[int] = []
+    failed: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        good = batch.df
+        if not failed:
+            failed.append(2)
+            good = batch.fail_where(batch.df, number() == 2, "not yet")
+        order.extend(numbers(good))
+
+    tracked_query.run(process, on_failure="block_key")
+    assert sorted(order) == list(range(12))
+    even = [n for n in order if n % 2 == 0]
+    assert even == sorted(even)
+    assert order.index(1) < order.index(2)
+    assert tracked_query.unresolved() == {}
+
+
+def test_bisect_finds_the_bad_user_record(tracked_query: TrackedQuery) -> None:
+    put_aggregates(tracked_query, 64)
+    seen: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        found = numbers(batch.df)
+        if 13 in found:
+            raise ValueError("a bad one")
+        seen.extend(found)
+
+    tracked_query.run(process, bisect=True, retry_limit=1)
+    assert sorted(set(seen)) == [n for n in range(64) if n != 13]
+    assert [letter.data for letter in tracked_query.letters] == [b"record 13"]
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()

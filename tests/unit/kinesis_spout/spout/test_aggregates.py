@@ -1,0 +1,208 @@
+"""The user records of aggregates: each is a tuple with an outcome of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.reading.kpl import AggregatedRecordError
+from kinesis_spout.spout.config import SpoutConfig
+from state.position import Position
+from state.sequence_number import SequenceNumber
+from tests.support.aggregates.wire import aggregate_of
+from tests.support.simulated.simulated_job import SimulatedJob, shard
+from tests.support.spout.stepped_spout import SteppedSpout, payloads
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.emission import SpoutEmission
+    from state.shard_state import ShardState
+
+USERS = [b"user %d" % number for number in range(500)]
+
+
+def put_aggregate(job: SimulatedJob, users: list[bytes] = USERS, *keys: str) -> int:
+    (sequence,) = job.put(1, data=aggregate_of(users, keys or ("key",)))
+    return sequence
+
+
+def state_of(job: SimulatedJob) -> ShardState:
+    return job.states()[shard(0)]
+
+
+def unresolved(job: SimulatedJob) -> list[tuple[SequenceNumber, int]]:
+    return [(one.first, one.attempts) for one in state_of(job).unresolved]
+
+
+def all_but(emissions: list[SpoutEmission], failing: bytes) -> SpoutEmission:
+    """Ack all of them but one, which is returned."""
+    (found,) = [one for one in emissions if one.data == failing]
+    for one in emissions:
+        if one is not found:
+            one.ack()
+    return found
+
+
+def read_again(spout: SteppedSpout) -> SpoutEmission:
+    """The only record that a new process emits, which is due and has to be read again."""
+    assert spout.drain() == []  # its payload is not here
+    spout.step("retries")
+    (emission,) = spout.after(5).drain(ack=False)
+    return emission
+
+
+def test_each_user_record_is_a_tuple_of_its_own(one: SimulatedJob) -> None:
+    """With the key and the payload of its own, and the number that its aggregate has."""
+    one.put(1, data=b"plain")
+    sequence = put_aggregate(one, [b"a", b"b", b"c"], "x", "y")
+    spout = SteppedSpout(one)
+    spout.fetch()
+    emissions = spout.drain(ack=False)
+    assert payloads(emissions) == ["plain", "a", "b", "c"]
+    users = emissions[1:]
+    assert [one.message_id for one in users] == [
+        f"{shard(0)}:{sequence}:1",
+        f"{shard(0)}:{sequence}.1:1",
+        f"{shard(0)}:{sequence}.2:1",
+    ]
+    assert [one.record.message_id for one in users] == [one.message_id for one in users]
+    assert [one.partition_key for one in users] == ["x", "y", "x"]
+    assert [one.sub_sequence_number for one in emissions] == [0, 0, 1, 2]
+    assert {one.sequence_number for one in users} == {str(sequence)}
+    assert all(spout.spout.ack(one.message_id) for one in emissions)
+
+
+def test_one_of_five_hundred_is_retried_alone_and_dead_lettered_alone(one: SimulatedJob) -> None:
+    """The checkpoint stays below its Kinesis record until the letter is written."""
+    (before,) = one.put(1, data=b"before")
+    sequence = put_aggregate(one)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    all_but(spout.drain(ack=False), b"user 77").fail("no")
+    spout.step("commit")
+    number = SequenceNumber(sequence, 77)
+    assert unresolved(one) == [(number, 1)]
+    assert state_of(one).checkpoint == SequenceNumber(before)
+    assert state_of(one).read_position == Position.after(SequenceNumber(sequence))
+    for attempt in (2, 3):
+        (again,) = spout.after(60).drain(ack=False)
+        assert (again.data, again.attempt) == (b"user 77", attempt)
+        again.fail("no")
+    spout.step("letters", times=2)
+    (letter,) = spout.letters
+    assert (letter.data, letter.message_id) == (b"user 77", f"{shard(0)}:{number}:3")
+    assert (letter.sequence_number, letter.sub_sequence_number) == (str(sequence), 77)
+    spout.step("commit")
+    assert (unresolved(one), state_of(one).checkpoint) == ([], SequenceNumber(sequence))
+
+
+def test_after_a_restart_the_failed_user_record_is_read_again_alone(one: SimulatedJob) -> None:
+    """From its aggregate, of which nothing else is delivered again; then it is dead-lettered."""
+    sequence = put_aggregate(one)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    all_but(spout.drain(ack=False), b"user 499").fail("no")
+    spout.step("commit")
+    spout.crash()
+    again = read_again(spout := SteppedSpout(one).after(60))
+    assert (again.data, again.attempt) == (b"user 499", 2)
+    again.fail("no")
+    spout.spout.close()
+    again = read_again(spout := SteppedSpout(one).after(60))
+    assert (again.data, again.attempt) == (b"user 499", 3)
+    again.fail("no")
+    spout.step("commit")
+    spout.crash()
+    spout = SteppedSpout(one).after(5)
+    spout.step("retries")
+    spout.step("letters", times=2)
+    assert [letter.data for letter in spout.letters] == [b"user 499"]
+    spout.step("commit")
+    assert state_of(one).checkpoint == SequenceNumber(sequence)
+
+
+def test_an_aggregate_that_was_delivered_in_part_goes_on_after_a_restart(one: SimulatedJob) -> None:
+    """No user record of it that was acked comes again, and the others come once."""
+    sequence = put_aggregate(one)
+    one.put(1, data=b"after")
+    spout = SteppedSpout(one)
+    spout.fetch()
+    firsts = [spout.spout.next_tuple() for _ in range(200)]
+    for emission in firsts:
+        assert emission is not None
+        emission.ack()
+    spout.step("commit")
+    spout.crash()
+    assert state_of(one).read_position == Position.at(SequenceNumber(sequence, 200))
+    assert state_of(one).checkpoint is None
+    spout = SteppedSpout(one)
+    spout.fetch()
+    assert [one.data for one in spout.drain()] == [*USERS[200:], b"after"]
+    spout.step("commit")
+    assert (state_of(one).unresolved, state_of(one).read_position.sequence) == (
+        (),
+        state_of(one).checkpoint,
+    )
+
+
+def test_what_was_unpacked_stays_unpacked_where_raw_is_set_later(one: SimulatedJob) -> None:
+    """The rest of an aggregate that was delivered in part, and its user records that failed.
+    Aggregates after it are delivered as they are.
+    """
+    put_aggregate(one, USERS[:5])
+    put_aggregate(one, [b"whole"])
+    spout = SteppedSpout(one)
+    spout.fetch()
+    first, second, third = (spout.spout.next_tuple() for _ in range(3))
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    first.ack()
+    second.fail("no")
+    third.ack()
+    spout.step("commit")
+    spout.crash()
+    spout = SteppedSpout(one, aggregated_records="raw").after(60)
+    spout.fetch()
+    spout.drain(ack=False)
+    spout.step("retries")
+    assert payloads(spout.after(5).drain()) == ["user 1"]
+    spout.spout.close()
+    spout = SteppedSpout(one, aggregated_records="raw")
+    spout.fetch()
+    assert [one.data for one in spout.drain()] == [*USERS[3:5], aggregate_of([b"whole"])]
+
+
+def test_a_user_record_of_another_shard_is_left_out(job: SimulatedJob) -> None:
+    """Its aggregate was addressed before a reshard: the producer puts it again."""
+    mine, other = job.key_of(0), job.key_of(1)
+    data = aggregate_of([b"mine", b"other", b"mine too"], (mine, other))
+    (sequence,) = job.put(1, key=mine, data=data)
+    spout = SteppedSpout(job)
+    spout.fetch()
+    emissions = spout.drain(ack=False)
+    assert payloads(emissions) == ["mine", "mine too"]
+    emissions[0].ack()
+    emissions[1].fail("no")
+    spout.step("commit")
+    spout.crash()
+    spout = SteppedSpout(job).after(60)
+    spout.drain()
+    spout.step("retries")
+    assert payloads(spout.after(5).drain()) == ["mine too"]
+    spout.step("commit")
+    assert state_of(job).checkpoint == SequenceNumber(sequence)
+
+
+def test_aggregates_stop_a_spout_that_refuses_them(one: SimulatedJob) -> None:
+    put_aggregate(one)
+    spout = SteppedSpout(one, aggregated_records="fail")
+    spout.fetch()
+    with pytest.raises(AggregatedRecordError):
+        spout.spout.next_tuple()
+
+
+def test_an_unknown_way_to_treat_aggregates_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"aggregated_records.*unpack, fail or raw"):
+        SpoutConfig(stream="orders", aggregated_records="keep")
