@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kinesis_spout.errors import ConfigError
+from spark_job.options import OPTIONS
 from spark_job.settings import SourceSettings
 from state.failpoint import failpoint
 
@@ -149,9 +150,14 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class KinesisDataSource(DataSource):
-    """The data source. `register` sets `master`, to refuse an embedded ZooKeeper on a cluster."""
+    """The data source. `register` sets what a session says of itself.
+
+    - `master`: its master URL, to refuse an embedded ZooKeeper on a cluster.
+    - `task_slots`: how many tasks it runs at a time, which is the default of `maxTasks`.
+    """
 
     master: str | None = None
+    task_slots: int | None = None
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -167,7 +173,7 @@ class KinesisDataSource(DataSource):
             refuse_embedded_on_cluster,
         )
 
-        settings = SourceSettings.from_options(self._given)
+        settings = SourceSettings.from_options(self._read_options)
         refuse_embedded_on_cluster(settings.zookeeper, self.master)
         return settings
 
@@ -183,7 +189,7 @@ class KinesisDataSource(DataSource):
                 pin_load,
             )
 
-            self._pin = pin_load(self._given)
+            self._pin = pin_load(self._read_options)
         return SCHEMA_DDL
 
     def streamReader(self, schema: StructType) -> KinesisStreamReader:
@@ -219,7 +225,18 @@ class KinesisDataSource(DataSource):
         )
 
         # There is no pin where the user has given a schema: Spark does not ask for one then.
-        return new_reader(self._given, self._pin, selected_columns(schema))
+        return new_reader(self._read_options, self._pin, selected_columns(schema))
+
+    @property
+    def _read_options(self) -> dict[str, str]:
+        """The options of a read. As many tasks as run at a time read all shards side by side: with
+        more, the shards of the later ones wait, and the limits of theirs go unused.
+        """
+        name = OPTIONS["max_tasks"].name
+        is_given = any(key.lower() == name.lower() for key in self._given)
+        if is_given or self.task_slots is None:
+            return self._given
+        return {**self._given, name: str(self.task_slots)}
 
 
 def selected_columns(schema: StructType) -> tuple[str, ...]:
@@ -243,7 +260,7 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
 
 def register(spark: SparkSession, name: str = "kinesis") -> None:
     """Register the source as `format(name)` in a session. Idempotent."""
-    master = spark_master(spark)
+    master, task_slots = spark_master(spark), _task_slots(spark)
 
     class RegisteredKinesisDataSource(KinesisDataSource):
         @classmethod
@@ -251,12 +268,25 @@ def register(spark: SparkSession, name: str = "kinesis") -> None:
             return name
 
     RegisteredKinesisDataSource.master = master
+    RegisteredKinesisDataSource.task_slots = task_slots
     spark.dataSource.register(RegisteredKinesisDataSource)
 
 
 def spark_master(spark: SparkSession) -> str | None:
     """The session's master URL; None when the session does not give it."""
     return spark.conf.get("spark.master", None)
+
+
+def _task_slots(spark: SparkSession) -> int | None:
+    """How many tasks run at a time. None where executors come and go, and on Spark Connect, which
+    does not tell.
+    """
+    if str(spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
+        return None
+    try:
+        return max(1, spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001  # Connect raises several kinds; the default of the option serves then
+        return None
 
 
 def plan_of(offset: Mapping[str, Any]) -> str:

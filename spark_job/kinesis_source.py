@@ -112,10 +112,7 @@ class KinesisSource:
         for message in preflight(self.settings(), master=master):
             warnings.warn(message, stacklevel=2)
         register(spark)
-        options = self.options()
-        if self.max_tasks is None and (slots := _task_slots(spark)):
-            options[OPTIONS["max_tasks"].name] = str(slots)
-        return spark.readStream.format("kinesis").options(**options).load()
+        return spark.readStream.format("kinesis").options(**self.options()).load()
 
     def tracked(
         self,
@@ -172,16 +169,6 @@ class KinesisSource:
             for name, value in given.items()
             if value is not None
         }
-
-
-def _task_slots(spark: SparkSession) -> int | None:
-    """How many tasks run at a time, so that one wave of tasks reads all shards. None on Spark
-    Connect, which does not tell.
-    """
-    try:
-        return max(1, spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  # Connect raises several kinds; the default of the option serves then
-        return None
 
 
 def _as_text(option: str, value: object) -> str:

@@ -185,7 +185,8 @@ OPTIONS: dict[str, Option] = {
         "maxTasks",
         whole_number(1),
         "64",
-        meaning="maximum tasks in a batch; 1 or more; `KinesisSource` sets the number of cores",
+        meaning="maximum tasks in a batch; 1 or more; default: as many as the session runs at a "
+        "time, 64 with dynamic allocation and on Spark Connect",
     ),
     "reads_per_second": Option(
         "readsPerSecond",

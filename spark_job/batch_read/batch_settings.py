@@ -65,7 +65,7 @@ BATCH_OPTIONS: dict[str, Option] = {
     "max_tasks": replace(
         OPTIONS["max_tasks"],
         meaning="maximum tasks of a read; a task reads several shards at the same time where there "
-        "are more shards; 1 or more",
+        "are more shards; 1 or more; default: as many as the session runs at a time",
     ),
     "reads_per_second": OPTIONS["reads_per_second"],
     "read_bytes_per_second": OPTIONS["read_bytes_per_second"],

@@ -204,6 +204,24 @@ def test_reader_options_work_under_another_name(
     assert len(rows) == 5
 
 
+def test_a_batch_has_as_many_tasks_as_the_session_runs_at_a_time(
+    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """So that all shards are read at once."""
+    register(spark)
+    stream.put(200)
+    assert len(stream.open_shards()) > spark.sparkContext.defaultParallelism
+    tasks: list[int] = []
+
+    def count(batch: DataFrame, _: int) -> None:
+        tasks.append(batch.rdd.getNumPartitions())
+        batch.count()
+
+    frame = spark.readStream.format("kinesis").options(**stream.source().options()).load()
+    run(frame, tmp_path, count)
+    assert tasks == [spark.sparkContext.defaultParallelism]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

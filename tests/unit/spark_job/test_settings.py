@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from kinesis_spout.errors import ConfigError
+from spark_job.data_source import KinesisDataSource
 from spark_job.kinesis_source import KinesisSource
 from spark_job.options import OPTIONS
 from spark_job.settings import SourceSettings
@@ -32,6 +33,18 @@ def test_defaults_are_the_documented_ones() -> None:
         64 * 1024 * 1024,
         5_000,
     )
+
+
+@pytest.mark.parametrize(
+    ("slots", "options", "tasks"),
+    [(None, {}, 64), (2, {}, 2), (2, {"maxTasks": "5"}, 5), (2, {"maxtasks": "5"}, 5)],
+)
+def test_as_many_tasks_as_run_at_a_time_unless_told(
+    slots: int | None, options: dict[str, str], tasks: int
+) -> None:
+    source = KinesisDataSource(BASE | options)
+    source.task_slots = slots
+    assert source.settings().max_tasks == tasks
 
 
 def test_option_keys_are_read_in_any_case() -> None:
