@@ -52,13 +52,11 @@ class Pacer:
         """A call starts."""
         self._call_times_s.append(now_s)
 
-    def on_page(self, now_s: float, payload_bytes: int) -> None:
-        """The last call has returned a page."""
+    def on_page(self, now_s: float, read_bytes: int) -> None:
+        """The last call has returned a page. `read_bytes`: of its data and partition keys."""
         self._answered(now_s)
         self._throttled_in_a_row = 0
-        self._paid_off_at_s = (
-            max(self._paid_off_at_s, now_s) + payload_bytes / self._bytes_per_second
-        )
+        self._paid_off_at_s = max(self._paid_off_at_s, now_s) + read_bytes / self._bytes_per_second
 
     def on_throttled(self, now_s: float, random: Random) -> None:
         """The last call was throttled: exponential backoff with jitter until a page comes."""
@@ -92,9 +90,9 @@ class RetryPacer(Pacer):
         super().on_fetch(now_s)
         self._shard.on_fetch(now_s)
 
-    def on_page(self, now_s: float, payload_bytes: int) -> None:
-        super().on_page(now_s, payload_bytes)
-        self._shard.on_page(now_s, payload_bytes)
+    def on_page(self, now_s: float, read_bytes: int) -> None:
+        super().on_page(now_s, read_bytes)
+        self._shard.on_page(now_s, read_bytes)
 
     def on_throttled(self, now_s: float, random: Random) -> None:
         super().on_throttled(now_s, random)

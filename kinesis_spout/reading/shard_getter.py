@@ -200,7 +200,7 @@ class KinesisShardGetter:
             else:
                 if not self.keeps_lists:
                     fetched.page.columns.to_arrow()
-                self._pacer.on_page(self._clock.monotonic_s(), fetched.page.payload_bytes)
+                self._pacer.on_page(self._clock.monotonic_s(), fetched.page.columns.read_bytes)
                 return fetched
 
     def _new_iterator(self) -> str:

@@ -59,7 +59,16 @@ class RecordColumns:
     The records never change, but their form does: one thread at a time.
     """
 
-    __slots__ = ("_batch", "_data", "_keys", "_nbytes", "_numbers", "_payload_bytes", "arrivals")
+    __slots__ = (
+        "_batch",
+        "_data",
+        "_keys",
+        "_nbytes",
+        "_numbers",
+        "_payload_bytes",
+        "_read_bytes",
+        "arrivals",
+    )
 
     def __init__(
         self, numbers: list[str], keys: list[Any], data: list[Any], arrivals: pa.Array
@@ -69,6 +78,7 @@ class RecordColumns:
         self._data = data
         self._batch: pa.RecordBatch | None = None
         self._payload_bytes: int | None = None
+        self._read_bytes: int | None = None
         self._nbytes: int | None = None
         self.arrivals = arrivals
 
@@ -79,7 +89,7 @@ class RecordColumns:
         columns._hold(batch)
         return columns
 
-    # Both sizes are counted when they are first asked for: lists have to be walked, Arrow knows.
+    # Sizes are counted when they are first asked for: lists have to be walked, Arrow knows.
 
     @property
     def payload_bytes(self) -> int:
@@ -91,11 +101,24 @@ class RecordColumns:
         return self._payload_bytes
 
     @property
+    def read_bytes(self) -> int:
+        """What counts towards the service's limits of a shard: data and partition keys. A key of a
+        list counts its characters.
+        """
+        if self._read_bytes is None:
+            self._read_bytes = self.payload_bytes + (
+                _length(self._keys)
+                if self._batch is None
+                else _bytes_of(self._batch.column("partitionKey"))
+            )
+        return self._read_bytes
+
+    @property
     def nbytes(self) -> int:
         """Memory, approximately, in the present form."""
         if self._nbytes is None:
             self._nbytes = (
-                self.payload_bytes + _length(self._keys) + _OBJECT_BYTES * len(self._numbers)
+                self.read_bytes + _OBJECT_BYTES * len(self._numbers)
                 if self._batch is None
                 else int(self._batch.nbytes)
             )
@@ -210,12 +233,15 @@ def fitting_records(records: pa.RecordBatch, room_bytes: int, *, at_least: int) 
 
 
 def _payload_bytes(records: pa.RecordBatch) -> int:
-    data = records.column("data")
-    if not len(data):
+    return _bytes_of(records.column("data"))
+
+
+def _bytes_of(values: pa.Array) -> int:
+    if not len(values):
         return 0
     # Arrow keeps where each value begins and ends: 32-bit offsets, and a null has no length.
-    ends = memoryview(data.buffers()[1]).cast("i")
-    return int(ends[data.offset + len(data)] - ends[data.offset])
+    ends = memoryview(values.buffers()[1]).cast("i")
+    return int(ends[values.offset + len(values)] - ends[values.offset])
 
 
 def _binary(values: list[Any]) -> pa.Array:

@@ -130,6 +130,25 @@ def test_a_page_of_ten_mebibytes_stops_its_shard_for_five_seconds_and_is_never_t
     assert 9.9 < took_s < 10.5  # twice five
 
 
+def test_keys_count_towards_the_limits_as_the_data_does() -> None:
+    """Small records with long keys: the pace of their data alone would be refused at each page."""
+    clock = ManualClock()
+    with (
+        serve_fake(clock=clock, settings=FakeKinesisSettings(limits=True)) as fake,
+        reading(fake.endpoint_url, "s", clock) as client,
+    ):
+        fake.model.create("s")
+        for number in range(20_000):
+            fake.model.put("s", f"{number:0256}", bytes(10))
+        pacer = Pacer(ReadRate())
+        getter = KinesisShardGetter(client, SHARD, TRIM_HORIZON, pacer=pacer, clock=clock)
+        count = 0
+        while count < 20_000:
+            clock.sleep(getter.ready_at_s() - clock.monotonic_s())
+            count += getter.fetch_unless_throttled(10_000).count
+    assert pacer.throttled_in_a_row == 0
+
+
 def test_many_shards_are_read_ahead_to_their_tips() -> None:
     """Every record once, in each shard's order, through a budget that is far smaller
     than the data.

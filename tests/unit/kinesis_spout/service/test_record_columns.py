@@ -44,6 +44,8 @@ def test_both_forms_have_the_same_records(either: RecordColumns) -> None:
 def test_its_memory_is_counted(either: RecordColumns) -> None:
     """Exactly as Arrow, estimated as Python objects."""
     assert either.payload_bytes == sum(map(len, DATA))
+    characters, key_bytes = sum(map(len, KEYS)), sum(len(key.encode()) for key in KEYS)
+    assert characters <= either.read_bytes - either.payload_bytes <= key_bytes
     assert either.nbytes >= either.payload_bytes + sum(map(len, KEYS)) + sum(map(len, NUMBERS))
 
 
@@ -91,4 +93,4 @@ def test_a_missing_arrival_is_zero_in_lists_and_null_in_arrow() -> None:
 
 def test_no_records_are_columns_too() -> None:
     assert NO_RECORDS.lists() == RecordLists([], [], [], [])
-    assert (NO_RECORDS.to_arrow().num_rows, NO_RECORDS.payload_bytes) == (0, 0)
+    assert (NO_RECORDS.to_arrow().num_rows, NO_RECORDS.read_bytes) == (0, 0)
