@@ -43,6 +43,7 @@ ARROW_SCHEMA = pa.schema(
 COLUMNS = tuple(ARROW_SCHEMA.names)
 FIRST_ATTEMPT = 1
 UNPACK = "unpack"
+RAW = "raw"
 
 
 class ShardRows:

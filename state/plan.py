@@ -50,7 +50,7 @@ class PlannedRetry(
 
     `attempts`: the attempts that it had before. `exhausted`: it may not be tried again, so it is
     read only to be dead-lettered. `max_records`: at most so many records of the range are read with
-    this plan; the rest stays queued. None: all of them.
+    this plan; the rest stays queued. None: all of them. `whole`: as in `UnresolvedRecord`.
     """
 
     first: SequenceNumber
@@ -59,6 +59,7 @@ class PlannedRetry(
     attempts: int
     exhausted: bool = False
     max_records: int | None = None
+    whole: bool = False
 
     @property
     def end(self) -> SequenceNumber:
@@ -306,7 +307,12 @@ class RetryRead(NamedTuple):
         """The retry of exactly what was read."""
         last = None if self.last == self.retry.first else self.last
         count = self.retry.count if self.part is None else self.part.count
-        return msgspec.structs.replace(self.retry, last=last, count=count, max_records=None)
+        # Of a range with user records at its ends, only the last record can be a whole one.
+        is_mixed = bool(self.retry.first.sub or self.retry.end.sub)
+        whole = self.retry.whole and not (is_mixed and self.part is not None)
+        return msgspec.structs.replace(
+            self.retry, last=last, count=count, max_records=None, whole=whole
+        )
 
     def rest_of(self, stored: UnresolvedRecord) -> UnresolvedRecord | None:
         """What stays queued of `stored`, the record that was read; None if nothing does."""

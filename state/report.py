@@ -11,9 +11,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from state.retry_policy import RetryPolicy
-from state.shard_state import UnresolvedRecord
+from state.shard_state import UnresolvedRecord, as_whole
 
 REPORT_FORMAT = 1
 
@@ -99,3 +100,11 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     dropped: int = 0
     done_ms: int = 0
     format: int = REPORT_FORMAT
+
+    @property
+    def of_whole_records(self) -> PlanReport:
+        """The report of a batch that was delivered without unpacking aggregates."""
+        return replace(
+            self,
+            shards=tuple(replace(one, unresolved=as_whole(one.unresolved)) for one in self.shards),
+        )

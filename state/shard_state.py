@@ -13,11 +13,16 @@ AFTER a record count Kinesis records: an aggregate is one, with all of its user 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 STATE_FORMAT = 1
 
@@ -53,6 +58,8 @@ class UnresolvedRecord(
       of its key or shard, because the application prefers order to progress
       (`state.report.OnFailure`); or earlier deliveries of its batch never answered.
     - `rejected`: it may not be tried again, whatever the policy says. It waits for its dead letter.
+    - `whole`: it was delivered while aggregates were not unpacked. So a number without a
+      sub-sequence number names a Kinesis record, and not the first user record of an aggregate.
     """
 
     first: SequenceNumber
@@ -66,11 +73,17 @@ class UnresolvedRecord(
     key: str | None = None
     blocked: bool = False
     rejected: bool = False
+    whole: bool = False
 
     @property
     def first_counted_failure_ms(self) -> int | None:
         """When it first failed, from which on it ages; None while no failure of it counts."""
         return self.first_failure_ms if self.attempts else None
+
+
+def as_whole(records: Iterable[UnresolvedRecord]) -> tuple[UnresolvedRecord, ...]:
+    """The same records, delivered while aggregates were not unpacked."""
+    return tuple(one if one.whole else replace(one, whole=True) for one in records)
 
 
 class ShardState(

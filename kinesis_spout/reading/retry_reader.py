@@ -132,7 +132,7 @@ class RetryReader:
 
     `unpacker`: aggregates are unpacked, and retries name user records. With `only_subs`, an
     aggregate is unpacked only for a retry with a sub-sequence number, which was unpacked when it
-    failed. Without an unpacker no retry may have one.
+    failed. A `whole` retry is read so in any case. Without an unpacker no retry may have one.
     """
 
     def __init__(

@@ -102,12 +102,13 @@ def unpacked_retries(
     """The records of a page that may be of `retries` (ascending), unpacked. All of the page where
     none of them may be an aggregate.
 
-    `only_subs`: an aggregate is unpacked only for a retry that names a sub-sequence number.
+    `only_subs`: an aggregate is unpacked only for a retry that names a sub-sequence number. The
+    same holds for each `whole` retry, whatever `only_subs` says.
     """
     if not has_candidates(records):
         return records
     wanted = _wanted(records, retries, only_subs=only_subs)
-    if not only_subs:
+    if not (only_subs or any(retry.whole for retry in retries)):
         batches = list(unpacker.unpack(records.filter(pa.array(wanted, pa.bool_()))))
     else:
         batches = []
@@ -129,18 +130,20 @@ def _with_subs(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _wanted(
     records: pa.RecordBatch, retries: Sequence[PlannedRetry], *, only_subs: bool
 ) -> list[bool]:
-    """Whether each Kinesis record may be of a retry; with `only_subs`, of one that names a
-    sub-sequence number.
+    """Whether each Kinesis record is to be unpacked if it is an aggregate, because it may be of a
+    retry; with `only_subs`, of one that names a sub-sequence number.
     """
     numbers = [int(text) for text in records.column("sequenceNumber").to_pylist()]
     wanted = [False] * len(numbers)
     for retry in retries:
         if not numbers or retry.first.sequence > numbers[-1]:
             break
-        if only_subs and not (retry.first.sub or retry.end.sub):
+        if (only_subs or retry.whole) and not (retry.first.sub or retry.end.sub):
             continue
         first = bisect_left(numbers, retry.first.sequence)
-        end = bisect_right(numbers, retry.end.sequence, first)
+        # A range that begins with a user record may end with a whole one.
+        bisect = bisect_left if retry.whole and not retry.end.sub else bisect_right
+        end = bisect(numbers, retry.end.sequence, first)
         wanted[first:end] = [True] * (end - first)
     return wanted
 

@@ -431,6 +431,7 @@ class SpoutCoordinator:
                 retry_policy=self._config.retry,
                 random=self._services.random,
                 pages=None if state.end_was_read else self._add_pages(state, ending_sequence),
+                whole=self._config.aggregated_records == "raw",
             )
             self._scheduler.add(shard)
             self._changed.notify_all()

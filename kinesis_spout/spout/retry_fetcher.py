@@ -121,6 +121,7 @@ class SpoutRetryFetcher:
                 last=record.last if record.count > 1 else None,
                 count=record.count,
                 attempts=record.attempts,
+                whole=record.whole,
             )
             for record in records
         ]

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.spout.record_run import ACKED, RELEASED, Delivery, PageRuns, RecordRun
 from kinesis_spout.spout.retry_buffer import RetryBuffer
+from state.shard_state import as_whole
 from state.tracker.inflight_record_tracker import UNANSWERED, InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
 
@@ -39,7 +40,8 @@ RETRIES_IN_A_ROW = 4  # then a new record goes out, so that retries do not starv
 class TrackedShard:
     """The records of one shard. Not thread-safe: the caller holds the spout's lock.
 
-    `pages` None: the shard's end was read before, and only unresolved records are left.
+    `pages` None: the shard's end was read before, and only unresolved records are left. `whole`:
+    aggregates are not unpacked, and the state says so of what is unresolved.
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class TrackedShard:
         retry_policy: RetryPolicy,
         random: Random,
         pages: PageSource | None,
+        whole: bool = False,
     ) -> None:
+        self._whole = whole
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
         self.waiting = 0  # records that are queued for a retry, or exhausted
@@ -357,6 +361,8 @@ class TrackedShard:
         if self.pages.is_at_end and not self._runs and not self.ended and all_answered:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
+        if self._whole:
+            state = replace(state, unresolved=as_whole(state.unresolved))
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
     # private --------------------------------------------------------------------------------------

@@ -218,6 +218,7 @@ FIELDS = {
         "6": "a hash of the partition key",
         "7": "waits for an earlier record of its key or shard, and did not fail itself",
         "8": "waits for its dead letter; it is not retried",
+        "9": "delivered while aggregates were not unpacked, and retried so; left out if false",
     },
     "UnresolvedRecord": {
         "first": "sequence number, or the first of a range",
@@ -231,6 +232,7 @@ FIELDS = {
         "key": "a hash of the partition key",
         "blocked": "waits for an earlier record of its key or shard, and did not fail itself",
         "rejected": "waits for its dead letter; it is not retried",
+        "whole": "delivered while aggregates were not unpacked, and retried so",
     },
     "PlanPointer": {
         "id": "the plan's id, `<number>-<nonce>`",
@@ -270,6 +272,7 @@ FIELDS = {
         "attempts": "deliveries before this one",
         "exhausted": "it is read for its dead letter only",
         "maxRecords": "the most records of the range that this plan reads",
+        "whole": "it was delivered while aggregates were not unpacked, and retried so",
     },
     "TaskLog": {
         "entries": "records of one shard each, that follow the earlier ones of the shard",

@@ -197,4 +197,5 @@ def _planned(record: UnresolvedRecord, policy: OutcomePolicy | None, now_ms: int
             record.rejected
             or policy.retry.exhausted(record.attempts, record.first_counted_failure_ms, now_ms)
         ),
+        whole=record.whole,
     )

@@ -1,17 +1,18 @@
 """Encodes unresolved records as rows, which are short, so that thousands fit into one value.
 
-    [first, attempts, dueMs, firstFailureMs, lastFailureMs, reason, key, blocked, rejected]
+    [first, attempts, dueMs, firstFailureMs, lastFailureMs, reason, key, blocked, rejected,
+     whole]
     [[first, last, count], attempts, ...]     a range
 
-Trailing defaults may be left out. A reason is a text; or, if several records share it, its index in
-the list `reasons` that is stored beside the rows. The older form, an object with the fields of
-`UnresolvedRecord`, is read as well.
+Trailing defaults may be left out, and `whole` always is where it is false. A reason is a text; or,
+if several records share it, its index in the list `reasons` that is stored beside the rows. The
+older form, an object with the fields of `UnresolvedRecord`, is read as well.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from state.errors import InvalidSequenceNumberError, StoredDataError
 from state.sequence_number import SequenceNumber
@@ -35,6 +36,12 @@ class Row(NamedTuple):
     key: str | None = None
     blocked: bool = False
     rejected: bool = False
+    whole: bool = False
+
+    @property
+    def stored(self) -> Row:
+        """What is written: versions without `whole` can read a row that does not have it."""
+        return self if self.whole else cast("Row", self[:-1])
 
 
 StoredRecord = Row | UnresolvedRecord
@@ -83,7 +90,8 @@ def _row(record: UnresolvedRecord, index: Mapping[str, int]) -> Row:
         key=record.key,
         blocked=record.blocked,
         rejected=record.rejected,
-    )
+        whole=record.whole,
+    ).stored
 
 
 def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
@@ -106,6 +114,7 @@ def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
         key=row.key,
         blocked=row.blocked,
         rejected=row.rejected,
+        whole=row.whole,
     )
 
 

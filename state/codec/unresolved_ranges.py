@@ -78,6 +78,7 @@ def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
         key=_common(record.key for record in records),
         blocked=all(record.blocked for record in records),
         rejected=all(record.rejected for record in records),
+        whole=any(record.whole for record in records),
     )
 
 

@@ -596,6 +596,13 @@ _AGGREGATES = (
         "tests/unit/spark_job/executor/test_aggregates.py",
     ),
     Mutant(
+        "an aggregate that failed under raw is its first user record under unpack",
+        "state/codec/unresolved.py",
+        "        whole=row.whole,\n",
+        "",
+        "tests/unit/kinesis_spout/spout/test_aggregates.py",
+    ),
+    Mutant(
         "a user record that failed is gone where raw is set later",
         "spark_job/executor/retries.py",
         "        unpacker=Unpacker(lambda: services.hash_ranges.of(shard_id)),\n",

@@ -87,6 +87,39 @@ def test_after_a_restart_the_failed_user_record_comes_alone(tracked_query: Track
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
+def test_an_aggregate_that_failed_under_raw_comes_whole_under_unpack(
+    tracked_query: TrackedQuery,
+) -> None:
+    """As often as it fails. Aggregates that are read then are unpacked."""
+    put_aggregates(tracked_query, 3, 3)
+    seen: list[bytes] = []
+    source: dict[str, Any] = {"available_now_retry_wait": "0s", "aggregated_records": "raw"}
+    tracked_query.run(
+        lambda batch: batch.fail(batch.df, "not yet", after_s=5), source=source, retry_limit=9
+    )
+    assert sum(tracked_query.unresolved().values()) == 2
+    put_aggregates(tracked_query, 2)
+    failed: list[bytes] = []
+
+    def process(batch: TrackedBatch) -> None:
+        rows = batch.df.collect()
+        seen.extend(bytes(row.data) for row in rows)
+        packed = [row for row in rows if not row.data.startswith(b"record")]
+        again = [row for row in packed if bytes(row.data) not in failed]
+        failed.extend(bytes(row.data) for row in again)
+        if again:
+            batch.fail(again, "not yet", after_s=0)
+
+    tracked_query.run(process, retry_limit=9)
+    first, second = (
+        aggregate_of([b"record %d" % n for n in range(begin, begin + 3)], ("k",))
+        for begin in (0, 3)
+    )
+    assert sorted(seen) == sorted([first, first, second, second, b"record 0", b"record 1"])
+    assert tracked_query.letters == []
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
 def test_a_range_of_failed_user_records_is_retried_over_aggregates(
     tracked_query: TrackedQuery,
 ) -> None:

@@ -80,6 +80,7 @@ def unresolved_records(draw: st.DrawFn) -> UnresolvedRecord:
         key=draw(st.none() | st.from_regex(r"[0-9a-f]{16}", fullmatch=True)),
         blocked=draw(st.booleans()),
         rejected=draw(st.booleans()),
+        whole=draw(st.booleans()),
     )
 
 
@@ -105,6 +106,7 @@ planned_retries = st.builds(
     count=counts,
     attempts=counts,
     exhausted=st.booleans(),
+    whole=st.booleans(),
 )
 shard_slices = st.builds(
     ShardSlice,

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from state.errors import PlanMismatchError
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
 from state.position import SHARD_END, Position
-from state.report import ShardOutcome
+from state.report import PlanReport, ShardOutcome
 from state.settle import settle_shard, settle_tracked
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord, as_whole
 from tests.support.state.tracker import SHARD, seq
 
 PLAN = "4-a"
@@ -66,6 +66,18 @@ def settled(
     return settle_tracked(
         state, SLICE, end, ShardOutcome(shard_id=SHARD, unresolved=unresolved), PLAN
     )
+
+
+def test_what_was_delivered_whole_stays_so_until_it_is_acked() -> None:
+    """Where it fails again, also as a part of its range. New failures are as the outcome says."""
+    state = replace(STATE, unresolved=(*as_whole([ALONE]), OTHER, *as_whole([RANGE])))
+    again, one_of_range = replace(ALONE, attempts=2), waiting(35, attempts=2)
+    new = waiting(60)
+    after = settled(again, replace(OTHER, attempts=4), one_of_range, new, state=state)
+    assert [one.whole for one in after.unresolved] == [True, False, True, False]
+    report = PlanReport(shards=(ShardOutcome(shard_id=SHARD, unresolved=(new,)),))
+    (outcome,) = report.of_whole_records.shards
+    assert settled(*outcome.unresolved, state=state).unresolved == (replace(new, whole=True),)
 
 
 def test_records_that_were_read_and_that_the_outcome_does_not_name_are_acked() -> None:

@@ -174,6 +174,43 @@ def test_what_was_unpacked_stays_unpacked_where_raw_is_set_later(one: SimulatedJ
     assert [one.data for one in spout.drain()] == [*USERS[3:5], aggregate_of([b"whole"])]
 
 
+def test_what_was_raw_stays_whole_where_unpack_is_set_later(one: SimulatedJob) -> None:
+    """An aggregate that failed, until its letter, and one that had no outcome. Those that were not
+    delivered are unpacked.
+    """
+    first, second, third = (put_aggregate(one, [name, name]) for name in (b"a", b"b", b"c"))
+    spout = SteppedSpout(one, aggregated_records="raw")
+    spout.fetch()
+    failed, unanswered, acked = spout.drain(ack=False)
+    failed.fail("no")
+    acked.ack()
+    spout.step("commit")
+    spout.crash()
+    assert unresolved(one) == [(SequenceNumber(first), 1), (SequenceNumber(second), 0)]
+    put_aggregate(one, [b"new", b"new"])
+    spout = SteppedSpout(one).after(60)
+    spout.fetch()
+    assert payloads(spout.drain()) == ["new", "new"]
+    spout.step("retries")
+    again, answered = spout.after(5).drain(ack=False)
+    assert (again.data, again.attempt) == (failed.data, 2)
+    assert again.message_id == f"{shard(0)}:{first}:2"
+    assert (answered.data, answered.attempt) == (unanswered.data, 1)
+    answered.ack()
+    again.fail("no")
+    spout.spout.close()
+    assert unresolved(one) == [(SequenceNumber(first), 2)]
+    again = read_again(spout := SteppedSpout(one).after(60))
+    assert (again.data, again.attempt) == (failed.data, 3)
+    again.fail("no")
+    spout.step("letters", times=2)
+    assert [letter.data for letter in spout.letters] == [failed.data]
+    spout.step("commit")
+    checkpoint = state_of(one).checkpoint
+    assert checkpoint is not None
+    assert checkpoint.sequence > third
+
+
 def test_a_user_record_of_another_shard_is_left_out(job: SimulatedJob) -> None:
     """Its aggregate was addressed before a reshard: the producer puts it again."""
     mine, other = job.key_of(0), job.key_of(1)

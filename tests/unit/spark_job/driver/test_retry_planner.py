@@ -46,9 +46,11 @@ def test_due_retries_come_in_the_order_of_their_sequence_numbers() -> None:
 
 
 def test_a_retry_is_planned_with_its_attempts_and_a_range_with_its_end_and_count() -> None:
-    queue = queued_retries([record(3, attempts=2), record(5, 9, count=4, attempts=0)], None)
+    queue = queued_retries(
+        [record(3, attempts=2, whole=True), record(5, 9, count=4, attempts=0)], None
+    )
     assert [one.retry for one in due_retries(queue, None, NOW_MS)] == [
-        PlannedRetry(first=SequenceNumber(3), attempts=2),
+        PlannedRetry(first=SequenceNumber(3), attempts=2, whole=True),
         PlannedRetry(first=SequenceNumber(5), last=SequenceNumber(9), count=4, attempts=0),
     ]
 

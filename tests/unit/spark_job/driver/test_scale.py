@@ -164,6 +164,7 @@ def test_the_bounds_of_a_task_lie_above_the_longest_values(
         count=10**9,
         attempts=10**9,
         exhausted=True,
+        whole=True,
         max_records=10**9,
     )
     piece = ShardSlice(

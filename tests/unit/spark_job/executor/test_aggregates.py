@@ -106,6 +106,70 @@ def test_a_user_record_is_retried_alone(one: SimulatedJob) -> None:
     assert (end.retries_done, end.retry_rows, end.retries_gone) == (3, 5, ())
 
 
+def test_an_aggregate_that_failed_as_one_record_is_retried_as_one(one: SimulatedJob) -> None:
+    """So is the last one of a range that begins with a user record; others may be in between."""
+    alone, begin, between, end, unpacked = one.put(5, data=THREE)
+    retries = (
+        PlannedRetry(first=SequenceNumber(alone), attempts=1, whole=True),
+        PlannedRetry(
+            first=SequenceNumber(begin, 1),
+            last=SequenceNumber(end),
+            count=4,
+            attempts=2,
+            whole=True,
+        ),
+        PlannedRetry(first=SequenceNumber(unpacked), attempts=1),
+    )
+    planned = PlannedTask(one, task(whole(max_records=0, retries=retries)))
+    expected = [
+        (f"{shard(0)}:{alone}:2", THREE),
+        *((f"{shard(0)}:{begin}.{sub}:3", data) for sub, data in ((1, b"b"), (2, b"c"))),
+        (f"{shard(0)}:{between}:3", b"a"),
+        *((f"{shard(0)}:{between}.{sub}:3", data) for sub, data in ((1, b"b"), (2, b"c"))),
+        (f"{shard(0)}:{end}:3", THREE),
+    ]
+    assert rows(planned.attempt(aggregated_records="raw"), "messageId", "data")[:-1] == expected
+    expected.append((f"{shard(0)}:{unpacked}:2", b"a"))
+    assert rows(planned.attempt(), "messageId", "data") == expected
+
+
+def test_a_range_of_whole_aggregates_is_retried_as_it_failed(one: SimulatedJob) -> None:
+    """And in parts, of which each attempt reads the same."""
+    first, second, _ = one.put(3, data=THREE)
+    (last,) = one.put(1, data=b"x")
+    retry = PlannedRetry(
+        first=SequenceNumber(first), last=SequenceNumber(last), count=4, attempts=1, whole=True
+    )
+    limited = replace(retry, max_records=2)
+    for planned_retry, found in ((retry, [THREE, THREE, THREE, b"x"]), (limited, [THREE, THREE])):
+        planned = PlannedTask(one, task(whole(max_records=0, retries=(planned_retry,))))
+        for _ in range(2):
+            assert rows(planned.attempt(), "data") == [(data,) for data in found]
+    part = planned.ends[shard(0)].retry_part
+    assert part is not None
+    assert part.last == SequenceNumber(second)
+
+
+def test_a_part_of_a_mixed_range_is_read_again_as_it_was(one: SimulatedJob) -> None:
+    """It ends in an aggregate that was unpacked, after the first user record."""
+    begin, middle, end = one.put(3, data=THREE)
+    retry = PlannedRetry(
+        first=SequenceNumber(begin, 1),
+        last=SequenceNumber(end),
+        count=6,
+        attempts=1,
+        max_records=3,
+        whole=True,
+    )
+    planned = PlannedTask(one, task(whole(max_records=0, retries=(retry,))))
+    expected = [(f"{shard(0)}:{begin}.1:2",), (f"{shard(0)}:{begin}.2:2",)]
+    expected.append((f"{shard(0)}:{middle}:2",))
+    for _ in range(2):
+        attempt = list(planned.attempt())
+        assert rows(attempt, "messageId") == expected
+        assert rows(attempt, "data")[-1] == (b"a",)
+
+
 def test_an_aggregate_that_a_spout_has_delivered_in_part_goes_on(one: SimulatedJob) -> None:
     """Also where its bytes are asked for now. The log begins with its next user record."""
     packed, after = one.put(2, data=THREE)

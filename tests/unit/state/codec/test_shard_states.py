@@ -59,12 +59,14 @@ def test_a_shard_state_is_readable_json() -> None:
             ),
             record(14, due_ms=99, first_failure_ms=90, last_failure_ms=90, reason="negative total"),
             record(15, 19, count=3, reason="gone", key="00ff", blocked=True),
+            record(20, whole=True),
         ),
         settled_plan="4-ab",
     )
     assert encode_shard_state(state, PATH)[0] == (
         b'{"checkpoint":"12.3","readPosition":"AFTER:20","unresolved":[["13",2,99,80,90,0,null,false,false],'
-        b'["14",1,99,90,90,0,null,false,false],[["15","19",3],1,0,null,null,"gone","00ff",true,false]],'
+        b'["14",1,99,90,90,0,null,false,false],[["15","19",3],1,0,null,null,"gone","00ff",true,false],'
+        b'["20",1,0,null,null,null,null,false,false,true]],'
         b'"reasons":["negative total"],"settledPlan":"4-ab","format":1}'
     )
 
@@ -305,7 +307,7 @@ def test_a_state_that_does_not_fit_in_any_form_is_refused() -> None:
 
 def test_a_range_keeps_only_what_its_records_have_in_common() -> None:
     """With different keys it has no key. It is blocked only if all records are. It has a reason
-    only if all records have that reason.
+    only if all records have that reason. It may hold a whole aggregate if one of them does.
     """
     alike = merge_range(
         [
@@ -318,7 +320,7 @@ def test_a_range_keeps_only_what_its_records_have_in_common() -> None:
         [
             record(1, key="a", blocked=True, reason="x"),
             record(5, key="b", due_ms=9),
-            record(6, 9, count=3),
+            record(6, 9, count=3, whole=True),
         ]
     )
-    assert mixed == record(1, 9, count=5)
+    assert mixed == record(1, 9, count=5, whole=True)
