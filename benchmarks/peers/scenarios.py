@@ -90,9 +90,9 @@ def _ours(key: str, title: str, wire_format: str, schema: str | None = None) -> 
 # The start of a query, the workers' and the JVM's, counts: the Spark readers read for 15 s or more,
 # so that it does not decide.
 BACKLOG = (
-    _ours("ours", "this source, JSON, awslabs' columns", "json", SAME_COLUMNS),
-    _ours("ours-cbor", "this source, CBOR, awslabs' columns", "cbor", SAME_COLUMNS),
-    _ours("ours-cbor-all", "this source, CBOR, all nine columns", "cbor"),
+    _ours("ours", "this source, JSON", "json", SAME_COLUMNS),
+    _ours("ours-cbor", "this source, CBOR", "cbor", SAME_COLUMNS),
+    _ours("ours-cbor-all", "the same, nine columns", "cbor"),
     Run(key="awslabs", title=f"{AWSLABS}, CBOR", program="awslabs", options=AWSLABS_BEST),
     Run(key="spout", title="our standalone spout", program="spout", stream="fewer"),
     Run(key="kcl", title=KCL, program="kcl", stream="fewer"),

@@ -80,7 +80,7 @@ def test_a_missing_figure_is_said_to_be_missing() -> None:
     assert by_round([no_cpu], "backlog-100", "ours", "cpu") == {}
     assert median_of([no_cpu], "backlog-100", "kcl", "rate") is None
     text = markdown([no_cpu])
-    assert "| this source, JSON, awslabs' columns | 1,000 | not measured | 100 |" in text
+    assert "| this source, JSON | 1,000 | not measured | 100 |" in text
     assert "| KCL 3.5.1 | not measured | not measured | not measured |" in text
 
 
