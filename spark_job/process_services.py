@@ -57,7 +57,7 @@ class ProcessServices:
 
     def __post_init__(self) -> None:
         self.hash_ranges = ShardHashRanges(
-            self.client.list_shards, lambda: self.client.describe().ignores_keys
+            self.client.list_shards, lambda: self.client.describe().may_have_ignored_keys
         )
 
     @classmethod

@@ -26,6 +26,8 @@ class StreamSummary:
       not say.
     - `ignores_keys`: its record distribution strategy is AUTO, so a record may have no partition
       key, and one that it has decides nothing.
+    - `may_have_ignored_keys`: it has a record distribution strategy. That may be AUTO today, or may
+      have been when a record was put, so no record is in a shard because of its key.
     """
 
     arn: str
@@ -36,6 +38,7 @@ class StreamSummary:
     service_time_ms: int | None
     max_record_bytes: int | None = None
     ignores_keys: bool = False
+    may_have_ignored_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

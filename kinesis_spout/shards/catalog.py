@@ -144,6 +144,7 @@ class ShardCatalog:
         self.listed_ms = 0  # service time of the last listing
         self._relist_s = settings.shard_refresh_interval_ms / 1000
         self.retention_ms: int | None = None  # as of the last `describe`
+        self._may_have_ignored_keys = False
         self._service_ahead_ms = 0
 
     # listing --------------------------------------------------------------------------------------
@@ -153,6 +154,7 @@ class ShardCatalog:
         """
         summary = self._client.describe()
         self.retention_ms = summary.retention_ms
+        self._may_have_ignored_keys |= summary.may_have_ignored_keys
         self._service_ahead_ms = (
             0 if summary.service_time_ms is None else summary.service_time_ms - self._clock.now_ms()
         )
@@ -317,9 +319,11 @@ class ShardCatalog:
         }
 
     def hash_key_range(self, shard_id: str) -> tuple[int, int] | None:
-        """The shard's hash keys, inclusive at both ends; None where the last listing left it
-        out.
+        """The shard's hash keys, inclusive at both ends. None where the last listing left it out,
+        and where no record is in a shard because of its key.
         """
+        if self._may_have_ignored_keys:
+            return None
         listed = (one for one in self._listing if one.shard_id == shard_id)
         return next((one.hash_key_range for one in listed), None)
 

@@ -18,7 +18,8 @@ class ShardHashRanges:
 
     The first call of `of` lists the shards, and so does one that names a shard that was not listed
     before. `ignores_keys` is called once, then: whether the stream spreads records over its shards
-    by itself, so that no shard has hash keys of its own. Both may block on the service.
+    by itself, or may have, so that no record is in a shard because of its key. Both may block on
+    the service.
     """
 
     def __init__(

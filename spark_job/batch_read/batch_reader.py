@@ -80,7 +80,7 @@ class KinesisBatchReader(DataSourceReader):
                 self._filters,
                 service_time_ms=now_ms,
             )
-        if summary.ignores_keys:  # no shard has hash keys of its own
+        if summary.may_have_ignored_keys:  # no record is in a shard because of its key
             ranges = [replace(one, hash_range=None) for one in ranges]
         self._check_retention(ranges, now_ms - summary.retention_ms)
         _CLOCK.sleep(settled_in_s(ranges, now_ms))

@@ -12,7 +12,7 @@ from kinesis_spout.spout.config import SpoutConfig
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.simulated.simulated_job import SimulatedJob, shard
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 from tests.support.spout.stepped_spout import SteppedSpout, payloads
 
 if TYPE_CHECKING:
@@ -243,3 +243,13 @@ def test_aggregates_stop_a_spout_that_refuses_them(one: SimulatedJob) -> None:
 def test_an_unknown_way_to_treat_aggregates_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"aggregated_records.*unpack, fail or raw"):
         SpoutConfig(stream="orders", aggregated_records="keep")
+
+
+@pytest.mark.parametrize("strategy", ["AUTO", "USER_PARTITION_KEY"])
+def test_nothing_is_left_out_of_a_stream_that_may_ignore_keys(strategy: str) -> None:
+    """Where the strategy is by key today, it may have been AUTO when the records were put."""
+    keys = [str(number) for number in range(20)]
+    with simulated(shards=4) as job:
+        job.fake.stream(STREAM).distribution = strategy
+        job.put(4, data=aggregate_of(USERS[:20], keys))
+        assert len(SteppedSpout(job).pump()) == 80
