@@ -28,7 +28,9 @@ from google.protobuf.message import DecodeError
 
 from kinesis_spout.aggregation.hash_range import explicit_hash_key_in
 from kinesis_spout.aggregation.message import Aggregate, Record, message_in
+from kinesis_spout.aggregation.packing import UserRecord
 from kinesis_spout.aggregation.record_scan import NO_INDEX, ScannedRecords, scan_records
+from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -120,6 +122,22 @@ def user_records(
         keys_at=keys_at,
         left_out=0 if all_owned else len(is_owned) - len(index),
     )
+
+
+def unpacked(payload: bytes) -> list[UserRecord] | None:
+    """The user records of an aggregate, to be put again one by one; None for any other payload."""
+    opened = open_aggregate(memoryview(payload)) if payload.startswith(KPL_MAGIC) else None
+    regular = None if opened is None else _mended(opened)
+    if regular is None:
+        return None
+    users = []
+    for record in map(Record.FromString, regular.records):
+        explicit = None
+        if record.HasField("explicit_hash_key_index"):
+            explicit = regular.explicit_hash_keys[record.explicit_hash_key_index].decode()
+        key = regular.partition_keys[record.partition_key_index].decode()
+        users.append(UserRecord(key, record.data, explicit))
+    return users
 
 
 class _Tables(NamedTuple):

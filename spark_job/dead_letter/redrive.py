@@ -18,6 +18,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
@@ -27,7 +28,7 @@ from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from spark_job.dead_letter.redrive_letters import Found, RedriveLetters, Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -117,8 +118,19 @@ class Redrive:
 
 
 def _records(chunk: Sequence[tuple[str, Letter]], target: str) -> list[OutgoingRecord]:
-    letters = [letter for name, letter in chunk if name == target and letter.data is not None]
-    return [
-        OutgoingRecord(letter.partition_key or letter.message_id, letter.data or b"")
-        for letter in letters
-    ]
+    return [record for name, letter in chunk if name == target for record in _records_of(letter)]
+
+
+def _records_of(letter: Letter) -> Iterator[OutgoingRecord]:
+    """The letter's record. An aggregate is put as its user records: which shard it was packed for
+    is not known, and readers leave out what another shard owns.
+    """
+    if letter.data is None:
+        return
+    key = letter.partition_key or letter.message_id
+    users = unpacked(letter.data)
+    if users is None:
+        yield OutgoingRecord(key, letter.data)
+        return
+    for user in users:
+        yield OutgoingRecord(user.partition_key or key, user.data, user.explicit_hash_key)

@@ -22,6 +22,7 @@ from spark_job.dead_letter.redrive import Found, Redrive, Selection
 from spark_job.dead_letter.redrive_files import RedriveError
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from spark_job.dead_letter.stream_sink import PART_BYTES, envelopes
+from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.large_records import largest, take_large_records
 from tests.support.kinesis.services import (
     ACCESS_KEY,
@@ -136,6 +137,19 @@ def test_user_records_of_an_aggregate_are_put_back_one_by_one(dead: Dead) -> Non
     dead.write([third], plan_id="2-b")
     assert dead.redrive().put() == 1
     assert dead.on() == records_of([first, third])
+    assert dead.redrive().put() == 0
+
+
+def test_an_aggregate_that_was_dead_lettered_whole_is_put_back_as_its_user_records(
+    dead: Dead,
+) -> None:
+    """A query with `raw` has put it into a letter. Under its own key it would come to any shard,
+    where readers leave out what another shard owns.
+    """
+    letter = replace(ORDERS.letter(0), data=aggregate_of([b"one", b"two"], ["x", "y"]))
+    dead.write([letter])
+    assert dead.redrive().put() == 1
+    assert dead.on() == [("x", b"one"), ("y", b"two")]
     assert dead.redrive().put() == 0
 
 
