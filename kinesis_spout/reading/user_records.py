@@ -117,7 +117,8 @@ def unpacked_retries(
             start, end = end, end + len(list(stretch))
             part = records.slice(start, end - start)
             batches += unpacker.unpack(part) if is_wanted else [part]
-    return pa.concat_batches([_with_subs(batch) for batch in batches])
+    # Aggregates may have no user record, or none of this shard.
+    return pa.concat_batches([_with_subs(batch) for batch in batches or [records.slice(0, 0)]])
 
 
 def _with_subs(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -119,7 +119,12 @@ def is_what_is_left(
     )
     if found.retry_rows != end.retry_rows and not retries_expired:
         return False
-    if (found.new_count, found.first, found.last) == (end.count, end.first, end.last):
+    published = _published(end)
+    if (found.new_count, found.first, found.last) == (
+        published.new_count,
+        published.first,
+        published.last,
+    ):
         return retries_expired
     if end.first is None or end.last is None or (oldest is not None and oldest <= end.first):
         return False
@@ -127,7 +132,7 @@ def is_what_is_left(
         return oldest is None or oldest > end.last
     is_rest = found.new_count < end.count and found.last == end.last
     # More may have expired since the rows were read, but nothing came back.
-    return is_rest and (oldest is None or oldest >= found.first)
+    return is_rest and (oldest is None or oldest.sequence >= found.first.sequence)
 
 
 @dataclass(frozen=True, slots=True)

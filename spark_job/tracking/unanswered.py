@@ -207,6 +207,8 @@ class _Cut:
                 )
                 yield replace(known, first=first, last=read.last, count=rest)
         end = self._end
+        if not end.count:  # aggregates without a user record of the shard
+            return
         if end.first is not None and end.last is not None and self._withholds(end.last):
             first, rest = self._rest(end.first, end.last, end.count)
             yield UnresolvedRecord(

@@ -123,6 +123,20 @@ def test_only_a_loss_at_the_beginning_that_the_service_confirms_is_expiry(
     assert is_what_is_left(found, END, RETRIES, first) is expired
 
 
+def test_an_aggregate_whose_first_user_record_is_left_out_is_the_oldest_that_is_there() -> None:
+    """The service names Kinesis records, the rows name user records."""
+    end = msgspec.structs.replace(END, last=SequenceNumber(20, 5), retries_done=0, retry_rows=0)
+    found = ShardContent(
+        shard_id="s", new_count=3, first=SequenceNumber(20, 1), last=SequenceNumber(20, 5)
+    )
+    assert is_what_is_left(found, end, [], SequenceNumber(20))
+
+
+def test_retries_that_have_expired_are_found_beside_a_range_without_user_records() -> None:
+    end = msgspec.structs.replace(END, count=0)
+    assert is_what_is_left(NOTHING, end, RETRIES, SequenceNumber(9))
+
+
 def test_the_service_is_asked_for_the_lowest_number_of_which_rows_were_published() -> None:
     """Retries lie before new records. One that was gone already had no row."""
     gone = msgspec.structs.replace(END, retries_gone=(SequenceNumber(2),), retries_done=2)

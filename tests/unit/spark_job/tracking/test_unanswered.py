@@ -164,6 +164,16 @@ def test_every_row_is_either_given_or_queued_again_as_it_was(count: int) -> None
             assert (one.attempts, one.due_ms, one.blocked, one.reason) == (0, 0, True, None)
 
 
+def test_a_read_without_a_user_record_of_its_shard_withholds_nothing() -> None:
+    """Its aggregates are empty, or other shards own what is in them."""
+    empty = ShardReadResult(shard_id="u", first=SequenceNumber(1), last=SequenceNumber(4))
+    numbers = [SequenceNumber(number) for number in NUMBERS[:2]]
+    made = give(
+        RowOrder((), "s", 1), numbers, plan_of(SLICE), ends_of(END, OTHER, empty), {"s": STATE}
+    )
+    assert {one.shard_id for one in with_withheld(PlanReport(), made).shards} == {"s", "t"}
+
+
 def test_a_range_that_is_given_in_part_counts_as_read_in_part() -> None:
     cut = given_first(3).ends[0].shards[0]
     assert (cut.retries_done, cut.retry_rows, cut.count, cut.first) == (0, 3, 0, None)
