@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
 STEPS = 30
-MOST_BATCHES = 1_500
+MOST_BATCHES = 5_000
 WIDE = {
     "max_records_per_trigger": None,
     "max_records_per_shard": 1000,
