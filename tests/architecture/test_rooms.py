@@ -51,9 +51,26 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "kinesis_spout.acker": frozenset({"kinesis_spout.tuple_tree"}),
     "kinesis_spout.prometheus_exporter": frozenset({"kinesis_spout.spout"}),
     "kinesis_spout.testing": frozenset({"kinesis_spout"}),
+    "kinesis_spout.html": frozenset({"kinesis_spout", "state"}),
+    "kinesis_spout.drills.history": frozenset({"kinesis_spout", "state", "state.tracker"}),
+    "kinesis_spout.drills": _ENGINE
+    | _STORES
+    | {
+        "kinesis_spout.spout",
+        "kinesis_spout.testing",
+        "kinesis_spout.html",
+        "kinesis_spout.drills.history",
+    },
     "kinesis_spout.cli": _ENGINE
     | _STORES
-    | {"kinesis_spout.spout", "kinesis_spout.tuple_tree", "kinesis_spout.testing"},
+    | {
+        "kinesis_spout.spout",
+        "kinesis_spout.tuple_tree",
+        "kinesis_spout.testing",
+        "kinesis_spout.drills",
+        "kinesis_spout.drills.history",
+        "kinesis_spout.html",
+    },
     # spark_job: demo -> commands -> kinesis_source -> {data_source, acker}
     "spark_job": _SPARK_LEAVES,
     "spark_job.query_failure": frozenset(),

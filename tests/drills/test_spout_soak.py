@@ -1,4 +1,4 @@
-"""A short soak of the standalone spout (`tests.soak`): real processes, a real ZooKeeper, kills and
+"""A short soak of the standalone spout (`kinesis_spout.drills.soak`): real processes, a real ZooKeeper, kills and
 faults for half a minute. `make soak` runs one of ten minutes.
 """
 
@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.soak.checks import broken_promises
-from tests.soak.report import table
-from tests.soak.soak import Pace, Soak
+from kinesis_spout.drills.history.checks import broken_promises
+from kinesis_spout.drills.soak import Pace, Soak
+from kinesis_spout.drills.soak_report import table
 
 if TYPE_CHECKING:
     from pathlib import Path

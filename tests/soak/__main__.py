@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from random import SystemRandom
 
-from tests.soak.checks import broken_promises
-from tests.soak.report import outcome_levels, table
-from tests.soak.soak import Pace, Soak
+from kinesis_spout.drills.history.checks import broken_promises
+from kinesis_spout.drills.soak import Pace, Soak
+from kinesis_spout.drills.soak_report import outcome_levels, table
 
 
 def main() -> int:

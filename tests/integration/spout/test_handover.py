@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.drills.history.checks import broken_promises, commit_delays
+from kinesis_spout.drills.history.events import History, Kill, Put, Step, Told
+from kinesis_spout.drills.spout_program import STREAM
+from kinesis_spout.drills.world.spout_processes import SpoutProcesses, ToldFiles
+from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, service_unavailable
 from state.state_store import TaskShare
-from tests.soak.checks import broken_promises, commit_delays
-from tests.soak.history import History, Kill, Put, Step, Told
-from tests.soak.program import STREAM
-from tests.soak.spout_processes import SpoutProcesses, ToldFiles
-from tests.soak.zookeeper_server import StoredStates, ZookeeperServer
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:

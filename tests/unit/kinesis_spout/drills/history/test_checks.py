@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from state.position import SHARD_END, Position
-from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.tracker.inflight_record_tracker import UNANSWERED
-from tests.soak.checks import (
+from kinesis_spout.drills.history.checks import (
     broken_promises,
     commit_delays,
     deliveries_s,
@@ -24,7 +20,7 @@ from tests.soak.checks import (
     is_resolved,
     repeats,
 )
-from tests.soak.history import (
+from kinesis_spout.drills.history.events import (
     Fate,
     History,
     Kill,
@@ -35,7 +31,11 @@ from tests.soak.history import (
     fate,
     parse_line,
 )
-from tests.soak.samples import MIB, ProcessUse, UseSample, levels
+from kinesis_spout.drills.world.use import MIB, ProcessUse, UseSample, levels
+from state.position import SHARD_END, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

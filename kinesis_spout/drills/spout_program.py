@@ -1,7 +1,7 @@
 """A consumer as a user would write it, for soaks: it tells each delivery and each outcome in a line
 of a file, holds some records for a while, and answers them in any order.
 
-python -m tests.soak.program '{"endpoint": ..., ...}'     (`Given`)
+python -m kinesis_spout.drills.spout_program '{"endpoint": ..., ...}'     (`Given`)
 
 It ends in order at SIGTERM. An error of the spout ends it with a traceback.
 """
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesis_spout.config import AwsConfig, ReadRate
+from kinesis_spout.drills.history.events import Fate, Step, Told, fate
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.outages import is_transient
 from state.retry_policy import RetryPolicy
-from tests.soak.history import Fate, Step, Told, fate
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -76,7 +76,7 @@ class Commits(SpoutListener):
     def __init__(self, teller: Teller) -> None:
         self._teller = teller
 
-    def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
+    def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:  # noqa: ARG002  # the listener's
         self._teller.tell(Told(time.monotonic_ns(), Step.COMMIT, shard_id, ""))
 
 
@@ -127,8 +127,8 @@ def config(given: Given, teller: Teller) -> SpoutConfig:
             region="us-east-1",
             endpoint_url=given.endpoint,
             access_key_id="test",
-            secret_access_key="test",
-        ),  # the soak's own
+            secret_access_key="test",  # noqa: S106  # of the drill's own Kinesis
+        ),
         starting_position="TRIM_HORIZON",
         rate=ReadRate(reads_per_second=20, bytes_per_second=1e9),
         retry=RetryPolicy(retry_limit=RETRY_LIMIT, first_delay_ms=200, max_delay_ms=1_000),

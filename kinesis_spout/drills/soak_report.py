@@ -6,15 +6,15 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tests.soak.checks import commit_delays, deliveries_s, handovers_s, repeats
-from tests.soak.history import Step
-from tests.soak.samples import MIB, levels
+from kinesis_spout.drills.history.checks import commit_delays, deliveries_s, handovers_s, repeats
+from kinesis_spout.drills.history.events import Step
+from kinesis_spout.drills.world.use import MIB, levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.soak.samples import Level
-    from tests.soak.soak import Outcome
+    from kinesis_spout.drills.soak import Outcome
+    from kinesis_spout.drills.world.use import Level
 
 _MINUTE_S = 60.0
 _JUST_BEFORE_NS = 3_000_000_000  # a kill

@@ -8,18 +8,17 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tests.soak import program
-from tests.soak.history import Kill, Told, parse_line
+from kinesis_spout.drills import spout_program as program
+from kinesis_spout.drills.history.events import Kill, Told, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
 CLOSING_LIMIT_S = 60.0
 
 
@@ -66,7 +65,7 @@ class SpoutProcesses:
         )
         arguments = ["-m", program.__name__, msgspec.json.encode(given).decode()]
         with (self._directory / f"{run}.err").open("wb") as errors:
-            process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stderr=errors)
+            process = subprocess.Popen([sys.executable, *arguments], stderr=errors)
         self.running[task] = Running(run, task, process)
         return self.running[task]
 

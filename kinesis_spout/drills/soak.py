@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from kinesis_spout.drills.history.events import History, Kill, Put, Sample
+from kinesis_spout.drills.spout_program import STREAM
+from kinesis_spout.drills.world.disturbances import disturb, empty_pages, reshard, struck
+from kinesis_spout.drills.world.spout_processes import SpoutProcesses, ToldFiles
+from kinesis_spout.drills.world.use import UseSample, use_of
+from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.state_store import TaskShare
-from tests.soak.disturbances import disturb, empty_pages, reshard, struck
-from tests.soak.history import History, Kill, Put, Sample
-from tests.soak.program import STREAM
-from tests.soak.samples import UseSample, use_of
-from tests.soak.spout_processes import SpoutProcesses, ToldFiles
-from tests.soak.zookeeper_server import StoredStates, ZookeeperServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from kinesis_spout.drills import spout_program as program
 from state.codec.values import decode, encode
 from state.errors import StoreUnavailableError
 from state.state_store import OwnerInfo
@@ -25,7 +26,6 @@ from state.zookeeper.embedded import (
 )
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 from state.zookeeper.tree import ZookeeperTree
-from tests.soak import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,15 +10,15 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesis_spout.drills.history.events import Fate, Step, fate
 from state.position import PositionKind
 from state.tracker.inflight_record_tracker import UNANSWERED
-from tests.soak.history import Fate, Step, fate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kinesis_spout.drills.history.events import History, Kill, Sample, Told
     from state.shard_state import ShardState
-    from tests.soak.history import History, Kill, Sample, Told
 
 END = 1 << 500  # above all sequence numbers
 _OF_THE_LOOP = frozenset({Step.GOT, Step.ACK, Step.FAIL, Step.REJECT})

@@ -1,0 +1,1 @@
+"""What happened in a drill, and whether the promises were kept. Pure."""

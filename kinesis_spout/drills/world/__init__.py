@@ -1,0 +1,1 @@
+"""The processes of a drill: Kinesis, ZooKeeper, the job, the producers."""
