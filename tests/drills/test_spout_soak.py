@@ -1,5 +1,5 @@
-"""A short soak of the standalone spout (`kinesis_spout.drills.soak`): real processes, a real ZooKeeper, kills and
-faults for half a minute. `make soak` runs one of ten minutes.
+"""A short soak of the standalone spout: real processes, a real ZooKeeper, kills and faults for half
+a minute. `make soak` runs one of ten minutes.
 """
 
 from __future__ import annotations
