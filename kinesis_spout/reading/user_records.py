@@ -117,8 +117,10 @@ def unpacked_retries(
             start, end = end, end + len(list(stretch))
             part = records.slice(start, end - start)
             batches += unpacker.unpack(part) if is_wanted else [part]
-    # Aggregates may have no user record, or none of this shard.
-    return pa.concat_batches([_with_subs(batch) for batch in batches or [records.slice(0, 0)]])
+    parts = [_with_subs(batch) for batch in batches if batch.num_rows]
+    if not parts:  # aggregates may have no user record, or none of this shard
+        return _with_subs(records.slice(0, 0))
+    return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
 def _with_subs(batch: pa.RecordBatch) -> pa.RecordBatch:
