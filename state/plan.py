@@ -80,6 +80,8 @@ class ShardSlice(
     - `retries`: ascending, all before `position`; they are read first. With `max_records` 0 only
       they are read.
     - `iterator`: a shard iterator for `position`, as a hint. It may have expired.
+    - `next_read_ms`: when the last reader's clock says that the service allows the next read of the
+      shard, as a hint; None if it does by now.
     - `ending_sequence`: the last sequence number of a closed shard, as the shard list says. It is
       evidence of the end besides the service's own answer, never the only evidence.
     - `verified_until_ms`: the service time before which no record of the shard can have been missed
@@ -92,6 +94,7 @@ class ShardSlice(
     position: Position
     max_records: int
     iterator: str | None = None
+    next_read_ms: int | None = None
     ending_sequence: SequenceNumber | None = None
     retries: tuple[PlannedRetry, ...] = ()
     verified_until_ms: int | None = None
@@ -198,7 +201,8 @@ class ShardReadResult(
       as the service named them.
     - `gone`: the service no longer knows the shard, so nothing after `last` was read.
     - `last_arrival_ms`: the arrival time of the record `last`.
-    - `iterator`: a shard iterator after `last`, as a hint for the next read.
+    - `iterator`: a shard iterator after `last`, as a hint for the next read. `next_read_ms`: when
+      the reader's clock says that the service's limits allow it.
     - `retries_done`: the number of the slice's retries that were looked for, from the first on.
       `retry_rows`: the number of their records that were found, not included in `count`.
       `retries_gone`: the first numbers of those of which no record is left in the stream.
@@ -228,6 +232,7 @@ class ShardReadResult(
     last_arrival_ms: int | None = None
     millis_behind_latest: int = 0
     iterator: str | None = None
+    next_read_ms: int | None = None
     retries_done: int = 0
     retry_rows: int = 0
     retries_gone: tuple[SequenceNumber, ...] = ()

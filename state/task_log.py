@@ -52,8 +52,8 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
         return sum(entry.payload_bytes for entry in self.entries)
 
     def extended(self, entries: Iterable[ShardReadResult], *, seal: bool) -> TaskLog:
-        """The log with these entries at its end. Iterators of earlier entries of the same shards
-        are dropped: only the last one is a hint for the next read.
+        """The log with these entries at its end. The hints of earlier entries of the same shards
+        are dropped: only the last ones are of use to the next read.
 
         Raises `TaskLogError` for a sealed log, and for an entry that does not continue its shard.
         """
@@ -69,15 +69,15 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
         return replace(
             self,
             entries=tuple(
-                entry if last[entry.shard_id] == number else replace(entry, iterator=None)
+                entry if last[entry.shard_id] == number else _without_hints(entry)
                 for number, entry in enumerate(all_entries)
             ),
             sealed=seal,
         )
 
-    def without_iterators(self) -> TaskLog:
-        """The same log, shorter: iterators are hints."""
-        return replace(self, entries=tuple(replace(entry, iterator=None) for entry in self.entries))
+    def without_hints(self) -> TaskLog:
+        """The same log, shorter."""
+        return replace(self, entries=tuple(map(_without_hints, self.entries)))
 
     def continues(self, handed_over: Sequence[ShardReadResult]) -> bool:
         """Whether the log begins with these entries, as far as their rows go."""
@@ -90,6 +90,10 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
         """
         shards = tuple(one.in_user_records for one in _by_shard(self.entries).values())
         return TaskResult(shards=shards, sealed=self.sealed)
+
+
+def _without_hints(entry: ShardReadResult) -> ShardReadResult:
+    return replace(entry, iterator=None, next_read_ms=None)
 
 
 def _by_shard(entries: Iterable[ShardReadResult]) -> dict[str, ShardReadResult]:

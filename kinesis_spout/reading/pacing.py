@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 8.0
+_LARGEST_PAGE_BYTES = 10 * 1024 * 1024
 RETRY_SHARE_OF_CALLS = 2 / 5  # the rest is for new records
 
 
@@ -47,6 +48,14 @@ class Pacer:
         if len(self._call_times_s) == self._calls_per_window:
             window_ends_s = self._call_times_s[0] + self._window_s
         return max(now_s, window_ends_s, self._paid_off_at_s, self._backoff_until_s)
+
+    def wait_for_others(self, now_s: float, wait_s: float) -> None:
+        """Another process says that it has used up the shard's limits for `wait_s` from now on.
+
+        Its clock may be wrong, so this waits no longer than the largest page blocks a shard.
+        """
+        longest_s = _LARGEST_PAGE_BYTES / self._bytes_per_second + self._window_s
+        self._paid_off_at_s = max(self._paid_off_at_s, now_s + min(wait_s, longest_s))
 
     def on_fetch(self, now_s: float) -> None:
         """A call starts."""

@@ -473,6 +473,7 @@ class Coordinator:
             self._limits(max_records),
             endings=self._catalog.endings(),
             iterators=self._tips.iterators(shards, now_s),
+            next_reads=self._tips.next_reads([*shards, *retries], now_ms),
             now_ms=now_ms,
             until_ms=None if self._available_now is None else self._available_now.until_ms,
             turn=number,

@@ -72,6 +72,7 @@ def make_plan(
     now_ms: int,
     until_ms: int | None,
     turn: int,
+    next_reads: Mapping[str, int] | None = None,
     retries: Mapping[str, Sequence[DueRetry]] | None = None,
     gone: Collection[str] = (),
     in_order: bool = False,
@@ -103,6 +104,7 @@ def make_plan(
                 position=states[shard].read_position,
                 max_records=new.get(shard, 0),
                 iterator=iterators.get(shard) if shard in new else None,
+                next_read_ms=(next_reads or {}).get(shard),
                 ending_sequence=endings.get(shard) if shard in new else None,
                 retries=tuple(one.retry for one in planned.get(shard, ())),
                 verified_until_ms=states[shard].verified_until_ms if shard in new else None,
@@ -160,7 +162,7 @@ def max_bytes(task: TaskPlan) -> tuple[int, int]:
     names = sum(len(shard.shard_id) for shard in task.shards)
     hints = sum(len(shard.iterator or "") for shard in task.shards)
     retries = sum(len(shard.retries) for shard in task.shards)
-    return 450 * shards + names + hints + 400 * retries, 800 * shards + 7 * names + 200 * retries
+    return 480 * shards + names + hints + 400 * retries, 800 * shards + 7 * names + 200 * retries
 
 
 def longest_round(task: TaskPlan) -> TaskLog:

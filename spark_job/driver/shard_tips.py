@@ -1,5 +1,5 @@
 """The driver's knowledge of each shard beside its stored state: whether it is at its tip, when it
-was last checked, and an iterator for the next read.
+was last checked, and hints for the next read.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class _Tip:
     iterator: str | None = None
     iterator_s: float = float("-inf")
     verified_ms: int | None = None
+    next_read_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -40,7 +41,11 @@ class ShardTips:
         is gone counts as idle: another plan would find nothing.
         """
         self._tips[end.shard_id] = _Tip(
-            now_s if checked_s is None else checked_s, end.at_tip or end.gone, end.iterator, now_s
+            now_s if checked_s is None else checked_s,
+            end.at_tip or end.gone,
+            end.iterator,
+            now_s,
+            next_read_ms=end.next_read_ms,
         )
 
     def forget(self, shard_id: str) -> None:
@@ -86,6 +91,16 @@ class ShardTips:
             shard: iterator
             for shard in shard_ids
             if (iterator := self.iterator(shard, now_s)) is not None
+        }
+
+    def next_reads(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
+        """Of the shards that the service does not let anybody read yet, when it will."""
+        return {
+            shard: tip.next_read_ms
+            for shard in shard_ids
+            if (tip := self._tips.get(shard)) is not None
+            and tip.next_read_ms is not None
+            and tip.next_read_ms > now_ms
         }
 
     def keep_only(self, shard_ids: Collection[str]) -> None:

@@ -59,6 +59,10 @@ class ShardFeed:
         self._lapse = LapseDetector(shard.verified_until_ms, retention_ms)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
+        self._pacer = services.pacer(shard.shard_id)
+        if shard.next_read_ms is not None:
+            wait_s = (shard.next_read_ms - services.clock.now_ms()) / 1000
+            self._pacer.wait_for_others(services.clock.monotonic_s(), wait_s)
         # No record lies between the plan's position and the first one that was read. So the plan's
         # iterator serves for both.
         start = shard.position if first is None or first.first is None else Position.at(first.first)
@@ -79,7 +83,7 @@ class ShardFeed:
             self.shard.shard_id,
             position,
             iterator=iterator,
-            pacer=self._services.pacer(self.shard.shard_id),
+            pacer=self._pacer,
             clock=self._services.clock,
             ending_sequence=self.shard.ending_sequence,
             random=self._services.random,
@@ -147,10 +151,17 @@ class ShardFeed:
             gone=last.gone,  # the driver reports what was lost
             millis_behind_latest=last.millis_behind_latest,
             iterator=last.next_iterator,
+            next_read_ms=self._next_read_ms(),
             position=self.shard.position,
             lapsed_ms=lapsed_ms,
             users=self._users(parts),
         )
+
+    def _next_read_ms(self) -> int | None:
+        """When this machine's clock says that the shard may be read again; None if now."""
+        now_s = self._services.clock.monotonic_s()
+        wait_s = self._pacer.ready_at_s(now_s) - now_s
+        return self._services.clock.now_ms() + int(wait_s * 1000) if wait_s > 0 else None
 
     def _users(self, parts: list[Page]) -> UserRecords | None:
         """The records that are handed over of these pages; None where they are those of the

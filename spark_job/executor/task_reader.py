@@ -233,10 +233,10 @@ class _Attempt:
             return
         new = self._log.extended(entries, seal=is_last)
         if self._is_too_long(new):
-            new = new.without_iterators()  # without hints it fits: the planner sees to that
+            new = new.without_hints()  # without hints it fits: the planner sees to that
             if not is_last and self._is_too_long(new):
                 sealed = self._log.extended(self._with_tails(entries), seal=True)
-                new = sealed.without_iterators()
+                new = sealed.without_hints()
         try:
             self._version = self._services.store.append_log(
                 self._plan_id, self._task, new, self._version

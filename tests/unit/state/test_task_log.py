@@ -162,9 +162,9 @@ def test_only_a_shards_last_entry_keeps_its_iterator() -> None:
     assert [entry.iterator for entry in log(again, again).entries] == [None, "same"]
 
 
-def test_a_log_without_iterators_is_the_same_otherwise() -> None:
-    one = log(read(1, 2, iterator="a1"), read(1, 2, "b", iterator="b1"), seal=True)
-    without = one.without_iterators()
+def test_a_log_without_hints_is_the_same_otherwise() -> None:
+    one = log(read(1, 2, iterator="a1", next_read_ms=7), read(1, 2, "b", iterator="b1"), seal=True)
+    without = one.without_hints()
     assert without == log(read(1, 2), read(1, 2, "b"), seal=True)
     assert without.continues(one.entries)
 

@@ -40,6 +40,17 @@ def test_a_page_of_ten_mebibytes_blocks_the_shard_for_five_seconds() -> None:
     assert pacer.ready_at_s(1.0) == 6.0
 
 
+def test_reads_of_another_process_count_for_as_long_as_the_largest_page_blocks_a_shard() -> None:
+    """No longer, since the other machine's clock may be wrong; and a wait that is over is none."""
+    pacer = Pacer(ReadRate())
+    pacer.wait_for_others(10.0, -3.0)
+    assert pacer.ready_at_s(10.0) == 10.0
+    pacer.wait_for_others(10.0, 1.5)
+    assert pacer.ready_at_s(10.0) == 11.5
+    pacer.wait_for_others(10.0, 3_600.0)
+    assert pacer.ready_at_s(10.0) == 16.0
+
+
 def test_throttling_doubles_the_wait_up_to_a_bound_until_a_page_comes() -> None:
     """With jitter from the random that is passed in."""
     pacer, random = Pacer(ReadRate()), Random(7)  # noqa: S311  # the same in every run

@@ -56,5 +56,5 @@ def test_a_task_has_no_more_shards_than_fit_into_the_znodes_of_its_plan_and_log(
             for piece in task.shards
         )
         log = TaskLog(entries=entries, sealed=True)
-        assert len(encode(log.without_iterators(), "end")) < MAX_VALUE_BYTES // 2
+        assert len(encode(log.without_hints(), "end")) < MAX_VALUE_BYTES // 2
         assert len(encode(log, "end")) < MAX_VALUE_BYTES

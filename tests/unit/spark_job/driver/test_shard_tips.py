@@ -34,6 +34,14 @@ def test_a_read_to_the_tip_makes_a_shard_idle_and_any_other_read_makes_it_behind
     assert (tips.is_idle("s"), tips.is_behind("s"), tips.checked_s("s")) == (False, True, 8.0)
 
 
+def test_the_next_read_of_a_shard_is_known_until_it_is_allowed() -> None:
+    tips = ShardTips()
+    tips.on_end(ShardReadResult(shard_id="s", next_read_ms=500), 7.0)
+    tips.on_end(ShardReadResult(shard_id="t"), 7.0)
+    assert tips.next_reads(["s", "t", "unknown"], now_ms=499) == {"s": 500}
+    assert tips.next_reads(["s"], now_ms=500) == {}
+
+
 def test_a_probe_with_work_makes_a_shard_behind_and_one_without_makes_it_idle() -> None:
     tips = ShardTips()
     tips.on_answer(answer(has_work=True), 1.0)
