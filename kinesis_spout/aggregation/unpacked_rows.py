@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_spout.aggregation.unpacking import SUB_SEQUENCE_NUMBER
 from kinesis_spout.aggregation.user_records import open_aggregate, user_records
 from scheme.record import KPL_MAGIC
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kinesis_spout.aggregation.record_scan import Numbers
     from kinesis_spout.aggregation.user_records import OpenAggregate
 
-SUB_SEQUENCE_NUMBER = pa.field("subSequenceNumber", pa.int64(), nullable=False)
+_SUB_FIELD = pa.field(SUB_SEQUENCE_NUMBER, pa.int64(), nullable=False)
 # What is unpacked at a time. A key of 1 KiB may be that of each row, so this bounds memory.
 MAX_ROWS = 65_536
 _FROM_AGGREGATE = ("data", "partitionKey")
@@ -58,7 +59,7 @@ class UnpackedRows:
         columns["partitionKey"] = self.keys.take(_as_arrow(self.keys_at[part]))
         return pa.RecordBatch.from_arrays(
             [*(columns[name] for name in schema.names), _as_arrow(self.subs[part])],
-            schema=schema.append(SUB_SEQUENCE_NUMBER),
+            schema=schema.append(_SUB_FIELD),
         )
 
 

@@ -20,7 +20,7 @@ the last two of the list: there it logs an error, and drops this user record and
 from __future__ import annotations
 
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -127,15 +127,15 @@ def user_records(
 def unpacked(payload: bytes) -> list[UserRecord] | None:
     """The user records of an aggregate, to be put again one by one; None for any other payload."""
     opened = open_aggregate(memoryview(payload)) if payload.startswith(KPL_MAGIC) else None
-    regular = None if opened is None else _mended(opened)
-    if regular is None:
+    records = None if opened is None else _checked(opened)
+    if opened is None or records is None:
         return None
     users = []
-    for record in map(Record.FromString, regular.records):
+    for record in records:
         explicit = None
         if record.HasField("explicit_hash_key_index"):
-            explicit = regular.explicit_hash_keys[record.explicit_hash_key_index].decode()
-        key = regular.partition_keys[record.partition_key_index].decode()
+            explicit = opened.explicit_hash_keys[record.explicit_hash_key_index].decode()
+        key = opened.partition_keys[record.partition_key_index].decode()
         users.append(UserRecord(key, record.data, explicit))
     return users
 
@@ -205,6 +205,19 @@ class _Tables(NamedTuple):
 
 def _mended(aggregate: OpenAggregate) -> OpenAggregate | None:
     """The aggregate with its records in the form that the scan reads; None if it is damaged."""
+    records = _checked(aggregate)
+    if records is None:
+        return None
+    regular = []
+    for record in records:
+        record.ClearField("tags")
+        record.DiscardUnknownFields()
+        regular.append(record.SerializeToString(deterministic=True))
+    return aggregate._replace(records=regular)
+
+
+def _checked(aggregate: OpenAggregate) -> list[Any] | None:
+    """The messages `Record` of an aggregate; None if one of them, or a key, is damaged."""
     if _key_array(aggregate.partition_keys) is None:
         return None
     records = []
@@ -217,15 +230,13 @@ def _mended(aggregate: OpenAggregate) -> OpenAggregate | None:
             aggregate.partition_keys
         ):
             return None
-        regular = Record(partition_key_index=record.partition_key_index, data=record.data)
         if record.HasField("explicit_hash_key_index"):
             index = record.explicit_hash_key_index
             texts = aggregate.explicit_hash_keys[index : index + 1]
             if not texts or explicit_hash_key_in(texts[0]) is None:
                 return None
-            regular.explicit_hash_key_index = index
-        records.append(regular.SerializeToString(deterministic=True))
-    return aggregate._replace(records=records)
+        records.append(record)
+    return records
 
 
 def _key_array(keys: list[bytes]) -> pa.Array | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.aggregation.unpacking import has_candidates
+from kinesis_spout.aggregation.unpacking import SUB_SEQUENCE_NUMBER, has_candidates
 from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
 from state.position import PositionKind
 from state.sequence_number import SequenceNumber
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from state.plan import PlannedRetry
     from state.position import Position
-
-
-SUB_SEQUENCE_NUMBER = "subSequenceNumber"  # the column that an `Unpacker` adds
 
 
 def numbers_of(records: pa.RecordBatch) -> pa.Array:
