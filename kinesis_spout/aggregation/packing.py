@@ -6,6 +6,7 @@ others out. So what is packed is checked against the shard that took it (`Packed
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,9 +61,10 @@ class PackedRecord:
 
     def strays(self, taken_by: HashRange | None) -> tuple[UserRecord, ...]:
         """The user records that readers of the shard that took it leave out: to be put again. All
-        of them where its range is not known.
+        of them where its range is not known. One alone is addressed by its own hash key, so any
+        shard that takes it owns it.
         """
-        if not self.is_aggregate:
+        if len(self.users) == 1:
             return ()
         if taken_by is None:
             return self.users
@@ -73,7 +75,7 @@ class Packer:
     """Packs records for the open shards of a stream. For one thread.
 
     `shards`: id and hash range of each open shard. `max_bytes`: of an aggregate with its key. A
-    user record that does not fit is put as it is.
+    user record that does not fit is put alone.
     """
 
     def __init__(
@@ -91,18 +93,18 @@ class Packer:
         hash_key = user.hash_key
         at = bisect_right(self._firsts, hash_key) - 1
         if at < 0 or not self._shards[at][1].owns(hash_key):
-            return [_plain(user, None)]
+            return [alone(user, None)]
         shard_id = self._shards[at][0]
         current = self._open.setdefault(shard_id, _OpenAggregate(shard_id))
         if current.add(user, self._max_bytes):
             return []
-        complete = current.packed() if current.users else []
+        complete = [current.packed()] if current.users else []
         self._open[shard_id] = fresh = _OpenAggregate(shard_id)
-        return complete if fresh.add(user, self._max_bytes) else [*complete, _plain(user, shard_id)]
+        return complete if fresh.add(user, self._max_bytes) else [*complete, alone(user, shard_id)]
 
     def flush(self) -> list[PackedRecord]:
         """The aggregates that are not full, in the order in which they were begun last."""
-        packed = [record for one in self._open.values() if one.users for record in one.packed()]
+        packed = [one.packed() for one in self._open.values() if one.users]
         self._open.clear()
         return packed
 
@@ -115,7 +117,7 @@ class Packer:
 class _OpenAggregate:
     """An aggregate that more records may be added to."""
 
-    def __init__(self, shard_id: str) -> None:
+    def __init__(self, shard_id: str | None) -> None:
         self.users: list[UserRecord] = []
         self.size_bytes = _AROUND_BYTES
         self._shard_id = shard_id
@@ -146,23 +148,37 @@ class _OpenAggregate:
         self._records.append(encoded)
         return True
 
-    def packed(self) -> list[PackedRecord]:
-        """The record to put. One user record is put as it is, unless it would be unpacked then."""
-        first = self.users[0]
-        if len(self.users) == 1 and not is_kpl_aggregate(first.data):
-            return [_plain(first, self._shard_id)]
+    def packed(self) -> PackedRecord:
+        """The record to put."""
+        if len(self.users) == 1:
+            return alone(self.users[0], self._shard_id)
+        return self.aggregate()
+
+    def aggregate(self) -> PackedRecord:
+        """All that was added, as an aggregate."""
         message = Aggregate(
             partition_key_table=[key.encode() for key in self._partition_keys],
             explicit_hash_key_table=[key.encode() for key in self._explicit_hash_keys],
             records=self._records,
         )
         data = sealed(message.SerializeToString(deterministic=True))
-        hash_key = str(first.hash_key)
-        return [PackedRecord(PARTITION_KEY, data, hash_key, tuple(self.users), self._shard_id)]
+        hash_key = str(self.users[0].hash_key)
+        return PackedRecord(PARTITION_KEY, data, hash_key, tuple(self.users), self._shard_id)
 
 
-def _plain(user: UserRecord, shard_id: str | None) -> PackedRecord:
-    return PackedRecord(user.partition_key, user.data, user.explicit_hash_key, (user,), shard_id)
+def alone(user: UserRecord, shard_id: str | None = None) -> PackedRecord:
+    """The record to put of one user record, which no reshard can misplace. It is put as it is,
+    unless it is an aggregate itself: readers would unpack it, and leave out what their shard does
+    not own. So it is put as the only user record of another aggregate, and stays the bytes that it
+    is. Raises `ValueError` for an explicit hash key that is none.
+    """
+    if not is_kpl_aggregate(user.data):
+        return PackedRecord(
+            user.partition_key, user.data, user.explicit_hash_key, (user,), shard_id
+        )
+    around = _OpenAggregate(shard_id)
+    around.add(user, sys.maxsize)
+    return around.aggregate()
 
 
 def _field_bytes(size: int) -> int:

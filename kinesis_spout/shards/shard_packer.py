@@ -2,7 +2,7 @@
 
 An aggregate that was packed before a reshard may come to a shard that does not have the hash keys
 of all its user records. Readers leave these out, so they are put again, as does the KPL
-(`Retrier::succeed_if_correct_shard`): each as a record of its own, which no reshard can misplace.
+(`Retrier::succeed_if_correct_shard`): each alone, which no reshard can misplace.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.aggregation.hash_range import HashRange
-from kinesis_spout.aggregation.packing import PackedRecord, Packer, UserRecord
+from kinesis_spout.aggregation.packing import PackedRecord, Packer, UserRecord, alone
 from kinesis_spout.service.record_putter import OutgoingRecord
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ShardPacker:
         if not isinstance(record, OutgoingAggregate) or shard_id == record.packed.shard_id:
             return []
         taken_by = None if shard_id is None else self._ranges.get(shard_id)
-        return [OutgoingRecord(*user) for user in record.packed.strays(taken_by)]
+        return [_outgoing(alone(user)) for user in record.packed.strays(taken_by)]
 
     def _new_packer(self, shards: Iterable[ShardInfo]) -> Packer:
         listed = list(shards)

@@ -18,20 +18,21 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.service.record_putter import RecordPutter
 from spark_job.dead_letter.letter import in_chunks
+from spark_job.dead_letter.payload_records import payload_records
 from spark_job.dead_letter.redrive_files import LetterFiles
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from spark_job.dead_letter.redrive_letters import Found, RedriveLetters, Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
+    from kinesis_spout.service.record_putter import OutgoingRecord
     from spark_job.dead_letter.letter import Letter
 
 __all__ = ["Found", "Redrive", "Selection"]
@@ -118,19 +119,9 @@ class Redrive:
 
 
 def _records(chunk: Sequence[tuple[str, Letter]], target: str) -> list[OutgoingRecord]:
-    return [record for name, letter in chunk if name == target for record in _records_of(letter)]
-
-
-def _records_of(letter: Letter) -> Iterator[OutgoingRecord]:
-    """The letter's record. An aggregate is put as its user records: which shard it was packed for
-    is not known, and readers leave out what another shard owns.
-    """
-    if letter.data is None:
-        return
-    key = letter.partition_key or letter.message_id
-    users = unpacked(letter.data)
-    if users is None:
-        yield OutgoingRecord(key, letter.data)
-        return
-    for user in users:
-        yield OutgoingRecord(user.partition_key or key, user.data, user.explicit_hash_key)
+    return [
+        record
+        for name, letter in chunk
+        if name == target and letter.data is not None
+        for record in payload_records(letter)
+    ]

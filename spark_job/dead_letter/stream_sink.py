@@ -13,6 +13,7 @@ from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from spark_job.dead_letter.letter import Letter, letter_of, letters_with_plain_times
+from spark_job.dead_letter.payload_records import payload_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -75,19 +76,15 @@ class StreamSink:
         self, letter: Letter, takes: Callable[[OutgoingRecord], bool]
     ) -> Iterator[OutgoingRecord]:
         """The records that a letter becomes on the stream. `takes`: whether the stream takes a
-        record of this size.
-
-        The service requires a partition key, unless the stream's record distribution strategy is
-        AUTO. A letter without one is put under its message id.
+        record of this size. The key of an envelope is as in `payload_records`.
         """
-        key = letter.partition_key or letter.message_id
         if self.payload_only and letter.data is not None:
-            bare = OutgoingRecord(key, letter.data)
-            if takes(bare):
-                yield bare
+            bare = payload_records(letter)
+            if all(map(takes, bare)):
+                yield from bare
                 return
         for value in envelopes(letter):
-            yield OutgoingRecord(key, value)
+            yield OutgoingRecord(letter.partition_key or letter.message_id, value)
 
     def _takes(self, record: OutgoingRecord) -> bool:
         """Calls the service for a record that not every stream takes."""

@@ -20,7 +20,7 @@ from kinesis_spout.service.record_putter import (
 from kinesis_spout.shards.shard_packer import ShardPacker, user_count
 from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
-from spark_job.sink.sink_columns import MOST_RECORD_BYTES, outgoing
+from spark_job.sink.sink_columns import MOST_RECORD_BYTES, UnwritableRecordError, outgoing
 from spark_job.sink.sink_settings import BY_KEY, refuse_keys
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class TargetStream:
     def __init__(self, settings: SinkSettings, stream: StreamRef, clock: Clock) -> None:
         self._client = KinesisClient(settings.aws, stream, clock=clock)
         self._clock = clock
+        self._name = stream.name
         self.putter = RecordPutter(
             settings.aws, stream, clock=clock, retry_for_s=settings.retry_for_ms / 1000
         )
@@ -76,7 +77,7 @@ class TargetStream:
         self._packer = ShardPacker(shards) if settings.aggregate else None
 
     def add(self, record: OutgoingRecord) -> None:
-        """Put a record into the queue, or into an aggregate."""
+        """Put a record into the queue, or into an aggregate. Raises `UnwritableRecordError`."""
         self._add_all([record] if self._packer is None else self._packer.add(record))
 
     def flush(self) -> None:
@@ -113,6 +114,13 @@ class TargetStream:
 
     def _add_all(self, records: Iterable[OutgoingRecord]) -> None:
         for record in records:
+            if user_count(record) == 1 and record.size_bytes > self.most_record_bytes:
+                # Rows are checked before. This one is an aggregate that had to be put into another.
+                raise UnwritableRecordError(
+                    f"a row is an aggregate itself, and takes {record.size_bytes} bytes as the "
+                    f"only record of another one, more than the {self.most_record_bytes} that "
+                    f"stream {self._name} accepts; split it, or leave option aggregate out"
+                )
             self.queue.add(record)
 
     def close(self) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HashRange
-from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.testing import throttle
-from tests.support.aggregates.wire import page
+from tests.support.aggregates.delivered import delivered
 from tests.support.shell.consuming import LIMIT_S, run, running
 from tests.support.state.zookeeper import wait_until
 
@@ -180,15 +177,8 @@ def test_lines_are_packed_into_aggregates_for_their_shards(orders: ServedFake) -
     )
     assert (ended.returncode, ended.stderr) == (0, "put 3,000 records on stream orders\n")
     assert len(held(orders)) < 100
-    found = []
-    for shard in orders.model.shards("orders"):
-        hash_range = HashRange(shard.hash_keys.start, shard.hash_keys.end)
-        records = orders.model.records("orders", shard.shard_id)
-        batches = Unpacker(partial(HashRange, hash_range.first, hash_range.last)).unpack(
-            page([one.data for one in records], keys=[one.partition_key for one in records])
-        )
-        found += [(row["partitionKey"], row["data"]) for one in batches for row in one.to_pylist()]
-    assert sorted(found) == sorted((str(number), line) for number, line in enumerate(lines))
+    expected = sorted((str(number), line) for number, line in enumerate(lines))
+    assert sorted(delivered(orders.model, "orders")) == expected
 
 
 def test_aggregates_are_refused_for_a_stream_that_ignores_keys(fake_kinesis: ServedFake) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HashRange
-from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import AccessDeniedError, ConfigError, StreamNotFoundError, ThrottledError
 from kinesis_spout.testing import FakeKinesisSettings, drop
 from spark_job.sink.record_writer import PutCounts, RecordWriter
 from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
-from tests.support.aggregates.wire import page
+from tests.support.aggregates.delivered import delivered
+from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.services import REGION, create_stream, kinesis_client, serve
 from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, config_of, ok
 
@@ -244,35 +242,11 @@ def test_a_refusal_that_no_repetition_mends_ends_the_write(
 
 
 # aggregates ---------------------------------------------------------------------------------------
-def user_records(client: Any) -> list[tuple[str, bytes]]:
-    """Key and data of what the readers of each shard get."""
-    found = []
-    for shard in client.list_shards(StreamName=STREAM)["Shards"]:
-        limits = shard["HashKeyRange"]
-        hash_range = HashRange(int(limits["StartingHashKey"]), int(limits["EndingHashKey"]))
-        iterator = client.get_shard_iterator(
-            StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        records = client.get_records(ShardIterator=iterator)["Records"]
-        unpacker = Unpacker(partial(HashRange, hash_range.first, hash_range.last))
-        rows = [
-            row
-            for rows in unpacker.unpack(
-                page(
-                    [one["Data"] for one in records], keys=[one["PartitionKey"] for one in records]
-                )
-            )
-            for row in rows.to_pylist()
-        ]
-        found += [(row["partitionKey"], row["data"]) for row in rows]
-    return found
-
-
 def test_rows_are_packed_for_their_shards(served: tuple[str, FakeKinesis, Any]) -> None:
     """Each row once, with its key; the counts are those of rows."""
-    url, _, client = served
+    url, fake, client = served
     counts = write(settings(url, aggregate="true"), batch(range(1200)), batch(range(1200, 3000)))
-    records = user_records(client)
+    records = delivered(fake, STREAM)
     assert numbers(records) == list(range(3000))
     assert all(key == f"key {int(data) % 50}" for key, data in records)
     assert (counts.records, counts.retries) == (3000, 0)
@@ -282,12 +256,12 @@ def test_rows_are_packed_for_their_shards(served: tuple[str, FakeKinesis, Any]) 
 def test_an_explicit_hash_key_chooses_the_shard_of_an_aggregate(
     served: tuple[str, FakeKinesis, Any],
 ) -> None:
-    url, _, client = served
+    url, fake, client = served
     rows = pa.record_batch(
         {"data": [b"1", b"2", b"3"], "key": ["a", "b", "c"], "hash": ["0", "1", str(2**128 - 1)]}
     )
     write(settings(url, aggregate="true"), rows, columns=SinkColumns(0, 1, 2, None))
-    assert numbers(user_records(client)) == [1, 2, 3]
+    assert numbers(delivered(fake, STREAM)) == [1, 2, 3]
     assert [key for key, _ in on_stream(client)] == ["a", "c"]
 
 
@@ -305,10 +279,65 @@ def test_rows_of_an_aggregate_that_a_reshard_misplaced_are_put_again(
 
     with closing(RecordWriter(settings(url, aggregate="true"), KEYED)) as writer:
         counts = writer.write(batches())
-    records = user_records(client)
+    records = delivered(fake, STREAM)
     assert set(numbers(records)) == set(range(4_000))
     assert counts.records == 4_000
     assert counts.retries > 0
+
+
+def nested(numbers: range, *, size_bytes: int = 0, keys: int = 500) -> pa.RecordBatch:
+    """Rows whose data is an aggregate, of user records that belong to any shard."""
+    users = [f"user {number}" for number in range(9)]
+    rows = batch(numbers, keys=keys)
+    data = [
+        aggregate_of([*(b"%d" % number for _ in users), bytes(size_bytes)], users)
+        for number in numbers
+    ]
+    return rows.set_column(0, "data", pa.array(data, pa.binary()))
+
+
+def pairs(rows: pa.RecordBatch) -> set[tuple[str, bytes]]:
+    return {(row["partitionKey"], row["data"]) for row in rows.to_pylist()}
+
+
+def test_rows_that_are_aggregates_stay_what_they_are(served: tuple[str, FakeKinesis, Any]) -> None:
+    """Where they are too large to be packed with others, are alone, or are put again after a
+    reshard. As records of their own they would be unpacked, and be left out in part.
+    """
+    url, fake, client = served
+    first = client.list_shards(StreamName=STREAM)["Shards"][0]["ShardId"]
+    large, small, later = (
+        nested(range(3), size_bytes=60_000),
+        nested(range(3, 500)),
+        nested(range(500, 1_000)),
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield small
+        fake.split(STREAM, first)  # of what is packed for it nothing is put yet
+        yield later
+        yield large
+
+    with closing(RecordWriter(settings(url, aggregate="true"), KEYED)) as writer:
+        counts = writer.write(batches())
+    found = delivered(fake, STREAM)
+    assert set(found) == pairs(small) | pairs(later) | pairs(large)
+    assert counts.records == 1_000
+    assert counts.retries > 0
+
+
+def test_a_row_that_does_not_fit_into_an_aggregate_of_its_own_is_refused(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """It is an aggregate itself, and as large as the stream's records may be."""
+    url, fake, _ = served
+    most = fake.stream(STREAM).max_record_bytes
+    key = "key 0"
+    size = most - len(key.encode()) - len(aggregate_of([b""])) - 16
+    row = pa.record_batch({"data": [aggregate_of([bytes(size)])], "partitionKey": [key]})
+    write(settings(url), row)
+    with pytest.raises(UnwritableRecordError, match="a row is an aggregate itself"):
+        write(settings(url, aggregate="true"), row)
 
 
 def test_an_order_by_key_and_aggregates_do_not_go_together() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange
+from kinesis_spout.aggregation.packing import UserRecord
+from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.cli.aggregating_putter import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import ShardInfo
 from kinesis_spout.shards.shard_packer import OutgoingAggregate
 from state.sequence_number import SequenceNumber
+from tests.support.aggregates.wire import aggregate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,6 +95,20 @@ def test_what_a_split_has_misplaced_is_put_again_in_its_shard() -> None:
     assert [(taken, one.data) for taken, one in again] == [("right", b"1"), ("right", b"3")]
     putter.put(records(7, 8, HALF, LAST))
     assert [taken for taken, _ in stream.held[4:]] == ["left", "right"]
+
+
+def test_a_record_that_is_an_aggregate_is_put_again_as_the_only_one_of_another() -> None:
+    """As it is, readers would unpack it. Nobody puts that one again, wherever it comes to."""
+    stream: Any = Stream()
+    putter = AggregatingPutter(stream, lambda: WHOLE)
+    putter.put(records(1))
+    stream.shards = SPLIT
+    inner = aggregate_of([b"a", b"b"])
+    putter.put([*records(5), OutgoingRecord("k", inner, str(LAST))])
+    assert [taken for taken, _ in stream.held[1:]] == ["left", "left", "right"]
+    again = stream.held[3][1]
+    assert again.explicit_hash_key == str(LAST)
+    assert unpacked(again.data) == [UserRecord("k", inner, str(LAST))]
 
 
 def test_all_of_an_aggregate_is_put_again_where_its_shard_is_not_listed_yet() -> None:

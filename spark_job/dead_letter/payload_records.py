@@ -1,0 +1,38 @@
+"""What is put of a letter's payload, so that readers which unpack aggregates get all of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_spout.service.record_putter import OutgoingRecord
+from scheme.record import is_kpl_aggregate
+
+if TYPE_CHECKING:
+    from spark_job.dead_letter.letter import Letter
+
+
+def payload_records(letter: Letter) -> list[OutgoingRecord]:
+    """The records to put of a letter that has a payload: one, or the user records of an aggregate.
+
+    The service requires a partition key, unless the stream's record distribution strategy is AUTO.
+    A letter without one is put under its message id.
+
+    An aggregate under the letter's key would come to a shard that owns few of its user records, and
+    readers leave out the others. So it is put as its user records, unless the letter says that it
+    was one itself, in another aggregate: then it is put as that. The letter of a first user record
+    does not say so.
+    """
+    key, data = letter.partition_key or letter.message_id, letter.data
+    if data is None:
+        raise ValueError(f"the letter of {letter.message_id} has no payload to put")
+    if not is_kpl_aggregate(data):
+        return [OutgoingRecord(key, data)]
+    # protobuf and numpy are loaded where the first aggregate is met.
+    from kinesis_spout.aggregation.packing import UserRecord, alone  # noqa: PLC0415
+    from kinesis_spout.aggregation.user_records import unpacked  # noqa: PLC0415
+
+    users = None if letter.sub_sequence_number else unpacked(data)
+    if users is None:
+        users = [UserRecord(key, data)]
+    packed = (alone(user._replace(partition_key=user.partition_key or key)) for user in users)
+    return [OutgoingRecord(one.partition_key, one.data, one.explicit_hash_key) for one in packed]

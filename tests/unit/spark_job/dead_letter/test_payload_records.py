@@ -1,0 +1,100 @@
+"""Letters whose payload is an aggregate: readers that unpack get all of it, wherever it is put."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.service.record_putter import RecordPutter
+from spark_job.dead_letter.letter import LETTER_COLUMNS
+from spark_job.dead_letter.payload_records import payload_records
+from spark_job.dead_letter.stream_sink import StreamSink
+from tests.support.aggregates.delivered import delivered
+from tests.support.aggregates.wire import aggregate, aggregate_of, user
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
+from tests.support.outcomes.letters import Story, gone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_job.dead_letter.letter import Letter
+    from tests.support.kinesis.services import ServedFake
+
+KEYS = [f"key {number}" for number in range(12)]
+INNER = aggregate_of([b"%d" % number for number in range(12)], KEYS)
+LETTER = replace(Story().letter(0), partition_key="a")
+WHOLE = replace(LETTER, data=INNER)
+"""Delivered under raw, with the partition key that producers give to every aggregate."""
+
+THIRD = replace(LETTER, message_id="shardId-000000000000:1000.2:4", sub_sequence_number=2)
+
+
+@pytest.fixture
+def served() -> Iterator[ServedFake]:
+    with serve() as fake:
+        fake.model.create("dead", shards=4)
+        yield fake
+
+
+def aws(fake: ServedFake) -> dict[str, str]:
+    return {
+        "region": REGION,
+        "endpoint_url": fake.endpoint_url,
+        "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+    }
+
+
+def put(fake: ServedFake, *letters: Letter) -> list[tuple[str, bytes]]:
+    """What readers get of the letters' payloads, as they are put back."""
+    putter = RecordPutter(AwsConfig(**aws(fake)), StreamRef("dead"))
+    putter.put(record for letter in letters for record in payload_records(letter))
+    putter.close()
+    return sorted(delivered(fake.model, "dead"))
+
+
+def test_an_aggregate_is_put_as_its_user_records(served: ServedFake) -> None:
+    """Each is in the shard that owns it."""
+    assert put(served, WHOLE) == sorted((key, b"%d" % n) for n, key in enumerate(KEYS))
+
+
+def test_a_user_record_that_is_an_aggregate_is_put_as_one_record(served: ServedFake) -> None:
+    """It is delivered as it was: with its bytes."""
+    assert put(served, replace(THIRD, data=INNER)) == [("a", INNER)]
+
+
+def test_an_aggregate_of_aggregates_is_unpacked_once(served: ServedFake) -> None:
+    """As by a reader, which hands an inner one over as it is."""
+    outer = aggregate([key.encode() for key in KEYS], [user(n, INNER) for n in range(12)])
+    assert put(served, replace(WHOLE, data=outer)) == sorted((key, INNER) for key in KEYS)
+
+
+def test_a_plain_payload_is_put_as_it_is(served: ServedFake) -> None:
+    damaged = replace(LETTER, data=INNER[:-1])
+    assert put(served, LETTER, damaged) == sorted([("a", LETTER.data), ("a", INNER[:-1])])
+    with pytest.raises(ValueError, match="has no payload to put"):
+        payload_records(gone(LETTER))
+
+
+def test_bare_payloads_on_a_dead_letter_stream_lose_no_user_record(served: ServedFake) -> None:
+    sink = StreamSink.of("dead", payload_only=True, aws=aws(served))
+    sink.put(map(row_of, [WHOLE, replace(THIRD, data=INNER)]))
+    expected = [(key, b"%d" % n) for n, key in enumerate(KEYS)] + [("a", INNER)]
+    assert sorted(delivered(served.model, "dead")) == sorted(expected)
+
+
+def row_of(letter: Letter) -> dict[str, object]:
+    """A row of `letters_with_plain_times`."""
+    known = {
+        "messageId": letter.message_id,
+        "streamName": letter.stream_name,
+        "shardId": letter.shard_id,
+        "sequenceNumber": letter.sequence_number,
+        "subSequenceNumber": letter.sub_sequence_number,
+        "partitionKey": letter.partition_key,
+        "data": letter.data,
+    }
+    return {name: known.get(name) for name in LETTER_COLUMNS}
