@@ -249,12 +249,15 @@ class ShardReadResult(
         outcomes name them. With a count of 0, `first` and `last` are what was read.
         """
         users = self.users
-        if users is None:
+        if users is None or self.first is None or self.last is None:
             return self
+        # Where the read began within an aggregate, the user records before that were not read.
+        start = None if self.position is None else self.position.sequence
+        begin = self.first if start is None else max(start, self.first)
         return msgspec.structs.replace(
             self,
-            first=users.first or self.first,
-            last=users.last or self.last,
+            first=users.first or begin,
+            last=users.last or max(begin, self.last),
             count=users.count,
             users=None,
         )

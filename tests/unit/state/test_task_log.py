@@ -312,3 +312,14 @@ def test_a_range_without_user_records_of_the_shard_keeps_its_numbers() -> None:
         SequenceNumber(3),
         2,
     )
+
+
+def test_a_range_without_user_records_begins_where_it_was_read_from() -> None:
+    """A read that began within an aggregate has not read the user records before that, which are
+    pending or acked.
+    """
+    start = SequenceNumber(1, 3)
+    nothing = read(1, 2, users=UserRecords(count=0), position=Position.at(start))
+    assert (folded(nothing).first, folded(nothing).last) == (start, SequenceNumber(2))
+    alone = read(1, 1, users=UserRecords(count=0), position=Position.at(start))
+    assert (folded(alone).first, folded(alone).last) == (start, start)
