@@ -17,7 +17,6 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.reading.buffered_getter import PageLimits
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.shards.hash_ranges import ShardHashRanges
 from kinesis_spout.threads import NewPool, thread_pool
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
@@ -40,7 +39,6 @@ class ProcessServices:
     - `page_limits`: how many records the pages of a shard are to have.
     - `searches`: by shard, where the next task of this process continues to search for a retry. A
       hint that may be lost.
-    - `hash_ranges`: of the stream's shards, listed where the first aggregate is met.
     """
 
     client: KinesisClient
@@ -53,12 +51,6 @@ class ProcessServices:
     retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
     page_limits: PageLimits = field(default_factory=PageLimits)
     searches: dict[str, Search] = field(default_factory=dict)
-    hash_ranges: ShardHashRanges = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.hash_ranges = ShardHashRanges(
-            self.client.list_shards, lambda: self.client.describe().may_have_ignored_keys
-        )
 
     @classmethod
     def here(cls, settings: SourceSettings) -> ProcessServices:

@@ -19,10 +19,12 @@ from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kinesis_spout.aggregation.hash_range import HashRange
     from kinesis_spout.reading.page import Page
+    from spark_job.settings import SourceSettings
+    from state.plan import Plan, TaskPlan
     from state.position import Position
 
 log = logging.getLogger("kinesis_spout")
@@ -43,14 +45,24 @@ ARROW_SCHEMA = pa.schema(
 COLUMNS = tuple(ARROW_SCHEMA.names)
 FIRST_ATTEMPT = 1
 UNPACK = "unpack"
+FAIL = "fail"
 RAW = "raw"
+
+
+def mode_of(plan: Plan | TaskPlan, settings: SourceSettings) -> str:
+    """What is done with aggregates in a plan: what option `aggregatedRecords` was when it was made,
+    so that a replay has the same rows. A plan that refused them has handed none over, and one of an
+    earlier version does not say, so the option decides.
+    """
+    mode = plan.aggregated_records
+    return settings.aggregated_records if mode in (None, FAIL) else mode
 
 
 class ShardRows:
     """Rows of one shard, for one thread.
 
-    - `aggregated_records`: the option; only `unpack` changes the records here.
-    - `hash_range`: called when the first aggregate is met, and may block; None: not known.
+    - `aggregated_records`: as the option; only `unpack` changes the records here.
+    - `hash_range`: of the shard; None: no user record is left out.
     - `columns`: of `spark_job.rows`, those that are wanted.
     - `start`: where the shard is read from. Of an aggregate that it lies in, a spout has delivered
       the user records before it.
@@ -62,7 +74,7 @@ class ShardRows:
         *,
         stream: str,
         aggregated_records: str,
-        hash_range: Callable[[], HashRange | None],
+        hash_range: HashRange | None,
         columns: Sequence[str],
         start: Position = TRIM_HORIZON,
     ) -> None:
@@ -70,14 +82,12 @@ class ShardRows:
         self._stream = stream
         self._columns = columns
         self._unpacks = aggregated_records == UNPACK
-        self._unpacker = Unpacker(hash_range)
+        self._unpacker = Unpacker(lambda: hash_range)
         self._start = start
         self._kept: dict[tuple[object, ...], list[pa.RecordBatch]] = {}
 
     def of(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows of `records`, which have the decoder's columns, in their order. Raises what
-        `hash_range` raises.
-        """
+        """The rows of `records`, which have the decoder's columns, in their order."""
         for part in self._unpacked(records):
             yield self.of_retries(part)
 

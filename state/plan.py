@@ -88,6 +88,9 @@ class ShardSlice(
       when the plan was made (`state.shard_state.ShardState`); None if it is not known.
     - `gone`: the service no longer has the shard, so its retries are gone, and nobody asks for
       them. Proven by two listings and a direct question before the plan was made.
+    - `hash_keys`: the shard's first and last hash key, as decimal numbers. User records of
+      aggregates outside them are left out. None: none is left out, because the shard has all hash
+      keys, or they were not known when the plan was made.
     """
 
     shard_id: str
@@ -99,6 +102,7 @@ class ShardSlice(
     retries: tuple[PlannedRetry, ...] = ()
     verified_until_ms: int | None = None
     gone: bool = False
+    hash_keys: tuple[str, str] | None = None
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -108,6 +112,8 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     - `fetch_time_ms`: after this time, a shard that has returned records is read no further.
     - `fetch_cap_ms`: after this time, so is a shard that is behind its tip and has returned none.
     - `retention_ms`: the stream's retention when the plan was made; None if it is not known.
+    - `aggregated_records`: the option of that name when the plan was made, which every attempt goes
+      by (`spark_job.rows.mode_of`); None in a plan of an earlier version.
     """
 
     shards: tuple[ShardSlice, ...]
@@ -115,6 +121,7 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     fetch_time_ms: int
     fetch_cap_ms: int
     retention_ms: int | None = None
+    aggregated_records: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -138,6 +145,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     def slices(self) -> dict[str, ShardSlice]:
         """The slices of all tasks by shard, in the order of the tasks."""
         return {shard.shard_id: shard for task in self.tasks for shard in task.shards}
+
+    @property
+    def aggregated_records(self) -> str | None:
+        """That of its tasks, which are all made at once."""
+        return next((task.aggregated_records for task in self.tasks), None)
 
 
 class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

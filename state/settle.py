@@ -32,7 +32,7 @@ from state.errors import IllegalTrackerEventError, PlanMismatchError
 from state.plan import RetryRead, plan_number, retries_read
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
-from state.shard_state import ShardState, as_whole
+from state.shard_state import ShardState
 from state.state_store import StateChange
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 
@@ -198,8 +198,8 @@ def _apply(
         emission = tracker.retry(read.first)
         rest = read.retry.rest_of(stored)
         left = left if rest is None else [*left, rest]
-        if stored.whole:  # it was read as such, whatever the option is now
-            left = as_whole(left)
+        # It was read as it had failed, whatever the option is now.
+        left = [replace(one, whole=stored.whole) for one in left]
     tracker.ack_except(emission.sequence, emission.attempt, left)
 
 

@@ -318,14 +318,13 @@ class ShardCatalog:
             shard.shard_id: ending for shard, ending in closed if ending >= shard.starting_sequence
         }
 
-    def hash_key_range(self, shard_id: str) -> tuple[int, int] | None:
-        """The shard's hash keys, inclusive at both ends. None where the last listing left it out,
-        and where no record is in a shard because of its key.
+    def hash_key_ranges(self) -> dict[str, tuple[int, int]]:
+        """The hash keys of the shards of the last listing, inclusive at both ends. Of none where no
+        record is in a shard because of its key.
         """
         if self._may_have_ignored_keys:
-            return None
-        listed = (one for one in self._listing if one.shard_id == shard_id)
-        return next((one.hash_key_range for one in listed), None)
+            return {}
+        return {shard.shard_id: shard.hash_key_range for shard in self._listing}
 
     def is_closed(self, shard_id: str) -> bool:
         """Whether the last listing shows the shard as closed."""

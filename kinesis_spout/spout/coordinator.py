@@ -451,7 +451,7 @@ class SpoutCoordinator:
         """
 
         def hash_range() -> HashRange | None:
-            found = self.catalog.hash_key_range(shard_id)
+            found = self.catalog.hash_key_ranges().get(shard_id)
             return None if found is None else HashRange(*found)
 
         return Unpacker(hash_range)

@@ -90,7 +90,7 @@ class _Reading:
             one.shard_id,
             stream=settings.stream.name,
             aggregated_records=settings.aggregated_records,
-            hash_range=lambda: one.hash_range,
+            hash_range=one.hash_range,
             columns=columns,
         )
         self.feed = RangeFeed(one, settings, retention_ms=retention_ms)

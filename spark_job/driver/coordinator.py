@@ -40,6 +40,7 @@ from spark_job.driver.probe_schedule import ProbeSchedule
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
+from spark_job.rows import FAIL
 from state.errors import ConflictError
 from state.failpoint import failpoint
 from state.ownership import this_process
@@ -185,7 +186,8 @@ class Coordinator:
 
         Leaves out the tasks of a closed plan that published no end: they may not publish any more,
         and later batches read their records. A plan of an earlier run is closed when a published
-        end of it was removed. A plan that ZooKeeper no longer has gives no tasks, with a warning.
+        end of it was removed, or when it refused aggregates and the option no longer does. A plan
+        that ZooKeeper no longer has gives no tasks, with a warning.
         """
         self._open(plan_id)
         pointer = self._store.read_pointer()
@@ -214,6 +216,17 @@ class Coordinator:
                 "plan is closed and their records are delivered again",
                 ", ".join(map(str, removed)),
                 plan_id,
+            )
+            self._store.close_plan(plan_id)
+            is_open = False
+        if is_open and plan.aggregated_records == FAIL != self._settings.aggregated_records:
+            # What its tasks published has no aggregate. With one option or another, what they did
+            # not read would be read in two ways if the option changed again.
+            log.warning(
+                "plan %s was made while aggregatedRecords was %s, so it is closed, and what it did "
+                "not read comes with the next plan",
+                plan_id,
+                FAIL,
             )
             self._store.close_plan(plan_id)
             is_open = False
@@ -474,6 +487,7 @@ class Coordinator:
             endings=self._catalog.endings(),
             iterators=self._tips.iterators(shards, now_s),
             next_reads=self._tips.next_reads([*shards, *retries], now_ms),
+            hash_keys=self._catalog.hash_key_ranges(),
             now_ms=now_ms,
             until_ms=None if self._available_now is None else self._available_now.until_ms,
             turn=number,
@@ -521,4 +535,5 @@ class Coordinator:
             max_tasks=settings.max_tasks,
             max_unresolved_per_shard=settings.max_unresolved_per_shard,
             retention_ms=self._catalog.retention_ms,
+            aggregated_records=settings.aggregated_records,
         )

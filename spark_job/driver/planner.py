@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.shards.assignment import assign
 from spark_job.driver.retry_planner import MAX_ENTRIES_PER_TASK, DueRetry, most_urgent
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
@@ -48,7 +49,7 @@ class PlanLimits:
 
     `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's new
     ones. `retention_ms`: the stream's retention, which a task compares its reads with; None if it
-    is not known.
+    is not known. `aggregated_records`: the option, which the tasks go by.
     """
 
     max_records_per_trigger: int | None
@@ -59,6 +60,7 @@ class PlanLimits:
     max_tasks: int
     max_unresolved_per_shard: int = 100_000
     retention_ms: int | None = None
+    aggregated_records: str | None = None
 
 
 def make_plan(
@@ -74,6 +76,7 @@ def make_plan(
     turn: int,
     next_reads: Mapping[str, int] | None = None,
     retries: Mapping[str, Sequence[DueRetry]] | None = None,
+    hash_keys: Mapping[str, tuple[int, int]] | None = None,
     gone: Collection[str] = (),
     in_order: bool = False,
     outages: int = 0,
@@ -87,12 +90,14 @@ def make_plan(
     Retries that do not fit stay queued, as all retries do until they settle. `in_order`: a shard's
     retries and its new records alternate between plans, since new records would overtake retries
     that did not fit. `gone`: shards that are proven gone, so that nobody asks for their retries.
+    `hash_keys`: the shards' first and last ones, as far as they are known.
     """
     due, records_left = _share_with_retries(shards, retries or {}, limits.max_records_per_trigger)
     new = _new_records(shards, states, replace(limits, max_records_per_trigger=records_left), turn)
     if in_order:
         due, new = _in_turn(due, new, turn)
     members = sorted({*new, *due})
+    known_keys = hash_keys or {}
     tasks: list[TaskPlan] = []
     for group in assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK))):
         planned = most_urgent(
@@ -109,6 +114,7 @@ def make_plan(
                 retries=tuple(one.retry for one in planned.get(shard, ())),
                 verified_until_ms=states[shard].verified_until_ms if shard in new else None,
                 gone=shard in gone and shard not in new,
+                hash_keys=_texts(known_keys.get(shard)) if shard in new else None,
             )
             for shard in _rotated(group, turn)
             if shard in new or shard in planned
@@ -124,6 +130,12 @@ def make_plan(
     )
 
 
+def _texts(hash_keys: tuple[int, int] | None) -> tuple[str, str] | None:
+    if hash_keys is None or HashRange(*hash_keys).is_whole:
+        return None
+    return str(hash_keys[0]), str(hash_keys[1])
+
+
 def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
     return TaskPlan(
         shards=slices,
@@ -131,6 +143,7 @@ def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
         fetch_time_ms=limits.max_fetch_time_ms,
         fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
         retention_ms=limits.retention_ms,
+        aggregated_records=limits.aggregated_records,
     )
 
 
@@ -162,7 +175,7 @@ def max_bytes(task: TaskPlan) -> tuple[int, int]:
     names = sum(len(shard.shard_id) for shard in task.shards)
     hints = sum(len(shard.iterator or "") for shard in task.shards)
     retries = sum(len(shard.retries) for shard in task.shards)
-    return 480 * shards + names + hints + 400 * retries, 800 * shards + 7 * names + 200 * retries
+    return 620 * shards + names + hints + 400 * retries, 800 * shards + 7 * names + 200 * retries
 
 
 def longest_round(task: TaskPlan) -> TaskLog:

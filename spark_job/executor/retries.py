@@ -14,7 +14,7 @@ from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.service.record_columns import payload_bytes
 from spark_job.executor.data_loss import report_data_loss
-from spark_job.rows import UNPACK
+from spark_job.rows import FAIL, mode_of
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, retries_with_rows
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def find_retries(
             return FoundRetries(
                 (), msgspec.structs.replace(entry, retries_done=len(firsts), retries_gone=firsts)
             )
-        reader = _new_reader(shard.shard_id, shard.retries, services, settings)
+        reader = _new_reader(shard.shard_id, shard.retries, services)
         deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is first))
-        if settings.aggregated_records == "fail":
+        if mode_of(plan, settings) == FAIL:
             for delivery in deliveries:
                 refuse_aggregates(delivery.records, shard.shard_id)
         held_bytes = payload_bytes(delivery.records for delivery in deliveries)
@@ -82,6 +82,8 @@ def read_retries_again(
     planned: Sequence[PlannedRetry],
     services: ProcessServices,
     settings: SourceSettings,
+    *,
+    refuses_aggregates: bool = False,
 ) -> Iterator[Delivery]:
     """The retries of an entry that another attempt has appended, or this one has handed over.
     Blocks on Kinesis. Raises `DataLossError` where some are gone, unless `failOnDataLoss` is
@@ -90,9 +92,9 @@ def read_retries_again(
     reads = retries_with_rows(planned, entry)
     rows = 0
     for _ in range(ANSWERS):
-        reader = _new_reader(entry.shard_id, reads, services, settings)
+        reader = _new_reader(entry.shard_id, reads, services)
         for delivery in reader.read(RetryByteBudget()):
-            if settings.aggregated_records == "fail":
+            if refuses_aggregates:
                 refuse_aggregates(delivery.records, entry.shard_id)
             yield delivery
         rows += reader.rows
@@ -108,18 +110,9 @@ def read_retries_again(
 
 
 def _new_reader(
-    shard_id: str,
-    retries: Sequence[PlannedRetry],
-    services: ProcessServices,
-    settings: SourceSettings,
+    shard_id: str, retries: Sequence[PlannedRetry], services: ProcessServices
 ) -> RetryReader:
-    """A reader whose retries name user records. What was unpacked when it failed is unpacked,
-    whatever the option says now.
+    """A reader whose retries are read as they failed, unpacked or `whole`, whatever the option is
+    now. They were handed over before, so none of them is left out as another shard's.
     """
-    return RetryReader(
-        shard_id,
-        retries,
-        services,
-        unpacker=Unpacker(lambda: services.hash_ranges.of(shard_id)),
-        only_subs=settings.aggregated_records != UNPACK,
-    )
+    return RetryReader(shard_id, retries, services, unpacker=Unpacker(lambda: None))

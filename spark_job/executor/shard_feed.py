@@ -37,6 +37,7 @@ class ShardFeed:
     `first`: the first entry of the log for this shard, if it has one already: the read begins
     there. `total_records`: the most records that may be read; `held_records`: the most that are
     held. `rows`: makes the rows of its pages; without it, aggregates are not unpacked.
+    `refuses_aggregates`: a page with one raises `AggregatedRecordError`.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class ShardFeed:
         held_records: int | None = None,
         first: ShardReadResult | None = None,
         rows: ShardRows | None = None,
+        refuses_aggregates: bool = False,
     ) -> None:
         self.shard = shard
         self._services = services
         self._settings = settings
         self._rows = rows
+        self._refuses_aggregates = refuses_aggregates
         self._lapse = LapseDetector(shard.verified_until_ms, retention_ms)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
@@ -251,7 +254,7 @@ class ShardFeed:
 
     def _check(self, page: Page) -> None:
         """Refuse aggregates in a page of the getter. It is looked at once."""
-        if not page.count or self._settings.aggregated_records != "fail":
+        if not page.count or not self._refuses_aggregates:
             return
         if not any(page is one for one in self._checked):
             refuse_aggregates(page.records, page.shard_id)

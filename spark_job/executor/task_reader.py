@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.reading.buffered_getter import ByteBudget
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
 from spark_job.executor.shard_feed import ShardFeed
-from spark_job.rows import COLUMNS, ShardRows
+from spark_job.rows import COLUMNS, FAIL, ShardRows, mode_of
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.failpoint import failpoint
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from spark_job.executor.retries import FoundRetries
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
-    from state.plan import ShardReadResult, TaskPlan
+    from state.plan import ShardReadResult, ShardSlice, TaskPlan
     from state.state_store import StoredLog
 
 log = logging.getLogger("kinesis_spout")
@@ -135,7 +136,8 @@ class _Attempt:
         self._cursor = 0  # entries that were handed over
         self._found: dict[str, FoundRetries] = {}
         self._shard_rows: dict[str, ShardRows] = {}
-        self._starts = {shard.shard_id: shard.position for shard in plan.shards}
+        self._slices = {shard.shard_id: shard for shard in plan.shards}
+        self._mode = mode_of(plan, settings)
         self._retries_are_looked_for = bool(self._log.entries)
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
@@ -185,6 +187,7 @@ class _Attempt:
                 ),
                 first=first.get(shard.shard_id),
                 rows=self._rows(shard.shard_id),
+                refuses_aggregates=self._mode == FAIL,
             )
             for shard in self._plan.shards
             if (shard.shard_id in counts if self._is_complete else shard.max_records)
@@ -206,10 +209,10 @@ class _Attempt:
             self._shard_rows[shard_id] = ShardRows(
                 shard_id,
                 stream=self._settings.stream.name,
-                aggregated_records=self._settings.aggregated_records,
-                hash_range=lambda: self._services.hash_ranges.of(shard_id),
+                aggregated_records=self._mode,
+                hash_range=_hash_range(self._slices[shard_id]),
                 columns=self._columns,
-                start=self._starts[shard_id],
+                start=self._slices[shard_id].position,
             )
         return self._shard_rows[shard_id]
 
@@ -220,10 +223,14 @@ class _Attempt:
         if found is not None and found.entry == entry:
             yield from found.deliveries
             return
-        planned = next(
-            (one.retries for one in self._plan.shards if one.shard_id == entry.shard_id), ()
+        planned = self._slices[entry.shard_id].retries if entry.shard_id in self._slices else ()
+        yield from read_retries_again(
+            entry,
+            planned,
+            self._services,
+            self._settings,
+            refuses_aggregates=self._mode == FAIL,
         )
-        yield from read_retries_again(entry, planned, self._services, self._settings)
 
     # appending
     def _append_next(self) -> None:
@@ -382,3 +389,7 @@ class _Attempt:
             if entry.count
             or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
         ], is_last
+
+
+def _hash_range(shard: ShardSlice) -> HashRange | None:
+    return None if shard.hash_keys is None else HashRange(*map(int, shard.hash_keys))

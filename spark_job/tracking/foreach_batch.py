@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
 from spark_job.process_services import ProcessServices
-from spark_job.rows import RAW
+from spark_job.rows import RAW, mode_of
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError, check_content
@@ -333,7 +333,7 @@ class Tracked:
         report = replace(self._counted(outcomes), tasks=tasks)
         if given is not None and ends:
             report = with_withheld(report, given)
-        if self._settings.aggregated_records == RAW:
+        if mode_of(plan, self._settings) == RAW:
             report = report.of_whole_records
         store.finish_report(opened, report)
         if len(failed) < sum(shard.new_count + shard.retry_rows for shard in content.values()):

@@ -154,6 +154,8 @@ class PlayedOutcomes:
             report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(seen)))
             if part is not None:
                 report = with_withheld(report, part)
+            if plan.aggregated_records == "raw":
+                report = report.of_whole_records
             self.letters += batch.letters
             store.finish_report(opened, report)
             self.done.append(report)

@@ -80,6 +80,14 @@ def test_what_was_delivered_whole_stays_so_until_it_is_acked() -> None:
     assert settled(*outcome.unresolved, state=state).unresolved == (replace(new, whole=True),)
 
 
+def test_what_was_delivered_unpacked_stays_so_in_a_batch_of_whole_records() -> None:
+    """Its number without a sub-sequence number is still that of a first user record."""
+    again = replace(ALONE, attempts=2)
+    report = PlanReport(shards=(ShardOutcome(shard_id=SHARD, unresolved=(again, waiting(60))),))
+    (outcome,) = report.of_whole_records.shards
+    assert settled(*outcome.unresolved).unresolved == (again, replace(waiting(60), whole=True))
+
+
 def test_records_that_were_read_and_that_the_outcome_does_not_name_are_acked() -> None:
     """New records and retries. Without an outcome, all of them."""
     after = replace(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from state.znodes.tree import Operation, Znode, ZnodeTree
 
 LONGEST = SequenceNumber(10**129 - 1, 10**10 - 1)
+LAST_HASH_KEY = str(2**128 - 1)
 MAX_OPERATIONS = 500  # of one transaction, beside its checks
 
 
@@ -117,7 +118,7 @@ def test_states_that_are_not_as_the_driver_remembers_them_are_loaded_and_settled
 
 
 def test_a_plan_of_ten_thousand_shards_is_stored_and_read_as_it_was() -> None:
-    """And takes less than 700 bytes of a shard, with its hint."""
+    """And takes less than 800 bytes of a shard, with its hint and its hash keys."""
     names = [f"shardId-{number:012d}" for number in range(10_000)]
     number = SequenceNumber(10**55)
     plan = make_plan(
@@ -139,6 +140,7 @@ def test_a_plan_of_ten_thousand_shards_is_stored_and_read_as_it_was() -> None:
         ),
         endings={},
         iterators=dict.fromkeys(names, "i" * 256),
+        hash_keys=dict.fromkeys(names, (2**127, 2**128 - 1)),
         now_ms=0,
         until_ms=None,
         turn=1,
@@ -147,7 +149,7 @@ def test_a_plan_of_ten_thousand_shards_is_stored_and_read_as_it_was() -> None:
     store.acquire(OwnerInfo(host="host", pid=1, since_ms=0), timeout_s=1)
     store.create_plan(plan)
     assert store.read_plan("1-a") == plan
-    assert sum(len(encode_unchecked(task)) for task in plan.tasks) < 700 * len(names)
+    assert sum(len(encode_unchecked(task)) for task in plan.tasks) < 800 * len(names)
 
 
 @pytest.mark.parametrize("name", ["", "shardId-000000000000", "s" * 128])
@@ -176,6 +178,7 @@ def test_the_bounds_of_a_task_lie_above_the_longest_values(
         retries=(retry,) * retries,
         verified_until_ms=10**13,
         gone=True,
+        hash_keys=(LAST_HASH_KEY, LAST_HASH_KEY),
     )
     task = TaskPlan(
         shards=(piece,) * shards,
@@ -183,6 +186,7 @@ def test_the_bounds_of_a_task_lie_above_the_longest_values(
         fetch_time_ms=10**9,
         fetch_cap_ms=10**9,
         retention_ms=10**13,
+        aggregated_records="unpack",
     )
     plan_bytes, round_bytes = max_bytes(task)
     overhead = 200  # of a task, whatever its shards

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from msgspec.structs import replace
 
+from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.testing.stream.hash_keys import hash_key
-from state.plan import PlannedRetry
+from state.plan import PlannedRetry, ShardSlice
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate, user
@@ -18,10 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
-    import pytest
 
 THREE = aggregate([b"k", b"l"], [user(0, b"a"), user(1, b"b"), user(0, b"c")])
 NONE = aggregate([b"k"], [])
+
+
+def owning(job: SimulatedJob, index: int) -> ShardSlice:
+    """A slice of all of a shard, with its hash keys."""
+    hash_keys = job.fake.stream(STREAM).shard(shard(index)).hash_keys
+    return whole(index, hash_keys=(str(hash_keys.start), str(hash_keys.end)))
 
 
 def rows(batches: Iterable[pa.RecordBatch], *names: str) -> list[tuple[Any, ...]]:
@@ -98,10 +105,9 @@ def test_a_user_record_is_retried_alone(one: SimulatedJob) -> None:
         (f"{shard(0)}:{second}.1:3", b"b"),
         (f"{shard(0)}:{plain}:5", b"x"),
     ]
-    for mode in ("unpack", "raw"):  # what was unpacked stays unpacked
+    for mode in ("unpack", "raw", "fail"):  # what was unpacked stays unpacked
         attempt = planned.attempt(aggregated_records=mode)
-        assert rows(attempt, "messageId", "data")[1:] == expected[1:]
-    assert rows(planned.attempt(), "messageId", "data") == expected
+        assert rows(attempt, "messageId", "data") == expected
     end = planned.ends[shard(0)]
     assert (end.retries_done, end.retry_rows, end.retries_gone) == (3, 5, ())
 
@@ -170,6 +176,68 @@ def test_a_part_of_a_mixed_range_is_read_again_as_it_was(one: SimulatedJob) -> N
         assert rows(attempt, "data")[-1] == (b"a",)
 
 
+def test_a_part_of_a_range_that_ends_with_a_first_user_record_is_read_again_as_it_was(
+    one: SimulatedJob,
+) -> None:
+    """Where each number that the log has of it could be a whole record's, and raw is set now."""
+    begin, end = one.put(2, data=THREE)
+    retry = PlannedRetry(
+        first=SequenceNumber(begin),
+        last=SequenceNumber(end, 2),
+        count=6,
+        attempts=1,
+        max_records=4,
+    )
+    planned = PlannedTask(one, task(whole(max_records=0, retries=(retry,))))
+    expected = [(b"a",), (b"b",), (b"c",), (b"a",)]
+    for _ in range(2):
+        assert rows(planned.attempt(aggregated_records="raw"), "data") == expected
+    part = planned.ends[shard(0)].retry_part
+    assert part is not None
+    assert (part.last, part.rest) == (SequenceNumber(end), SequenceNumber(end, 1))
+
+
+def test_a_range_of_user_records_whose_ends_are_first_ones_is_retried_under_raw(
+    one: SimulatedJob,
+) -> None:
+    """Nothing of it is taken to have expired, as where its aggregates count as one record each."""
+    begin, end = one.put(2, data=THREE)
+    retry = PlannedRetry(first=SequenceNumber(begin), last=SequenceNumber(end), count=4, attempts=1)
+    planned = PlannedTask(one, task(whole(max_records=0, retries=(retry,))))
+    found = rows(planned.attempt(aggregated_records="raw"), "data")
+    assert found == [(b"a",), (b"b",), (b"c",), (b"a",)]
+    assert planned.ends[shard(0)].retries_short == ()
+
+
+@pytest.mark.parametrize("mode", ["unpack", "raw"])
+def test_each_attempt_goes_by_the_option_as_it_was_when_the_plan_was_made(
+    mode: str, one: SimulatedJob
+) -> None:
+    """So a batch that is replayed after a change of the option has the same rows."""
+    one.put(1, data=b"x")
+    one.put(2, data=THREE)
+    planned = PlannedTask(one, task(whole(), aggregated_records=mode))
+    first = rows(planned.attempt(aggregated_records=mode))
+    assert len(first) == (7 if mode == "unpack" else 3)
+    for changed in ("unpack", "raw", "fail"):
+        assert rows(planned.attempt(aggregated_records=changed)) == first
+        fresh = PlannedTask(one, task(whole(), aggregated_records=mode))
+        assert rows(fresh.attempt(aggregated_records=changed)) == first
+
+
+@pytest.mark.parametrize("mode", [None, "fail"])
+def test_a_plan_that_refused_aggregates_or_is_of_an_earlier_version_goes_by_the_option(
+    mode: str | None, one: SimulatedJob
+) -> None:
+    one.put(1, data=THREE)
+    for option, count in (("unpack", 3), ("raw", 1)):
+        planned = PlannedTask(one, task(whole(), aggregated_records=mode))
+        assert len(rows(planned.attempt(aggregated_records=option))) == count
+    refusing = PlannedTask(one, task(whole(), aggregated_records=mode))
+    with pytest.raises(AggregatedRecordError):
+        rows(refusing.attempt(aggregated_records="fail"))
+
+
 def test_an_aggregate_that_a_spout_has_delivered_in_part_goes_on(one: SimulatedJob) -> None:
     """Also where its bytes are asked for now. The log begins with its next user record."""
     packed, after = one.put(2, data=THREE)
@@ -199,40 +267,46 @@ def test_a_user_record_is_delivered_by_the_shard_that_has_its_hash_key(
         )
         for key in (left, right):
             job.fake.put(STREAM, key, both)
-        planned = PlannedTask(job, task(whole(0), whole(1)))
+        planned = PlannedTask(job, task(owning(job, 0), owning(job, 1)))
         found = rows(planned.attempt(), "shardId", "data", "subSequenceNumber")
         assert sorted(found) == [(shard(0), b"a", 0), (shard(0), b"c", 2), (shard(1), b"b", 1)]
         assert rows(planned.attempt(), "shardId", "data", "subSequenceNumber") == found
         assert "(1 so far" in caplog.text
 
 
-def test_shards_are_listed_only_where_an_aggregate_is_met() -> None:
-    """Once for all shards of a task."""
-    with simulated(shards=2) as job:
-        for index in (0, 1):
-            job.fake.put(STREAM, job.key_of(index), b"x")
-        job.count_calls()
-        rows(PlannedTask(job, task(whole(0), whole(1))).attempt())
-        assert job.calls("ListShards") == 0
-        for index in (0, 1):
-            job.fake.put(STREAM, job.key_of(index), THREE)
-        rows(PlannedTask(job, task(whole(0), whole(1))).attempt())
-        assert job.calls("ListShards") == 1
-
-
-def test_in_a_stream_that_ignores_keys_nothing_is_left_out() -> None:
-    """Its shards have no hash keys of their own."""
-    with simulated(shards=2) as job:
-        key = job.key_of(0)
+def test_which_user_records_are_the_shards_own_is_the_plans_to_say() -> None:
+    """No attempt asks the service, whose answers change: a shard may be listed late."""
+    with simulated(shards=2, listing_delay_ms=60_000) as job:
         packed = aggregate([job.key_of(1).encode()], [user(0, b"a"), user(0, b"b")])
-        job.fake.put(STREAM, key, packed)
-        assert rows(PlannedTask(job, task(whole(0))).attempt(), "data") == []
-    with simulated(shards=2) as job:
         job.fake.put(STREAM, job.key_of(0), packed)
-        for strategy in ("AUTO", "USER_PARTITION_KEY"):  # today's; it may have been the other one
-            job.fake.stream(STREAM).distribution = strategy
-            found = rows(PlannedTask(job, task(whole(0))).attempt(), "data")
-            assert found == [(b"a",), (b"b",)]
+        job.count_calls()
+        known = PlannedTask(job, task(owning(job, 0)))
+        unknown = PlannedTask(job, task(whole(0)))
+        for _ in range(2):
+            assert rows(known.attempt(), "data") == []
+            assert rows(unknown.attempt(), "data") == [(b"a",), (b"b",)]  # rather twice than never
+            job.clock.advance(120)
+        assert job.calls("ListShards") == job.calls("DescribeStreamSummary") == 0
+
+
+def test_what_was_delivered_while_the_hash_keys_were_not_known_is_retried() -> None:
+    """It is not taken to have expired once they are: alone and in a range."""
+    with simulated(shards=2) as job:
+        packed = aggregate([job.key_of(1).encode()], [user(0, b"a"), user(0, b"b"), user(0, b"c")])
+        answer = job.fake.put(STREAM, job.key_of(0), packed)
+        number = int(answer.partition(":")[2])
+        retries = (
+            PlannedRetry(first=SequenceNumber(number), attempts=1),
+            PlannedRetry(
+                first=SequenceNumber(number, 1),
+                last=SequenceNumber(number, 2),
+                count=2,
+                attempts=1,
+            ),
+        )
+        planned = PlannedTask(job, task(replace(owning(job, 0), retries=retries)))
+        assert rows(planned.attempt(), "data") == [(b"a",), (b"b",), (b"c",)]
+        assert planned.ends[shard(0)].retries_gone == ()
 
 
 def test_raw_delivers_the_bytes_of_an_aggregate(one: SimulatedJob) -> None:
