@@ -254,6 +254,7 @@ FIELDS = {
         "fetchTimeMs": "time after which a shard that has found records is left",
         "fetchCapMs": "time after which a shard that is behind and has found nothing is left",
         "retentionMs": "the stream's retention when the plan was made",
+        "aggregatedRecords": "the option when the plan was made, which every attempt goes by",
     },
     "ShardSlice": {
         "shardId": "the shard",
@@ -264,6 +265,7 @@ FIELDS = {
         "retries": "records to read again, before the new ones",
         "verifiedUntilMs": "service time before which no record can have been missed",
         "gone": "the service no longer has the shard, so its retries are gone",
+        "hashKeys": "first and last hash key of the shard; user records outside them are left out",
     },
     "PlannedRetry": {
         "first": "sequence number, or the first of a range",

@@ -10,7 +10,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle
 from tests.simulation.past import Past
 from tests.simulation.world import STREAM
-from tests.support.simulated.played_outcomes import ENDED
+from tests.support.simulated.played_outcomes import ENDED, end_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ class Checks(Past):
             f"the checkpoint of {shard} has moved back"
         )
         self.checkpoints[shard] = checkpoint
-        ranges = [(one.first, one.last) for one in state.unresolved]
+        ranges = [(one.first, end_of(one)) for one in state.unresolved]
         assert all(first.sequence > checkpoint for first, _ in ranges), (
             f"the checkpoint of {shard} has passed a queued one"
         )
@@ -150,8 +150,14 @@ class Checks(Past):
         """
         first: dict[str, int] = {}
         last: dict[str, int] = {}
-        rows = ((row["shardId"], row["sequenceNumber"]) for row in self.job.delivered)
-        for place, (shard, _) in enumerate(dict.fromkeys(rows)):
+        names = (
+            name
+            for row in self.job.delivered
+            for name in self.world.names(row)
+            if name not in self.world.foreign
+        )
+        for place, name in enumerate(dict.fromkeys(names)):
+            shard = name.partition(":")[0]
             first.setdefault(shard, place)
             last[shard] = place
         for child, place in first.items():
@@ -162,12 +168,14 @@ class Checks(Past):
 
     def _check_sink(self, lost: set[str]) -> None:
         found = [
-            f"{row['shardId']}:{row['sequenceNumber']}"
+            name
             for rows in self.job.sink.values()
             for row in rows
+            for name in self.world.names(row)
+            if name not in self.world.foreign
         ]
         assert len(found) == len(set(found)), "an idempotent sink has records twice"
-        assert set(found) | self.letters() == self.world.ids() - lost
+        assert set(found) | self.letters() - self.world.foreign == self.world.ids() - lost
         again = set() if self.failing is None else self.failing.failed_in_outage
         assert not set(found) & self.letters() - again, (
             "records were processed that had been dead-lettered, or the other way round"
@@ -262,6 +270,7 @@ class Checks(Past):
             self.failing.must_be_dead(limit)
             - self.letters()
             - {one for one in self.world.ids() if self.days_passed}
+            - self.world.foreign
         )
         assert not alive, (
             "records that always fail, or were rejected, are not dead-lettered: "

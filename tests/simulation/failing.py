@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.support.simulated.played_outcomes import LateRejection, Rejection
+from tests.support.simulated.played_outcomes import LateRejection, Rejection, is_whole
 
 if TYPE_CHECKING:
     from random import Random
@@ -58,6 +58,8 @@ class Failing:
 
     def __call__(self, row: Row) -> str | None:
         record = f"{row['shardId']}:{row['sequenceNumber']}"
+        if is_whole(row):  # the others that are in it neither fail nor pass by themselves
+            self.spared.update(name for name in self.world.names(row) if name != record)
         if record not in self.times:
             self._draw(record)
         out = self.world.clock.monotonic_s() < self.outage_until_s

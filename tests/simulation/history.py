@@ -75,6 +75,7 @@ DAYS: dict[str, float] = {
     "available_now_dies": 2,
 }
 TURNS: dict[str, float] = {"spout_turn": 6}
+CHANGES: dict[str, float] = {"change_of_aggregates": 5}
 OUTAGES: dict[str, float] = {"outage": 3, "reshard_while_records_wait": 3}
 OUTAGES_OF_DAYS = {"partly_expired": 2}
 # Not where days pass: what a false tip hides may expire unseen.
@@ -126,6 +127,9 @@ def drawn(seed: int) -> tuple[History, dict[str, float]]:
     kind = random.choice(("plain", "turns", "backups", "days"))
     history.days_pass = kind == "days"
     weights |= {"plain": MISLED, "turns": TURNS, "backups": BACKUPS, "days": DAYS}[kind]
+    if world.aggregates and kind != "turns":  # a spout's books know user records of its shards only
+        weights |= CHANGES
+        world.strays = True
     if random.random() < 0.5:
         weights |= OUTAGES | (OUTAGES_OF_DAYS if history.days_pass else {})
         history.failing = Failing(

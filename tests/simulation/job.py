@@ -116,6 +116,7 @@ class SimulatedJob(MicroBatchEngine):
             if self.before_task is not None:
                 self.before_task(number)
             rows[one.task] = self._attempts(one)
+            self._check_replay(one, rows[one.task], begun_s)
         self.delivered.extend(row for one in wanted for row in rows[one.task])
         if random.random() < 0.15:
             self.there.counts["second actions"] += 1
@@ -125,6 +126,15 @@ class SimulatedJob(MicroBatchEngine):
                     "a second action has read other rows than the first"
                 )
         return [row for one in wanted for row in rows[one.task]]
+
+    def _check_replay(self, partition: Any, rows: list[Row], begun_s: float) -> None:
+        """A batch that is replayed, perhaps by another run of the query, has the same rows."""
+        first_s, first = self.there.batches.setdefault(
+            (partition.plan_id, partition.task), (begun_s, rows)
+        )
+        if first is not rows:
+            self.there.counts["tasks that were replayed"] += 1
+        assert self._is_late(first_s) or first == rows, "a replay has other rows than its batch"
 
     def _crash(self, wanted: str | None, here: str) -> None:
         super()._crash(wanted, here)

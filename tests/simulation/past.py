@@ -91,11 +91,21 @@ class Past:
             gone
             | self.spout_letters
             | {
-                message.rpartition(":")[0]
+                name
                 for message, _, _ in self.outcomes.letters
                 if message.count(":") > 1
+                for name in self._names(message)
             }
         )
+
+    def _names(self, message_id: str) -> list[str]:
+        """The records in a dead letter."""
+        record = message_id.rpartition(":")[0]
+        assert self.outcomes is not None
+        if message_id not in self.outcomes.whole_letters:
+            return [record]
+        shard, _, number = record.partition(":")
+        return [f"{shard}:{one}" for one in self.world.users.get(int(number), [number])]
 
     def resolved(self) -> set[str]:
         """Records that need not come again: a finished batch has them, or a dead letter."""
@@ -123,7 +133,7 @@ class Past:
         return ran
 
     def _on_committed(self, rows: list[Row]) -> None:
-        ids = [f"{row['shardId']}:{row['sequenceNumber']}" for row in rows]
+        ids = [name for row in rows for name in self.world.names(row)]
         self.committed.extend(ids)
         self.done.update(ids)
         self.count("records in finished batches", len(ids))

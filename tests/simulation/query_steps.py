@@ -10,6 +10,7 @@ from state.report import OnFailure
 from tests.simulation.job import SimulatedReader
 from tests.simulation.past import Past
 from tests.support.simulated.micro_batch_engine import CRASHES, TRACKED_CRASHES
+from tests.support.simulated.played_outcomes import end_of
 
 if TYPE_CHECKING:
     from state.znodes.tree import Znode
@@ -44,6 +45,16 @@ class QuerySteps(Past):
 
     def do_restart(self) -> None:
         self.job.stop()
+
+    def do_change_of_aggregates(self) -> None:
+        """The query ends, perhaps within a batch, and starts with another value of the option."""
+        if self.random.random() < 0.5:
+            self.do_crash()
+        self.job.stop()
+        self.world.change(aggregated_records=self.random.choice(("unpack", "raw")))
+        self.note(self.world.settings.aggregated_records)
+        self.count("times that the option of aggregates was set")
+        self.note(self.run_batch())
 
     def do_available_now(self) -> None:
         """An AvailableNow run that ends after reading at least all that was there at its start."""
@@ -101,7 +112,8 @@ class QuerySteps(Past):
             self.go_on_after(error)
             return
         self.count("zombie tasks that read what was read")
-        assert {f"{row['shardId']}:{row['sequenceNumber']}" for row in rows} <= self.world.ids()
+        found = {name for row in rows for name in self.world.names(row)}
+        assert found <= self.world.ids() | self.world.foreign
 
     def do_stale_driver(self) -> None:
         """A driver whose session has lapsed goes on before it notices that another one has taken
@@ -153,7 +165,7 @@ class QuerySteps(Past):
         for shard, state in self.world.states().items():
             for one in state.unresolved:
                 numbers = self.world.records.get(shard, [])
-                found |= {f"{shard}:{n}" for n in numbers if one.first <= n <= one.last}
+                found |= {f"{shard}:{n}" for n in numbers if one.first <= n <= end_of(one)}
         return found
 
     def _written(self) -> dict[str, Znode]:

@@ -17,11 +17,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.simulation.aggregate_mutants import AGGREGATES
 from tests.simulation.mutants import MUTANTS, SIMULATION, Mutant
 from tests.simulation.protocol_mutants import PROTOCOL
 from tests.simulation.spout_mutants import SPOUT, SPOUT_SIMULATION
 
-ALL = (*MUTANTS, *PROTOCOL, *SPOUT)
+ALL = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT)
 SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesis_spout", "state", "scheme", "spark_job", "tests", "localstack", "scripts")

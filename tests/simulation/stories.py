@@ -90,7 +90,7 @@ class Stories(StreamSteps, QuerySteps):
                 break
         else:
             return
-        read = {f"{row['shardId']}:{row['sequenceNumber']}" for row in self.job.delivered}
+        read = {name for row in self.job.delivered for name in self.world.names(row)}
         shards = {shard for shard in known if self._may_be_read_on(shard)}
         held = {one for one in self.world.ids() - before - read if one.partition(":")[0] in shards}
         self.count("times that what was put had to be read soon")

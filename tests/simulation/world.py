@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
+from kinesis_spout.testing.stream.hash_keys import hash_key
 from spark_job.executor.task_reader import DEFAULT_PACE, Pace
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
@@ -25,6 +26,7 @@ from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.store_outage import OutageTree, SettledTree, StoreOutage
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.simulated.played_outcomes import is_whole
 from tests.support.state.dying_store import OWNER_NODES, DyingTree
 from tests.support.state.interposed_tree import interposed
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
     from state.state_store import StateStore
     from state.znodes.tree import Znode
+    from tests.support.simulated.played_outcomes import Row
 
 STREAM, APPLICATION = "orders", "orders-etl"
 PATHS = ZookeeperPaths(root=DEFAULT_ROOT, application=APPLICATION, stream=STREAM)
@@ -103,7 +106,9 @@ def latest() -> Any:
 class World:
     """A stream and an application. `records` and `parents`, by shard and in order, are the book:
     the records that were put, and which shards each shard continues. With `aggregates`, some are
-    user records of aggregates; `users` has their numbers by aggregate.
+    user records of aggregates; `users` has their numbers by aggregate. With `strays`, some user
+    records are not of the shard: their producer would put them again, so `foreign` ones may come or
+    not. `batches`, by plan and task: when its rows were first read, and these.
     """
 
     random: Random
@@ -116,12 +121,15 @@ class World:
     outage: StoreOutage = field(default_factory=StoreOutage)
     records: dict[str, list[SequenceNumber]] = field(default_factory=dict)
     users: dict[int, list[SequenceNumber]] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
     aggregates: bool = False
+    strays: bool = False
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: Warnings = field(default_factory=Warnings)
     keys: int = 50
     count: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    batches: dict[tuple[str, int], tuple[float, list[Row]]] = field(default_factory=dict)
     _executors: list[ProcessServices] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
     _decoded: dict[str, tuple[Znode, ShardState]] = field(default_factory=dict)
@@ -154,6 +162,7 @@ class World:
         self.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
         self.records, self.parents, self.users = {}, {}, {}
         self._ids.clear()
+        self.foreign.clear()
         self._create()
 
     def put(self, count: int) -> None:
@@ -162,14 +171,24 @@ class World:
             arrival_ms = self.clock.now_ms() - self.random.randrange(5_000) if late else None
             key = f"key {self.random.randrange(self.keys)}"
             users = 1
+            keys = [key]
             data = b"record %d" % self.count
             if self.aggregates and self.random.random() < 0.4:
                 users = self.random.choice((1, 2, 5))
-                data = aggregate_of([data, *(b"user %d" % user for user in range(1, users))], [key])
+                if self.strays and self.random.random() < 0.3:
+                    keys.append(f"key {self.random.randrange(self.keys)}")
+                data = aggregate_of([data, *(b"user %d" % user for user in range(1, users))], keys)
             shard, _, number = self.fake.put(STREAM, key, data, arrival_ms=arrival_ms).partition(
                 ":"
             )
-            numbers = [SequenceNumber(int(number), user) for user in range(users)]
+            owned = self.fake.stream(STREAM).shard(shard).hash_keys
+            numbers = []
+            for user in range(users):
+                each = SequenceNumber(int(number), user)
+                if owned.start <= hash_key(keys[user % len(keys)]) <= owned.end:
+                    numbers.append(each)
+                else:
+                    self.foreign.add(f"{shard}:{each}")
             self.users[int(number)] = numbers
             self.records.setdefault(shard, []).extend(numbers)
             self._ids.update(f"{shard}:{one}" for one in numbers)
@@ -184,6 +203,13 @@ class World:
 
     def ids(self) -> set[str]:
         return set(self._ids)
+
+    def names(self, row: Row) -> list[str]:
+        """The records in a row: one, or the user records of an aggregate that came as one."""
+        shard, number = row["shardId"], SequenceNumber.parse(row["sequenceNumber"])
+        if not is_whole(row):
+            return [f"{shard}:{number}"]
+        return [f"{shard}:{one}" for one in self.users.get(number.sequence, [number])]
 
     def kept(self) -> set[str]:
         """Records that are still within retention."""
@@ -298,6 +324,7 @@ class World:
         return {path: node for path, node in nodes.items() if path not in owned}
 
     def restore(self, nodes: dict[str, Znode]) -> None:
+        self.batches.clear()
         self.backend.remove(self.znodes().keys() - nodes.keys())
         self.backend.restore(nodes)
 

@@ -120,6 +120,39 @@ def test_an_aggregate_that_failed_under_raw_comes_whole_under_unpack(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
+@pytest.mark.parametrize("before", ["raw", "unpack"])
+def test_a_batch_that_failed_is_replayed_as_it_was_after_a_change_of_the_option(
+    before: str, tracked_query: TrackedQuery
+) -> None:
+    """And what fails in it then is retried as it was delivered."""
+    put_aggregates(tracked_query, 3, 3)
+
+    def source(mode: str) -> dict[str, Any]:
+        return {"available_now_retry_wait": "0s", "aggregated_records": mode}
+
+    def breaks(batch: TrackedBatch) -> None:
+        batch.df.count()
+        raise ValueError("a bug")
+
+    with pytest.raises(Exception, match="a bug"):
+        tracked_query.run(breaks, source=source(before))
+    seen: list[bytes] = []
+    failed: list[bytes] = []
+
+    def process(batch: TrackedBatch) -> None:
+        rows = batch.df.collect()
+        seen.extend(bytes(row.data) for row in rows)
+        again = [row for row in rows if bytes(row.data) not in failed]
+        failed.extend(bytes(row.data) for row in again)
+        batch.fail(again, "not yet", after_s=0)
+
+    tracked_query.run(process, source=source("unpack" if before == "raw" else "raw"))
+    packed = [aggregate_of([b"record %d" % n for n in range(f, f + 3)], ("k",)) for f in (0, 3)]
+    delivered = packed if before == "raw" else [b"record %d" % n for n in range(6)]
+    assert sorted(seen) == sorted(2 * delivered)
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
 def test_a_range_of_failed_user_records_is_retried_over_aggregates(
     tracked_query: TrackedQuery,
 ) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from scheme.record import KPL_MAGIC
 from spark_job.tracking.unanswered import (
     delivery,
     first_rows,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Retry = TypeVar("Retry", PlannedRetry, UnresolvedRecord)
+LAST_SUB = 10**9
 AT_ONCE = OutcomePolicy(retry=RetryPolicy(retry_limit=3, first_delay_ms=0, jitter=0.0))
 OUTAGE_RECORDS = 100
 ENDED = "ended its process"
@@ -84,6 +86,17 @@ def number_of(row: Row) -> SequenceNumber:
     return SequenceNumber.parse(row["sequenceNumber"])
 
 
+def is_whole(row: Row) -> bool:
+    """Whether it is an aggregate, with its bytes."""
+    return bool(row.get("data", b"").startswith(KPL_MAGIC))
+
+
+def end_of(record: UnresolvedRecord) -> SequenceNumber:
+    """The last user record in it; of an aggregate that was delivered with its bytes, any."""
+    last = record.last
+    return SequenceNumber(last.sequence, LAST_SUB) if record.whole and not last.sub else last
+
+
 def key_of(row: Row) -> str:
     return sha256(row["partitionKey"].encode()).hexdigest()[:16]
 
@@ -91,7 +104,7 @@ def key_of(row: Row) -> str:
 @dataclass
 class PlayedOutcomes:
     """`fails` returns why a row's record fails, or None. `calls` are the message ids that the
-    function got, `letters` the dead letters.
+    function got, `letters` the dead letters, `whole_letters` those that have an aggregate.
 
     `gone` are records that have expired before their retry: shard, first and last number. `reports`
     false: the batch runs untracked. `resolved`, by plan and in their order: what the last run of
@@ -109,6 +122,7 @@ class PlayedOutcomes:
     killed: int = 0
     calls: list[str] = field(default_factory=list)
     letters: list[tuple[str, int, str]] = field(default_factory=list)
+    whole_letters: set[str] = field(default_factory=set)
     gone: list[tuple[str, SequenceNumber, SequenceNumber]] = field(default_factory=list)
     done: list[PlanReport] = field(default_factory=list)
     resolved: dict[str, Resolved] = field(default_factory=dict)
@@ -145,7 +159,7 @@ class PlayedOutcomes:
             batch = _Batch(self, plan, ends, states)
             attempts = _attempts_that_ended(seen, plan, opened.openings)
             if attempts and self.policy.retry.exhausted(attempts + rows[0]["attempt"] - 1, None, 0):
-                batch.letters.append((rows[0]["messageId"], attempts, ENDED))
+                batch.write_letter(rows[0], attempts, ENDED)
                 rows = []
             if any(map(self.kills, rows)):
                 self.killed += 1
@@ -276,7 +290,7 @@ class _Batch:
             for first in end.retries_gone:
                 stored = self._expired(shard, first)
                 self.missing += stored.count
-                self.played.gone.append((shard, stored.first, stored.last))
+                self.played.gone.append((shard, stored.first, end_of(stored)))
             for short in end.retries_short:
                 self.missing += short.missing
                 self.short[shard, self._expired(shard, short.first).first] = short.missing
@@ -289,6 +303,11 @@ class _Batch:
         self.letters.append((f"{shard}:{first}", stored.attempts, "past the stream's retention"))
         return stored
 
+    def write_letter(self, row: Row, attempts: int, reason: str) -> None:
+        self.letters.append((row["messageId"], attempts, reason))
+        if is_whole(row):
+            self.played.whole_letters.add(row["messageId"])
+
     def accept(self, row: Row) -> bool:
         """Whether the function has processed the row."""
         shard = row["shardId"]
@@ -296,10 +315,10 @@ class _Batch:
         retry = self.retries[shard].of(number_of(row))
         if retry is not None and self.short.pop((shard, retry.first), 0):
             # The first record that comes of a range: those before it are gone.
-            before = SequenceNumber(number_of(row).sequence - 1, 10**9)
+            before = SequenceNumber(number_of(row).sequence - 1, LAST_SUB)
             self.played.gone.append((shard, retry.first, before))
         if retry is not None and retry.exhausted:
-            self.letters.append((row["messageId"], retry.attempts, "may not be tried again"))
+            self.write_letter(row, retry.attempts, "may not be tried again")
             return False
         if self._must_wait(row):
             self.blocked.setdefault(shard, []).append(row)
@@ -311,7 +330,7 @@ class _Batch:
         if isinstance(reason, Rejection) and not isinstance(
             reason, LateRejection
         ):  # it is finished, and blocks no other record
-            self.letters.append((row["messageId"], row["attempt"], reason))
+            self.write_letter(row, row["attempt"], reason)
             return False
         self.failed.setdefault(shard, []).append(_Failed(row, reason, self.rows[shard], retry))
         self._block_later(row)
@@ -410,7 +429,7 @@ class _Batch:
             }
             return self._record(row, attempts, self.now_ms + LATER_MS, **rest)
         if retry.exhausted(attempts, self._first_failure_ms(row), self.now_ms):
-            self.letters.append((row["messageId"], attempts, failed.reason))
+            self.write_letter(row, attempts, failed.reason)
             return None
         due_ms = retry.due_ms(attempts, self.now_ms, Random(0))  # noqa: S311  # there is no jitter
         return self._record(

@@ -10,7 +10,7 @@ from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.cli.aggregating_putter import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import ShardInfo
-from kinesis_spout.shards.shard_packer import OutgoingAggregate
+from kinesis_spout.shards.shard_packer import OutgoingAggregate, ShardPacker
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate_of
 
@@ -109,6 +109,17 @@ def test_a_record_that_is_an_aggregate_is_put_again_as_the_only_one_of_another()
     again = stream.held[3][1]
     assert again.explicit_hash_key == str(LAST)
     assert unpacked(again.data) == [UserRecord("k", inner, str(LAST))]
+
+
+def test_a_record_alone_is_never_misplaced() -> None:
+    """It is addressed by its own hash key, also where its data is an aggregate. Put again while its
+    shard is not listed yet, it would be put for ever.
+    """
+    packer = ShardPacker(WHOLE)
+    packer.add(OutgoingRecord("k", aggregate_of([b"a", b"b"]), str(LAST)))
+    (packed,) = packer.flush()
+    assert isinstance(packed, OutgoingAggregate)
+    assert packer.strays(packed, "right") == packer.strays(packed, None) == []
 
 
 def test_all_of_an_aggregate_is_put_again_where_its_shard_is_not_listed_yet() -> None:

@@ -1,0 +1,141 @@
+"""Faults of what plans and writers do with aggregates. See `tests.simulation.mutants`."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants import SIMULATION, Mutant
+
+_DRIVER = "tests/unit/spark_job/driver/test_aggregates.py"
+_EXECUTOR = "tests/unit/spark_job/executor/test_aggregates.py"
+_SETTLING = "tests/unit/state/test_settle_tracked.py"
+_PUTTER = "tests/unit/kinesis_spout/cli/test_aggregating_putter.py"
+_SINK = "tests/integration/sink/test_record_writer.py"
+_LETTERS = "tests/unit/spark_job/dead_letter/test_payload_records.py"
+_BY_OPTION = (
+    "spark_job/rows.py",
+    "    return settings.aggregated_records if mode in (None, FAIL) else mode\n",
+    "    return settings.aggregated_records\n",
+)
+
+AGGREGATES = (
+    Mutant("a replay reads aggregates by the option of today", *_BY_OPTION, _DRIVER),
+    Mutant("a task reads aggregates by the option of today", *_BY_OPTION, _EXECUTOR),
+    Mutant(
+        "a plan does not say what its option was",
+        "spark_job/driver/planner.py",
+        "        aggregated_records=limits.aggregated_records,\n",
+        "",
+        SIMULATION,
+    ),
+    Mutant(
+        "outcomes are of whole records by the option of today",
+        "spark_job/tracking/foreach_batch.py",
+        "        if mode_of(plan, self._settings) == RAW:\n",
+        "        if self._settings.aggregated_records == RAW:\n",
+        "tests/integration/outcomes/test_aggregates.py",
+    ),
+    Mutant(
+        "a plan that refused aggregates goes on with any option",
+        "spark_job/driver/coordinator.py",
+        "        if is_open and plan.aggregated_records == FAIL",
+        "        if False and plan.aggregated_records == FAIL",
+        _DRIVER,
+    ),
+    Mutant(
+        "a plan does not say which hash keys its shards have",
+        "spark_job/driver/planner.py",
+        "hash_keys=_texts(known_keys.get(shard)) if shard in new else None,",
+        "hash_keys=None,",
+        _DRIVER,
+    ),
+    Mutant(
+        "a plan has hash keys where no record is in a shard because of its key",
+        "kinesis_spout/shards/catalog.py",
+        "        if self._may_have_ignored_keys:\n            return {}\n",
+        "",
+        _DRIVER,
+    ),
+    Mutant(
+        "all user records are handed over, whatever the plan says",
+        "spark_job/executor/task_reader.py",
+        "                hash_range=_hash_range(self._slices[shard_id]),\n",
+        "                hash_range=None,\n",
+        _EXECUTOR,
+    ),
+    Mutant(
+        "a retry without a sub-sequence number is read as a whole record",
+        "spark_job/executor/retries.py",
+        "unpacker=Unpacker(lambda: None))\n",
+        "unpacker=Unpacker(lambda: None), only_subs=True)\n",
+        _EXECUTOR,
+    ),
+    Mutant(
+        "a user record that fails again under raw is queued as its aggregate",
+        "state/settle.py",
+        "        left = [replace(one, whole=stored.whole) for one in left]\n",
+        "        left = [replace(one, whole=one.whole or stored.whole) for one in left]\n",
+        _SETTLING,
+    ),
+    Mutant(
+        "a whole record that fails again under unpack is queued as a user record",
+        "state/settle.py",
+        "        left = [replace(one, whole=stored.whole) for one in left]\n",
+        "",
+        _SETTLING,
+    ),
+    Mutant(
+        "a read within an aggregate without a user record of the shard fits no state",
+        "state/plan.py",
+        "        begin = self.first if start is None else max(start, self.first)\n",
+        "        begin = self.first\n",
+        _DRIVER,
+    ),
+    Mutant(
+        "a record that is an aggregate is put as it is",
+        "kinesis_spout/aggregation/packing.py",
+        "    if not is_kpl_aggregate(user.data):\n",
+        "    if True:\n",
+        _SINK,
+    ),
+    Mutant(
+        "a record that a reshard has misplaced is put again as it is",
+        "kinesis_spout/shards/shard_packer.py",
+        "_outgoing(alone(user)) for user",
+        "OutgoingRecord(*user) for user",
+        _PUTTER,
+    ),
+    Mutant(
+        "an aggregate of one record is put again and again while its shard is not listed",
+        "kinesis_spout/aggregation/packing.py",
+        "        if len(self.users) == 1:\n            return ()\n",
+        "        if not self.is_aggregate:\n            return ()\n",
+        _PUTTER,
+    ),
+    Mutant(
+        "a row that its stream cannot take in an aggregate is left to the service",
+        "spark_job/sink/record_writer.py",
+        "            if user_count(record) == 1 and record.size_bytes > self.most_record_bytes:\n",
+        "            if False:\n",
+        _SINK,
+    ),
+    Mutant(
+        "an aggregate of a dead letter is put under the key of the letter",
+        "spark_job/dead_letter/payload_records.py",
+        "    if not is_kpl_aggregate(data):\n",
+        "    if True:\n",
+        _LETTERS,
+    ),
+    Mutant(
+        "a user record that is an aggregate is put back in pieces",
+        "spark_job/dead_letter/payload_records.py",
+        "    users = None if letter.sub_sequence_number else unpacked(data)\n",
+        "    users = unpacked(data)\n",
+        _LETTERS,
+    ),
+    Mutant(
+        "a bare payload on a dead-letter stream loses user records",
+        "spark_job/dead_letter/stream_sink.py",
+        "            bare = payload_records(letter)\n",
+        "            bare = [OutgoingRecord(str(letter.partition_key), letter.data)]\n",
+        _LETTERS,
+    ),
+)
