@@ -14,6 +14,9 @@ KPL_MAGIC = b"\xf3\x89\x9a\xc2"
 KPL_CHECKSUM_BYTES = 16
 """An aggregate ends with the MD5 of the bytes between the magic number and the checksum."""
 
+SUB_SEQUENCE_NUMBER = "subSequenceNumber"
+"""The column of a user record's number in its aggregate."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:

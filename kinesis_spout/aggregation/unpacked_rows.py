@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.aggregation.unpacking import SUB_SEQUENCE_NUMBER
 from kinesis_spout.aggregation.user_records import open_aggregate, user_records
-from scheme.record import KPL_MAGIC
+from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.aggregation.hash_range import HashRange
 
-SUB_SEQUENCE_NUMBER = "subSequenceNumber"  # the column that an `Unpacker` adds
-
 
 def has_candidates(records: pa.RecordBatch) -> bool:
     """Whether any record begins with the magic number. All others are certainly plain."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.aggregation.unpacking import SUB_SEQUENCE_NUMBER, has_candidates
+from kinesis_spout.aggregation.unpacking import has_candidates
 from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
+from scheme.record import SUB_SEQUENCE_NUMBER
 from state.position import PositionKind
 from state.sequence_number import SequenceNumber
 
