@@ -209,25 +209,7 @@ class Coordinator:
         )
         if is_open and plan_id == self._plan_of_this_run:
             return tasks
-        if is_open and (removed := self._store.removed_logs(plan_id)):
-            # Rows of these logs may have been handed over, in a range that nobody knows any more.
-            log.warning(
-                "somebody removed from ZooKeeper what tasks %s of plan %s had published, so the "
-                "plan is closed and their records are delivered again",
-                ", ".join(map(str, removed)),
-                plan_id,
-            )
-            self._store.close_plan(plan_id)
-            is_open = False
-        if is_open and plan.aggregated_records == FAIL != self._settings.aggregated_records:
-            # What its tasks published has no aggregate. With one option or another, what they did
-            # not read would be read in two ways if the option changed again.
-            log.warning(
-                "plan %s was made while aggregatedRecords was %s, so it is closed, and what it did "
-                "not read comes with the next plan",
-                plan_id,
-                FAIL,
-            )
+        if is_open and not self._can_go_on(plan):
             self._store.close_plan(plan_id)
             is_open = False
         ends = self._store.read_ends(plan_id)
@@ -244,6 +226,31 @@ class Coordinator:
             len(tasks),
         )
         return {task: tasks[task] for task in tasks if task in ends}
+
+    def _can_go_on(self, plan: Plan) -> bool:
+        """Whether the tasks of an open plan of an earlier run may read what they have not read yet.
+        Warns where they may not.
+        """
+        if removed := self._store.removed_logs(plan.plan_id):
+            # Rows of these logs may have been handed over, in a range that nobody knows any more.
+            log.warning(
+                "somebody removed from ZooKeeper what tasks %s of plan %s had published, so the "
+                "plan is closed and their records are delivered again",
+                ", ".join(map(str, removed)),
+                plan.plan_id,
+            )
+            return False
+        if plan.aggregated_records == FAIL != self._settings.aggregated_records:
+            # What its tasks published has no aggregate. With one option or another, what they did
+            # not read would be read in two ways if the option changed again.
+            log.warning(
+                "plan %s was made while aggregatedRecords was %s, so it is closed, and what it did "
+                "not read comes with the next plan",
+                plan.plan_id,
+                FAIL,
+            )
+            return False
+        return True
 
     def _check_replayed(self, unread: Iterable[TaskPlan]) -> None:
         """Report data loss for shards of an old plan whose records may have expired since it was

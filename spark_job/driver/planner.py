@@ -6,7 +6,7 @@ No I/O, no clock, no randomness: `coordinator` passes in what they need.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,7 @@ from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from state.shard_state import ShardState
 
@@ -97,25 +97,14 @@ def make_plan(
     if in_order:
         due, new = _in_turn(due, new, turn)
     members = sorted({*new, *due})
-    known_keys = hash_keys or {}
+    hints = _Hints(endings, iterators, next_reads or {}, hash_keys or {}, gone)
     tasks: list[TaskPlan] = []
     for group in assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK))):
         planned = most_urgent(
             {shard: due[shard] for shard in group if shard in due}, entries=MAX_ENTRIES_PER_TASK
         )
         slices = (
-            ShardSlice(
-                shard_id=shard,
-                position=states[shard].read_position,
-                max_records=new.get(shard, 0),
-                iterator=iterators.get(shard) if shard in new else None,
-                next_read_ms=(next_reads or {}).get(shard),
-                ending_sequence=endings.get(shard) if shard in new else None,
-                retries=tuple(one.retry for one in planned.get(shard, ())),
-                verified_until_ms=states[shard].verified_until_ms if shard in new else None,
-                gone=shard in gone and shard not in new,
-                hash_keys=_texts(known_keys.get(shard)) if shard in new else None,
-            )
+            hints.slice(shard, states[shard], new.get(shard), planned.get(shard, ()))
             for shard in _rotated(group, turn)
             if shard in new or shard in planned
         )
@@ -128,6 +117,37 @@ def make_plan(
         outages=outages,
         delivery_limit=delivery_limit,
     )
+
+
+class _Hints(NamedTuple):
+    """What the driver knows of the shards beside their states."""
+
+    endings: Mapping[str, SequenceNumber]
+    iterators: Mapping[str, str]
+    next_reads: Mapping[str, int]
+    hash_keys: Mapping[str, tuple[int, int]]
+    gone: Collection[str]
+
+    def slice(
+        self, shard: str, state: ShardState, max_records: int | None, due: Iterable[DueRetry]
+    ) -> ShardSlice:
+        """The shard's part of its task. `max_records` None: nothing but these retries."""
+        planned = ShardSlice(
+            shard_id=shard,
+            position=state.read_position,
+            max_records=max_records or 0,
+            next_read_ms=self.next_reads.get(shard),
+            retries=tuple(one.retry for one in due),
+        )
+        if max_records is None:
+            return msgspec.structs.replace(planned, gone=shard in self.gone)
+        return msgspec.structs.replace(
+            planned,
+            iterator=self.iterators.get(shard),
+            ending_sequence=self.endings.get(shard),
+            verified_until_ms=state.verified_until_ms,
+            hash_keys=_texts(self.hash_keys.get(shard)),
+        )
 
 
 def _texts(hash_keys: tuple[int, int] | None) -> tuple[str, str] | None:
