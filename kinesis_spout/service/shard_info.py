@@ -26,8 +26,9 @@ class StreamSummary:
       not say.
     - `ignores_keys`: its record distribution strategy is AUTO, so a record may have no partition
       key, and one that it has decides nothing.
-    - `may_have_ignored_keys`: it has a record distribution strategy. That may be AUTO today, or may
-      have been when a record was put, so no record is in a shard because of its key.
+    - `may_have_ignored_keys`: it has a record distribution strategy, as streams on demand have.
+      That may be AUTO today, or may have been when a record was put, so no record is in a shard
+      because of its key.
     """
 
     arn: str

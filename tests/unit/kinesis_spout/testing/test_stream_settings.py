@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from tests.support.kinesis.services import ServedFake
 
+pytestmark = pytest.mark.skipif(
+    not hasattr(boto3.client("kinesis", region_name="us-east-1"), "update_max_record_size"),
+    reason="this boto3 is older than these settings",
+)
 STREAM = "orders"
 MIB = 1024 * 1024
 
