@@ -9,6 +9,7 @@ streams for letters, for the sink and for the redrive; `folder`: a new one.
 
 from __future__ import annotations
 
+import itertools
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -47,19 +48,26 @@ def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_query(spark: SparkSession, job: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Payload, key and attempt of each record that was processed, in that order."""
+    """Payload, key, attempt, shard and number of the batch of each record that was processed."""
     bad, late = frozenset(job["bad"]), frozenset(job["late"])
     processed: list[tuple[Any, ...]] = []
+    batches = itertools.count()
 
     def look(record: Record) -> dict[str, Any]:
         digest = sha256(record.data).hexdigest()
         if digest in bad or (digest in late and record.attempt == 1):
             raise Retry("not now")
-        return {"digest": digest, "key": record.partition_key, "attempt": record.attempt}
+        return {
+            "digest": digest,
+            "key": record.partition_key,
+            "attempt": record.attempt,
+            "shard": record.shard_id,
+        }
 
     def process(batch: TrackedBatch) -> None:
-        rows = batch.map_records(look, "digest STRING, key STRING, attempt INT")
-        processed.extend(tuple(row) for row in rows.collect())
+        number = next(batches)
+        rows = batch.map_records(look, "digest STRING, key STRING, attempt INT, shard STRING")
+        processed.extend((*row, number) for row in rows.collect())
 
     source = KinesisSource(**job["source"])
     letters = DeadLetter.to_stream(job["dead"], **job["aws"])
