@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
     from tests.support.spark.source import StreamUnderTest
 
-pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.localstack]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.emulator,
+    pytest.mark.localstack,
+    pytest.mark.timeout(900),
+]
 IN_A_PHASE = 90
 LARGE, BAD = 500, 77
 EXECUTOR, DAEMON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
