@@ -22,6 +22,7 @@ from tests.support.spark.job_process import JobProcess
 from tests.support.spark.source import STREAM
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.spark.source import StreamUnderTest
@@ -44,8 +45,23 @@ def producer(localstack_orders: StreamUnderTest) -> RandomProducer:
     return producer
 
 
+@pytest.fixture
+def process(
+    localstack_orders: StreamUnderTest, wheel: Path, tmp_path: Path
+) -> Iterator[JobProcess]:
+    """The job, not started yet."""
+    job = job_of(localstack_orders, wheel, tmp_path)
+    process = JobProcess(job, tmp_path, env={"PYTHONPATH": str(wheel)})
+    yield process
+    if process.process is not None:
+        process.kill()
+
+
 def test_every_user_record_has_its_outcome_over_reshards_and_kills(
-    localstack_orders: StreamUnderTest, producer: RandomProducer, wheel: Path, tmp_path: Path
+    localstack_orders: StreamUnderTest,
+    producer: RandomProducer,
+    process: JobProcess,
+    tmp_path: Path,
 ) -> None:
     """The good ones are processed, with no attempt too many; the bad ones are dead-lettered alone;
     of what belongs to another shard nothing is seen.
@@ -53,7 +69,6 @@ def test_every_user_record_has_its_outcome_over_reshards_and_kills(
     stream = localstack_orders
     producer.put(IN_A_PHASE)
     one_of_many = producer.put_aggregate(LARGE, bad=BAD)
-    process = JobProcess(job_of(stream, wheel, tmp_path), tmp_path, env={"PYTHONPATH": str(wheel)})
     process.stop_at = "sink-written"
     process.start()
     process.wait_for_failpoint()
