@@ -89,20 +89,8 @@ class Job:
 
 
 @pytest.fixture
-def here(localstack_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
-    """A stream of two shards on LocalStack."""
-    with kinesis_client(localstack_endpoint) as client:
-        create_stream(client, STREAM, shards=2)
-        try:
-            yield StreamUnderTest(client, localstack_endpoint, zookeeper_chroot, ShiftedClock())
-        finally:
-            client.delete_stream(StreamName=STREAM)
-            wait_until(lambda: STREAM not in client.list_streams()["StreamNames"])
-
-
-@pytest.fixture
-def job(spark_cluster: SparkCluster, here: StreamUnderTest, tmp_path: Path) -> Job:
-    return Job(spark_cluster, here, tmp_path)
+def job(spark_cluster: SparkCluster, localstack_orders: StreamUnderTest, tmp_path: Path) -> Job:
+    return Job(spark_cluster, localstack_orders, tmp_path)
 
 
 def resharded(stream: StreamUnderTest, *changes: str) -> None:

@@ -1,5 +1,5 @@
 """The sink in real processes that are killed with SIGKILL in the middle of a write: a repeated
-write, and a restarted query, put nothing less than all.
+write, a restarted query, and tasks that another executor takes over, put nothing less than all.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import pytest
 
 from kinesis_spout.testing import slow
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake
+from tests.support.shell.wheel import separate_executors
 from tests.support.spark import sink_job_under_test
-from tests.support.spark.job_process import JobProcess
+from tests.support.spark.job_process import ROOT, JobProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
@@ -87,27 +88,53 @@ def process(
         process.kill()
 
 
-def kill_putting_workers(process: JobProcess, orders: ServedFake) -> int:
-    """Send SIGKILL to the processes that put records: those with a connection to the service, but
-    not the driver. Returns how many.
-    """
-    assert process.process is not None
+def puts_records(process: psutil.Process, orders: ServedFake) -> bool:
+    """Whether it has a connection to the service."""
     port = urlsplit(orders.endpoint_url).port
-    killed = 0
-    for child in psutil.Process(process.process.pid).children(recursive=True):
-        with suppress(psutil.Error):  # it has ended by itself
-            if any(one.raddr[1:] == (port,) for one in child.net_connections()):
+    with suppress(psutil.Error):  # it has ended by itself
+        return any(one.raddr[1:] == (port,) for one in process.net_connections())
+    return False
+
+
+def children_of(process: JobProcess) -> list[psutil.Process]:
+    assert process.process is not None
+    return psutil.Process(process.process.pid).children(recursive=True)
+
+
+def kill_putting_workers(process: JobProcess, orders: ServedFake) -> int:
+    """Send SIGKILL to the Python workers that put records. Returns how many."""
+    workers = [child for child in children_of(process) if puts_records(child, orders)]
+    for worker in workers:
+        with suppress(psutil.Error):
+            worker.kill()
+    return len(workers)
+
+
+def kill_putting_executor(process: JobProcess, orders: ServedFake) -> int:
+    """Send SIGKILL to the JVM of an executor whose Python workers put records. Returns how many
+    were killed, at most one.
+    """
+    for child in children_of(process):
+        with suppress(psutil.Error):
+            if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()) and any(
+                puts_records(worker, orders) for worker in child.children(recursive=True)
+            ):
                 child.kill()
-                killed += 1
-    return killed
+                return 1
+    return 0
 
 
 def in_the_middle(orders: ServedFake, beyond: int = 0) -> bool:
     return beyond < sum(found(orders).values()) < RECORDS
 
 
-def killed_in_the_middle(process: JobProcess, orders: ServedFake, beyond: int) -> bool:
-    return in_the_middle(orders, beyond) and kill_putting_workers(process, orders) > 0
+def killed_in_the_middle(
+    kill: Callable[[JobProcess, ServedFake], int],
+    process: JobProcess,
+    orders: ServedFake,
+    beyond: int,
+) -> bool:
+    return in_the_middle(orders, beyond) and kill(process, orders) > 0
 
 
 def test_tasks_whose_workers_are_killed_put_all_when_they_are_run_again(
@@ -116,7 +143,8 @@ def test_tasks_whose_workers_are_killed_put_all_when_they_are_run_again(
     """Twice: what is killed the second time is already a repetition."""
     process.start()
     for beyond in (0, 3_000):
-        process.wait_until(partial(killed_in_the_middle, process, orders, beyond), "put records")
+        killed = partial(killed_in_the_middle, kill_putting_workers, process, orders, beyond)
+        process.wait_until(killed, "put records")
     assert len(found(orders)) < RECORDS
     assert process.wait() == 0, process.tail()
     assert set(found(orders)) == expected()
@@ -136,3 +164,30 @@ def test_a_driver_that_is_killed_puts_all_when_it_is_started_again(
     after = found(orders)
     assert set(after) == expected()
     assert all(after[data] >= count for data, count in before.items())
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_tasks_of_an_executor_that_is_killed_put_all_on_another_one(
+    orders: ServedFake, job: dict[str, Any], kind: str, wheel: Path, tmp_path: Path
+) -> None:
+    """The executor's JVM, twice: the second time with tasks that are a repetition already."""
+    checkpoint = {"checkpoint": str(tmp_path / "checkpoint")} if kind == "stream" else {}
+    process = JobProcess(
+        job | separate_executors(wheel) | checkpoint,
+        tmp_path,
+        env={"PYTHONPATH": f"{wheel}:{ROOT}"},
+        program=sink_job_under_test.__file__,
+    )
+    process.start()
+    try:
+        for beyond in (0, 5_000):
+            killed = partial(killed_in_the_middle, kill_putting_executor, process, orders, beyond)
+            process.wait_until(killed, "put records")
+        assert len(found(orders)) < RECORDS
+        assert process.wait() == 0, process.tail()
+    finally:
+        process.kill()
+    counts = found(orders)
+    assert set(counts) == expected()
+    duplicates = counts.total() - len(counts)
+    print(f"{kind}: {duplicates} duplicates of {RECORDS} records")  # noqa: T201  # pytest -rP shows it

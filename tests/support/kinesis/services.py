@@ -39,7 +39,11 @@ def _session() -> boto3.session.Session:
 
 @contextmanager
 def kinesis_client(
-    endpoint_url: str, *, access_key: str = ACCESS_KEY, max_attempts: int = 1
+    endpoint_url: str,
+    *,
+    access_key: str = ACCESS_KEY,
+    max_attempts: int = 1,
+    read_timeout_s: int = 20,
 ) -> Iterator[Any]:
     """A boto3 client with made-up credentials. It does not retry unless told to; its connections
     are closed at the end.
@@ -53,7 +57,7 @@ def kinesis_client(
         config=Config(
             retries={"total_max_attempts": max_attempts, "mode": "standard"},
             connect_timeout=5,
-            read_timeout=20,
+            read_timeout=read_timeout_s,
         ),
     )
     with closing(client):

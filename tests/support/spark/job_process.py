@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 JOB = Path(__file__).with_name("spark_job_under_test.py")
 ROOT = JOB.parents[3]
+LIMIT_S = 300.0
+"""Nothing is measured by it: three JVMs take minutes to start on a machine that is busy."""
 
 
 @dataclass
@@ -62,7 +64,7 @@ class JobProcess:
             command = [sys.executable, self.program, json.dumps(self.job)]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
 
-    def wait(self, timeout_s: float = 180) -> int:
+    def wait(self, timeout_s: float = LIMIT_S) -> int:
         """Wait for the end; returns the exit code. After the time limit the job is killed with all
         of its children.
         """
@@ -75,7 +77,7 @@ class JobProcess:
                 f"the job did not end within {timeout_s} s; its log ends with:\n{self.tail()}"
             ) from None
 
-    def wait_for_failpoint(self, timeout_s: float = 120) -> None:
+    def wait_for_failpoint(self, timeout_s: float = LIMIT_S) -> None:
         """Wait until the armed failpoint has stopped a process of the job."""
         self.wait_until(
             lambda: self.marker.exists() and bool(self.marker.read_text()),
@@ -83,7 +85,9 @@ class JobProcess:
             timeout_s,
         )
 
-    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+    def wait_until(
+        self, condition: Callable[[], bool], what: str, timeout_s: float = LIMIT_S
+    ) -> None:
         """Wait until the condition holds. If the job ends before, or after the time limit, it is
         killed with all of its children.
         """

@@ -19,6 +19,7 @@ from tests.support.kinesis.services import (
     kinesis_client,
     serve,
 )
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,10 +78,12 @@ class StreamUnderTest:
             self.count += chunk
             count -= chunk
 
-    def put_record(self, partition_key: str, data: bytes) -> None:
+    def put_record(self, partition_key: str, data: bytes) -> str:
+        """Returns `shardId:sequenceNumber`."""
         answer = self.client.put_record(StreamName=STREAM, PartitionKey=partition_key, Data=data)
         self.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
         self.count += 1
+        return f"{answer['ShardId']}:{answer['SequenceNumber']}"
 
     def open_shards(self) -> list[dict[str, Any]]:
         shards = self.client.list_shards(StreamName=STREAM)["Shards"]
@@ -184,6 +187,18 @@ def stream(zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
         create_stream(client, STREAM, shards=4)
         yield StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, clock)
         ProcessServices.forget_all()
+
+
+@pytest.fixture
+def localstack_orders(localstack_endpoint: str, zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
+    """The stream on LocalStack, with two shards."""
+    with kinesis_client(localstack_endpoint) as client:
+        create_stream(client, STREAM, shards=2)
+        try:
+            yield StreamUnderTest(client, localstack_endpoint, zookeeper_chroot, ShiftedClock())
+        finally:
+            client.delete_stream(StreamName=STREAM)
+            wait_until(lambda: STREAM not in client.list_streams()["StreamNames"])
 
 
 def ids_of(rows: list[dict[str, Any]]) -> list[str]:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_job.demo.job_process import kill_family
+from tests.support.spark.job_process import ROOT
 from tests.support.spark.session import QUICK_JVM
 
 if TYPE_CHECKING:
@@ -40,18 +41,20 @@ class SparkCluster:
     answers: SimpleQueue[str]
     log: Path
 
-    def run(self, job: dict[str, Any], *, limit_s: float = LIMIT_S) -> None:
-        """Run a query to its end. Raises `QueryFailedError`."""
+    def run(self, job: dict[str, Any], *, limit_s: float = LIMIT_S) -> Any:
+        """Run a query or a program to its end; returns what a program returns. Raises
+        `QueryFailedError`.
+        """
         self.begin(job)
-        self.end(limit_s=limit_s)
+        return self.end(limit_s=limit_s)
 
     def begin(self, job: dict[str, Any]) -> None:
-        """Start a query; `end` waits for its end."""
+        """Start a query or a program; `end` waits for its end."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
 
-    def end(self, *, limit_s: float = LIMIT_S) -> None:
+    def end(self, *, limit_s: float = LIMIT_S) -> Any:
         try:
             answer = json.loads(self.answers.get(timeout=limit_s))
         except Empty:
@@ -60,6 +63,7 @@ class SparkCluster:
             ) from None
         if "error" in answer:
             raise QueryFailedError(answer["error"])
+        return answer.get("answer")
 
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
@@ -72,7 +76,7 @@ def spark_cluster(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """
     log = tmp_path_factory.mktemp("cluster") / "driver.log"
     env = os.environ | {
-        "PYTHONPATH": str(wheel),
+        "PYTHONPATH": f"{wheel}:{ROOT}",  # the package from the wheel, programs from the tests
         "PYSPARK_PYTHON": sys.executable,
         "JAVA_TOOL_OPTIONS": QUICK_JVM,
     }

@@ -5,12 +5,15 @@ JSON each.
 
 In: `{"source": {...}, "out": dir, "checkpoint": dir, "stop": file, "batches": n or null}` runs a
 query until it is caught up (AvailableNow). It stops earlier after n batches, or when the file
-`stop` exists. With `"trigger": "1 second"` it runs until then. Out: `{"ok": true}`, or `{"error":
-text}`. Each batch has a directory of its own, so a repeated batch overwrites its output.
+`stop` exists. With `"trigger": "1 second"` it runs until then. Each batch has a directory of its
+own, so a repeated batch overwrites its output. With `"program": "<module>"` it calls the module's
+`run(spark, job)` instead. Out: `{"ok": true}`, with what a program returns as `answer`, or
+`{"error": text}`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -81,12 +84,12 @@ def main(wheel: str) -> None:
     spark.sparkContext.addPyFile(wheel)
     tell({"ok": True})
     for line in sys.stdin:
+        job = json.loads(line)
+        program = importlib.import_module(job["program"]).run if "program" in job else run
         try:
-            run(spark, json.loads(line))
+            tell({"ok": True, "answer": program(spark, job)})
         except Exception as exc:  # noqa: BLE001  # whatever a query ends with is the answer
             tell({"error": f"{type(exc).__name__}: {exc}"})
-        else:
-            tell({"ok": True})
     spark.stop()
 
 
