@@ -86,6 +86,11 @@ class KinesisClient:
         """The stream and its endpoint or region, for messages."""
         return self._connection.where
 
+    @property
+    def connection(self) -> KinesisConnection:
+        """For a `RecordPutter` of the same stream, which then shares it."""
+        return self._connection
+
     def describe(self) -> StreamSummary:
         """The stream's identity, status and retention; raises `StreamNotFoundError`."""
         return self._connection.call(

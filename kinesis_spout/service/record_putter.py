@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import repeat
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.faults import meaning_of
+from kinesis_spout.service.put_records_wire import Entry, PutResult, refusals, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -43,13 +44,23 @@ class OutgoingRecord:
         return len(self.data) + (len(key) if key.isascii() else len(key.encode()))
 
 
-class PutResult(NamedTuple):
-    """The outcome of one record of a request: the shard that took it, or the error code with which
-    it was refused.
-    """
+class OutgoingColumns(NamedTuple):
+    """Records to put, in columns of one length. `explicit_hash_keys`: None if no record has one."""
 
-    shard_id: str | None
-    error_code: str | None
+    partition_keys: list[str]
+    datas: list[bytes]
+    explicit_hash_keys: list[str | None] | None
+
+    def record(self, index: int) -> OutgoingRecord:
+        hash_keys = self.explicit_hash_keys
+        return OutgoingRecord(
+            self.partition_keys[index],
+            self.datas[index],
+            None if hash_keys is None else hash_keys[index],
+        )
+
+    def records(self) -> Iterator[OutgoingRecord]:
+        return map(self.record, range(len(self.datas)))
 
 
 Accepted = Callable[[OutgoingRecord, str | None], object]
@@ -62,6 +73,7 @@ class RecordPutter:
     `put` and `put_once` block on the network, may be called from many threads, and raise
     `KinesisError`. Transient faults are retried, at most `max_attempts` times and for `retry_for_s`
     seconds without any record being accepted. The constructor only keeps its arguments.
+    `connection`: one of this stream that is shared with another caller, with its own patience.
     """
 
     def __init__(
@@ -73,10 +85,11 @@ class RecordPutter:
         max_attempts: int = 8,
         retry_for_s: float = 60,
         random: Random | None = None,
+        connection: KinesisConnection | None = None,
     ) -> None:
         self._clock = clock
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
-        self._connection = KinesisConnection(
+        self._connection = connection or KinesisConnection(
             aws,
             stream,
             clock=clock,
@@ -107,7 +120,15 @@ class RecordPutter:
         Only a request that fails as a whole is repeated. Raises the error of a refusal that a
         repetition does not mend, such as a missing permission for the stream's key.
         """
-        return self._request(records, _results)
+        return self._request([_entry(record) for record in records], results)
+
+    def put_columns(self, columns: OutgoingColumns) -> dict[int, str]:
+        """As `put_once`, with no object for each record. Returns the error codes of the refused
+        records, by their index.
+        """
+        hash_keys = columns.explicit_hash_keys or repeat(None)
+        entries = list(map(Entry, columns.datas, columns.partition_keys, hash_keys))
+        return self._request(entries, refusals)
 
     @property
     def where(self) -> str:
@@ -127,31 +148,31 @@ class RecordPutter:
     ) -> list[OutgoingRecord]:
         """Put the records once. The stream accepts at least one of them; returns the others."""
         refused = []
-        for record, result in self._request(waiting, partial(self._some_accepted, waiting)):
+        for record, result in zip(waiting, self._some_accepted(waiting), strict=True):
             if result.error_code is None:
                 accepted(record, result.shard_id)
             else:
                 refused.append(record)
         return refused
 
-    def _request(
-        self, records: Sequence[OutgoingRecord], understand: Callable[[dict[str, Any]], _T]
-    ) -> _T:
-        arguments = self._connection.stream_argument() | {
-            "Records": [_entry(record) for record in records]
-        }
-        return self._connection.call("put_records", arguments, understand)
-
-    def _some_accepted(
-        self, waiting: Sequence[OutgoingRecord], answer: dict[str, Any]
-    ) -> list[tuple[OutgoingRecord, PutResult]]:
-        """The records with their outcomes. Raises the error of the first code when all are
-        refused.
+    def _some_accepted(self, waiting: Sequence[OutgoingRecord]) -> list[PutResult]:
+        """Put the records once. Raises the error of the first code when all are refused, and
+        retries it as that of a request.
         """
-        outcomes = list(zip(waiting, _results(answer), strict=True))
-        if any(result.error_code is None for _, result in outcomes):
-            return outcomes
-        raise refusal(str(outcomes[0][1].error_code), self.where)
+
+        def understand(answer: dict[str, Any], count: int) -> list[PutResult]:
+            outcomes = results(answer, count)
+            if any(result.error_code is None for result in outcomes):
+                return outcomes
+            raise refusal(str(outcomes[0].error_code), self.where)
+
+        return self._request([_entry(record) for record in waiting], understand)
+
+    def _request(self, entries: list[Entry], understand: Callable[[dict[str, Any], int], _T]) -> _T:
+        arguments = self._connection.stream_argument() | {"Records": entries}
+        return self._connection.call(
+            "put_records", arguments, lambda answer: understand(answer, len(entries))
+        )
 
 
 def refusal(code: str, where: str) -> KinesisError:
@@ -160,15 +181,8 @@ def refusal(code: str, where: str) -> KinesisError:
     return kind(f"no record was accepted by {where} ({code}); {advice}")
 
 
-def _entry(record: OutgoingRecord) -> dict[str, Any]:
-    entry: dict[str, Any] = {"Data": record.data, "PartitionKey": record.partition_key}
-    if record.explicit_hash_key is not None:
-        entry["ExplicitHashKey"] = record.explicit_hash_key
-    return entry
-
-
-def _results(answer: dict[str, Any]) -> list[PutResult]:
-    return [PutResult(entry.get("ShardId"), entry.get("ErrorCode")) for entry in answer["Records"]]
+def _entry(record: OutgoingRecord) -> Entry:
+    return Entry(record.data, record.partition_key, record.explicit_hash_key)
 
 
 def in_requests(records: Iterable[OutgoingRecord]) -> Iterator[list[OutgoingRecord]]:

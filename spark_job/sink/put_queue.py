@@ -20,7 +20,8 @@ from spark_job.sink.put_pacer import PutPacer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kinesis_spout.service.record_putter import OutgoingRecord, PutResult
+    from kinesis_spout.service.put_records_wire import PutResult
+    from kinesis_spout.service.record_putter import OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
 
 
@@ -135,6 +136,13 @@ class PutQueue:
         """When `take` has a request: `now_s` or later; None while nothing waits."""
         times = [self._pacer(shard_id).ready_at_s(now_s) for shard_id in self._waiting]
         return min(times, default=None)
+
+    def add_refused(self, records: Sequence[OutgoingRecord], now_s: float) -> None:
+        """Add records that were refused in a request that was not taken from here."""
+        for shard_id in {self.shards.of(record) for record in records}:
+            self._pacer(shard_id).on_refused(now_s)
+        for record in records:
+            self.add(record)
 
     def on_answer(
         self, request: Sequence[Waiting], results: Sequence[PutResult], now_s: float

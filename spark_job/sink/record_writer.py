@@ -1,15 +1,24 @@
 """Puts the records of one Spark task: several requests in flight, refused records again, until all
 of them are accepted.
+
+Rows go two ways. Directly: a run of rows becomes a request, and nothing is computed row by row, not
+even the shard of a record. Through the queue (`put_queue`), which knows the shards: refused
+records, all rows of a stream for some time after it was throttled, and what is packed into
+aggregates. With an order by key a stream's records go one way at a time, and a key is in one
+request at a time, so that what waits in the queue holds back the later records of its key.
 """
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import ThrottledError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
@@ -20,21 +29,24 @@ from kinesis_spout.service.record_putter import (
 from kinesis_spout.shards.shard_packer import ShardPacker, user_count
 from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
-from spark_job.sink.sink_columns import MOST_RECORD_BYTES, UnwritableRecordError, outgoing
+from spark_job.sink.sink_columns import MOST_RECORD_BYTES, UnwritableRecordError, checked
 from spark_job.sink.sink_settings import BY_KEY, refuse_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from kinesis_spout.service.record_putter import OutgoingRecord, PutResult
+    from kinesis_spout.service.put_records_wire import PutResult
+    from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
-    from spark_job.sink.sink_columns import SinkColumns
+    from spark_job.sink.sink_columns import SinkColumns, StreamRows
+    from spark_job.sink.sink_rows import SinkRows
     from spark_job.sink.sink_settings import SinkSettings
 
 RELIST_S = 10.0
 RELIST_TO_PACK_S = 1.0
+CALM_S = 30.0
 _SYSTEM_CLOCK = SystemClock()
 
 
@@ -58,14 +70,18 @@ class PutCounts:
 
 
 class TargetStream:
-    """One stream that is written to: its connection, its shards, and its queue."""
+    """One stream that is written to: its connection, its shards, and its queue.
+
+    - `throttled_s`: when the service last refused a record because of its limits
+    """
 
     def __init__(self, settings: SinkSettings, stream: StreamRef, clock: Clock) -> None:
-        self._client = KinesisClient(settings.aws, stream, clock=clock)
+        retry_for_s = settings.retry_for_ms / 1000
+        self._client = KinesisClient(settings.aws, stream, clock=clock, retry_for_s=retry_for_s)
         self._clock = clock
         self._name = stream.name
         self.putter = RecordPutter(
-            settings.aws, stream, clock=clock, retry_for_s=settings.retry_for_ms / 1000
+            settings.aws, stream, clock=clock, connection=self._client.connection
         )
         summary = self._client.describe()
         if summary.ignores_keys:
@@ -73,12 +89,52 @@ class TargetStream:
         self._ignores_keys = summary.ignores_keys
         self.most_record_bytes = summary.max_record_bytes or MOST_RECORD_BYTES
         shards = self._list()
-        self.queue = PutQueue(self._open(shards), by_key=settings.ordering == BY_KEY)
+        self.by_key = settings.ordering == BY_KEY
+        self.queue = PutQueue(self._open(shards), by_key=self.by_key)
+        self.throttled_s = -math.inf
+        self._direct_requests = 0
+        self._direct_keys: set[str] = set()  # of the requests in flight, with an order by key
         self._packer = ShardPacker(shards) if settings.aggregate else None
 
-    def add(self, record: OutgoingRecord) -> None:
-        """Put a record into the queue, or into an aggregate. Raises `UnwritableRecordError`."""
-        self._add_all([record] if self._packer is None else self._packer.add(record))
+    @property
+    def is_packed(self) -> bool:
+        return self._packer is not None
+
+    def is_direct(self, now_s: float) -> bool:
+        """Whether rows are put directly."""
+        if self.is_packed or now_s - self.throttled_s < CALM_S:
+            return False
+        return not self.by_key or not len(self.queue)
+
+    def may_put(self, columns: OutgoingColumns) -> bool:
+        """Whether no request in flight holds one of their keys, with an order by key."""
+        return not self.by_key or self._direct_keys.isdisjoint(columns.partition_keys)
+
+    def on_sent(self, columns: OutgoingColumns) -> None:
+        """Rows were put directly."""
+        self._direct_requests += 1
+        if self.by_key:
+            self._direct_keys.update(columns.partition_keys)
+
+    def on_direct_answer(
+        self, columns: OutgoingColumns, refused: Iterable[int], now_s: float
+    ) -> None:
+        """Put those of these indexes into the queue."""
+        self._direct_requests -= 1
+        if self.by_key:
+            self._direct_keys.difference_update(columns.partition_keys)
+        self.queue.add_refused([columns.record(index) for index in refused], now_s)
+
+    def may_add(self) -> bool:
+        """Whether rows may be added to the queue: with an order by key, after all direct requests
+        were answered.
+        """
+        return not self.by_key or not self._direct_requests
+
+    def add(self, columns: OutgoingColumns) -> None:
+        """Put records into the queue, or into aggregates."""
+        for record in columns.records():
+            self._add_all([record] if self._packer is None else self._packer.add(record))
 
     def flush(self) -> None:
         """Put the aggregates that are not full into the queue."""
@@ -125,20 +181,15 @@ class TargetStream:
 
     def close(self) -> None:
         self._client.close()
-        self.putter.close()
-
-
-class _InFlight(NamedTuple):
-    target: TargetStream
-    request: list[Waiting]
 
 
 class RecordWriter:
     """Writes Arrow batches as records. For one thread. `close` ends its threads and connections.
 
-    `write` blocks on the network until every record is accepted, holds about twice the records of
-    the requests in flight besides the batch that it is given, and raises `KinesisError`; then any
-    of the records may have been put.
+    `write` blocks on the network until every record is accepted, and raises `KinesisError`; then
+    any of the records may have been put. Besides the batch that it is given it holds the requests
+    in flight, and about twice their records that wait; with an order by key, where a batch has keys
+    more than once, also a copy of the batch.
     """
 
     def __init__(
@@ -154,7 +205,7 @@ class RecordWriter:
         self._clock = clock
         self._pool: Executor = new_pool(settings.requests_in_flight, "kinesis-put")
         self._targets: dict[str | None, TargetStream] = {}
-        self._in_flight: dict[Future[list[PutResult]], _InFlight] = {}
+        self._in_flight: dict[Future[Any], Callable[[Any], None]] = {}  # what takes the answer
         self._accepted_s = clock.monotonic_s()
         self._most_waiting_bytes = 2 * settings.requests_in_flight * REQUEST_BYTES
         self._most_waiting = 2 * settings.requests_in_flight * REQUEST_RECORDS
@@ -163,14 +214,11 @@ class RecordWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> PutCounts:
         for batch in batches:
             self._accepted_s = self._clock.monotonic_s()  # Spark may have taken its time
-            for record, stream in self._outgoing(batch):
-                target = self._target(stream)
-                while self._is_full():
-                    self._step()
-                target.add(record)
+            for stream, rows in self._checked(batch):
+                self._write_rows(self._target(stream), rows)
         for target in self._targets.values():
             target.flush()
-        while any(len(target.queue) for target in self._targets.values()):
+        while self._in_flight or any(len(target.queue) for target in self._targets.values()):
             self._step()
         return self.counts
 
@@ -180,10 +228,35 @@ class RecordWriter:
             target.close()
 
     # private --------------------------------------------------------------------------------------
-    def _outgoing(self, batch: pa.RecordBatch) -> Iterator[tuple[OutgoingRecord, str | None]]:
+    def _checked(self, batch: pa.RecordBatch) -> Iterator[StreamRows]:
         own = self._target(None) if self._settings.stream is not None else None
         most_bytes = MOST_RECORD_BYTES if own is None else own.most_record_bytes
-        return outgoing(batch, self._columns, most_bytes)
+        return checked(batch, self._columns, most_bytes)
+
+    def _write_rows(self, target: TargetStream, rows: SinkRows) -> None:
+        for run in rows.runs(by_key=target.by_key):
+            columns = run.columns()
+            while not self._pass_on(target, run, columns):
+                self._step()
+
+    def _pass_on(self, target: TargetStream, run: SinkRows, columns: OutgoingColumns) -> bool:
+        """Put a run directly, or add it to the queue. False if it has to wait."""
+        now_s = self._clock.monotonic_s()
+        self._start_queued(now_s)
+        if self._is_full():
+            return False
+        if not target.is_direct(now_s):
+            if not target.may_add():
+                return False
+            target.add(columns)
+            return True
+        if not self._may_start() or not target.may_put(columns):
+            return False
+        target.on_sent(columns)
+        future = self._pool.submit(target.putter.put_columns, columns)
+        self._in_flight[future] = partial(self._on_direct_answer, target, run, columns)
+        self.counts.requests += 1
+        return True
 
     def _target(self, stream: str | None) -> TargetStream:
         """The target of a row: the stream that it names, or the one of the option."""
@@ -194,7 +267,7 @@ class RecordWriter:
 
     def _is_full(self) -> bool:
         records = size_bytes = 0
-        for target in self._targets.values():  # no generators: it is asked for every record
+        for target in self._targets.values():
             records += len(target.queue)
             size_bytes += target.queue.waiting_bytes
         return records >= self._most_waiting or size_bytes >= self._most_waiting_bytes
@@ -202,20 +275,22 @@ class RecordWriter:
     def _step(self) -> None:
         """Start the requests that may be put now. Then wait for an answer, or until more may be."""
         now_s = self._clock.monotonic_s()
-        for target in self._targets.values():
-            while self._may_start() and (request := target.queue.take(now_s)):
-                future = self._pool.submit(
-                    target.putter.put_once, [each.record for each in request]
-                )
-                self._in_flight[future] = _InFlight(target, request)
-                self.counts.requests += 1
+        self._start_queued(now_s)
         pause_s = self._pause_s(now_s)
         if not self._in_flight:
             self._clock.sleep(pause_s or 0.0)
             return
         done, _ = wait(self._in_flight, pause_s if self._may_start() else None, FIRST_COMPLETED)
         for future in done:
-            self._on_answer(*self._in_flight.pop(future), future.result())
+            self._in_flight.pop(future)(future.result())
+
+    def _start_queued(self, now_s: float) -> None:
+        for target in self._targets.values():
+            while self._may_start() and (request := target.queue.take(now_s)):
+                records = [each.record for each in request]
+                future = self._pool.submit(target.putter.put_once, records)
+                self._in_flight[future] = partial(self._on_answer, target, request)
+                self.counts.requests += 1
 
     def _may_start(self) -> bool:
         return len(self._in_flight) < self._settings.requests_in_flight
@@ -224,6 +299,16 @@ class RecordWriter:
         """Seconds until a waiting record may be put; None while none waits."""
         times = [target.queue.ready_at_s(now_s) for target in self._targets.values()]
         return min((time - now_s for time in times if time is not None), default=None)
+
+    def _on_direct_answer(
+        self, target: TargetStream, run: SinkRows, columns: OutgoingColumns, refused: dict[int, str]
+    ) -> None:
+        now_s = self._clock.monotonic_s()
+        target.on_direct_answer(columns, refused, now_s)
+        self.counts.records += len(run) - len(refused)
+        self.counts.retries += len(refused)
+        self.counts.size_bytes += run.size_bytes - sum(int(run.sizes[index]) for index in refused)
+        self._on_codes(target, set(refused.values()), now_s, accepted=len(run) - len(refused))
 
     def _on_answer(
         self, target: TargetStream, request: Sequence[Waiting], results: Sequence[PutResult]
@@ -237,18 +322,24 @@ class RecordWriter:
                 put = target.on_put(waiting.record, result.shard_id)
                 self.counts.records += put
                 self.counts.retries += user_count(waiting.record) - put
+                self.counts.size_bytes += waiting.size_bytes
             else:
                 self.counts.retries += user_count(waiting.record)
-        self.counts.size_bytes += sum(
-            waiting.size_bytes
-            for waiting, result in zip(request, results, strict=True)
-            if result.error_code is None
-        )
-        if refused < len(request):
-            self._accepted_s = now_s
         codes = {result.error_code for result in results if result.error_code is not None}
+        self._on_codes(target, codes, now_s, accepted=len(request) - refused)
+
+    def _on_codes(
+        self, target: TargetStream, codes: set[str], now_s: float, *, accepted: int
+    ) -> None:
+        """Note the codes with which records of a request were refused. Raises the error of one that
+        no repetition mends, and of any when nothing was accepted for too long.
+        """
+        if accepted:
+            self._accepted_s = now_s
         is_over = now_s - self._accepted_s >= self._settings.retry_for_ms / 1000
         for code in sorted(codes):
             error = refusal(code, target.putter.where)
+            if isinstance(error, ThrottledError):
+                target.throttled_s = now_s
             if is_over or not error.retryable:
                 raise error

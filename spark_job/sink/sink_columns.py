@@ -1,16 +1,16 @@
-"""The columns that the sink writes: found in a schema, and turned into records."""
+"""The columns that the sink writes: found in a schema, and checked in a batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import SystemRandom
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.errors import ConfigError, KinesisError
-from kinesis_spout.service.record_putter import OutgoingRecord
+from spark_job.sink.sink_rows import SinkRows, without_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,6 @@ _TYPES = {
     "explicitHashKey": ("string",),
     "streamName": ("string",),
 }
-_random = SystemRandom()  # a fork must not repeat its parent's keys
 
 
 class UnwritableRecordError(KinesisError):
@@ -81,15 +80,15 @@ class SinkColumns:
         )
 
 
-class Outgoing(NamedTuple):
-    """A record, and the stream that its row names; None for the stream of the option."""
+class StreamRows(NamedTuple):
+    """The rows of a batch that name a stream, in their order; None for the stream of the option."""
 
-    record: OutgoingRecord
     stream: str | None
+    rows: SinkRows
 
 
-def outgoing(batch: pa.RecordBatch, columns: SinkColumns, most_bytes: int) -> Iterator[Outgoing]:
-    """The records of a batch, in the order of its rows. `most_bytes`: of data and key.
+def checked(batch: pa.RecordBatch, columns: SinkColumns, most_bytes: int) -> Iterator[StreamRows]:
+    """The rows of a batch, stream by stream. `most_bytes`: of data and key.
 
     Checks all rows first. Raises `UnwritableRecordError` before it returns, so nothing of a batch
     with such a row is put.
@@ -100,15 +99,15 @@ def outgoing(batch: pa.RecordBatch, columns: SinkColumns, most_bytes: int) -> It
         for index in (columns.partition_key, columns.explicit_hash_key, columns.stream_name)
     )
     _check(data.is_null(), "column data is null", "filter such rows, or write an empty value")
-    sizes = pc.binary_length(data)
-    if keys is not None:
-        sizes = pc.add(sizes, pc.coalesce(pc.binary_length(keys), 0))
-        lengths = pc.utf8_length(keys)
-        _check(
-            pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MOST_KEY_CHARACTERS)),
-            "column partitionKey is empty or longer than 256 characters",
-            "shorten it, or write null for a random key",
-        )
+    _check_is_text(keys, "column partitionKey")
+    keys = without_nulls(keys, len(data))
+    lengths = pc.utf8_length(keys)
+    _check(
+        pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MOST_KEY_CHARACTERS)),
+        "column partitionKey is empty or longer than 256 characters",
+        "shorten it, or write null for a random key",
+    )
+    sizes = pc.add(pc.binary_length(data), pc.binary_length(keys))
     _check(
         pc.greater(sizes, most_bytes),
         f"data and key take more than {most_bytes} bytes, which the stream accepts at most",
@@ -129,7 +128,8 @@ def outgoing(batch: pa.RecordBatch, columns: SinkColumns, most_bytes: int) -> It
         )
     if streams is not None:
         _check(streams.is_null(), "column streamName is null", "name a stream in every row")
-    return _records(data, keys, hash_keys, streams)
+        _check_is_text(streams, "column streamName")
+    return _by_stream(SinkRows(data, keys, hash_keys, sizes.to_numpy()), streams)
 
 
 def _check(is_bad: pa.Array, what: str, remedy: str) -> None:
@@ -141,19 +141,30 @@ def _check(is_bad: pa.Array, what: str, remedy: str) -> None:
         )
 
 
-def _records(
-    data: pa.Array, keys: pa.Array | None, hash_keys: pa.Array | None, streams: pa.Array | None
-) -> Iterator[Outgoing]:
-    nothing = [None] * len(data)
-    columns = [
-        nothing if column is None else column.to_pylist() for column in (keys, hash_keys, streams)
-    ]
-    return (
-        Outgoing(OutgoingRecord(random_key() if key is None else key, value, hash_key), stream)
-        for value, key, hash_key, stream in zip(data.to_pylist(), *columns, strict=True)
-    )
+def _check_is_text(texts: pa.Array | None, what: str) -> None:
+    """Spark keeps any bytes that were cast to a string; the service takes UTF-8."""
+    if texts is None:
+        return
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        is_bad = [not _is_utf8(text) for text in texts.cast(pa.large_binary()).to_pylist()]
+        _check(pa.array(is_bad), f"{what} is not UTF-8", "write it as text, as with hex()")
 
 
-def random_key() -> str:
-    """A partition key that spreads the records over all shards."""
-    return f"{_random.getrandbits(64):016x}"
+def _is_utf8(text: bytes | None) -> bool:
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _by_stream(rows: SinkRows, streams: pa.Array | None) -> Iterator[StreamRows]:
+    if streams is None:
+        yield StreamRows(None, rows)
+        return
+    encoded = streams.dictionary_encode()
+    of_row = encoded.indices.to_numpy(zero_copy_only=False)
+    for code, stream in enumerate(encoded.dictionary.to_pylist()):
+        yield StreamRows(stream, rows.take(np.flatnonzero(of_row == code)))

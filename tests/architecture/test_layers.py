@@ -32,6 +32,7 @@ VENDORS = {
     "botocore": (
         (
             "kinesis_spout/service/botocore_connection.py",
+            "kinesis_spout/service/put_records_wire.py",
             "kinesis_spout/service/get_records_wire.py",
             "kinesis_spout/testing*",
         ),

@@ -11,12 +11,14 @@ import pytest
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import (
     AccessDeniedError,
+    CredentialsError,
     MalformedResponseError,
     RequestRefusedError,
+    ServiceUnavailableError,
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord, RecordPutter
 from kinesis_spout.testing import FakeKinesisSettings
 from tests.support.kinesis.services import REGION, create_stream, kinesis_client, serve
 from tests.support.kinesis.stub_kinesis import (
@@ -129,6 +131,86 @@ def test_a_lost_answer_means_that_records_are_put_again(
     stub_kinesis.answers("PutRecords", Answer(drop=True), answer(TAKEN, TAKEN, TAKEN))
     assert putter.put(RECORDS) == 3
     assert len(put(stub_kinesis)) == 2
+
+
+def test_the_first_request_and_the_later_ones_are_the_same(
+    putter: RecordPutter, stub_kinesis: StubKinesis
+) -> None:
+    """Botocore makes the first; the others take its address and its headers over."""
+    stub_kinesis.answers("PutRecords", answer(TAKEN, TAKEN, TAKEN))
+    for _ in range(3):
+        putter.put(RECORDS)
+    first, *later = stub_kinesis.asked("PutRecords")
+    own = {"Authorization", "X-Amz-Date", "amz-sdk-invocation-id", "amz-sdk-request"}
+    for request in later:
+        assert request.arguments == first.arguments
+        assert "Authorization" in request.headers
+        assert "X-Amz-Date" in request.headers
+        kept = [(name, text) for name, text in request.headers.items() if name not in own]
+        assert sorted(kept) == sorted(
+            (name, text) for name, text in first.headers.items() if name not in own
+        )
+    assert stub_kinesis.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "says"),
+    [
+        (error("ResourceNotFoundException"), StreamNotFoundError, "check the stream's name"),
+        (error("AccessDeniedException"), AccessDeniedError, "allow kinesis:PutRecords"),
+        (error("ValidationException"), RequestRefusedError, "as the test says.*size of records"),
+        (Answer(503, b"<html>"), ServiceUnavailableError, "try again later"),
+        (answer(TAKEN), MalformedResponseError, "incomplete"),
+        (Answer(body=b"<html>"), MalformedResponseError, "incomplete"),
+        (Answer(drop=True), ServiceUnavailableError, "no answer came"),
+        (Answer(body=b"{}", cut_bytes=1), MalformedResponseError, "incomplete"),
+        (error("InvalidSignatureException", "a secret"), CredentialsError, "check the access key"),
+    ],
+)
+def test_a_final_fault_of_a_later_request_says_the_same(
+    putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer, kind: type[Exception], says: str
+) -> None:
+    stub_kinesis.answers("PutRecords", answer(TAKEN, TAKEN, TAKEN), fault)
+    putter.put(RECORDS)
+    with pytest.raises(kind, match=says) as caught:
+        putter.put(RECORDS)
+    assert "a secret" not in str(caught.value)
+
+
+def test_a_later_request_that_fails_for_a_while_is_repeated(
+    putter: RecordPutter, stub_kinesis: StubKinesis
+) -> None:
+    """Also one whose credentials have expired: they are looked up again."""
+    taken = answer(TAKEN, TAKEN, TAKEN)
+    faults = [
+        error("ExpiredTokenException"),
+        Answer(drop=True),
+        error("InternalFailure", status=500),
+        error("ProvisionedThroughputExceededException"),
+    ]
+    stub_kinesis.answers("PutRecords", *(one for fault in faults for one in (taken, fault)), taken)
+    for _ in range(len(faults) + 1):
+        assert putter.put(RECORDS) == 3
+    assert len(put(stub_kinesis)) == 2 * len(faults) + 1
+
+
+def test_columns_are_put_as_records_are_and_only_refusals_are_told(
+    putter: RecordPutter, stub_kinesis: StubKinesis
+) -> None:
+    columns = OutgoingColumns(["a", '"\n', "\u20ac"], [b"1", b"", b"\xff"], ["0", None, "1"])
+    stub_kinesis.answers(
+        "PutRecords", answer(TAKEN, THROTTLED, FAILED), answer(TAKEN, TAKEN, TAKEN)
+    )
+    assert putter.put_columns(columns) == {
+        1: "ProvisionedThroughputExceededException",
+        2: "InternalFailure",
+    }
+    assert putter.put_columns(columns) == {}
+    putter.put_once(list(columns.records()))
+    first, *others = [request.arguments for request in stub_kinesis.asked("PutRecords")]
+    assert others == [first, first]
+    assert put(stub_kinesis)[0] == [("a", b"1"), ('"\n', b""), ("\u20ac", b"\xff")]
+    assert [one.get("ExplicitHashKey") for one in first["Records"]] == ["0", None, "1"]
 
 
 def test_a_stream_by_arn_is_asked_for_by_arn(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import closing
+from itertools import count
+from random import Random
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,7 +14,8 @@ import pytest
 
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import AccessDeniedError, ConfigError, StreamNotFoundError, ThrottledError
-from kinesis_spout.testing import FakeKinesisSettings, drop
+from kinesis_spout.testing import FakeKinesisSettings, drop, replace
+from kinesis_spout.testing.service.answers import PutRecordsAnswer, PutRecordsEntryAnswer
 from spark_job.sink.record_writer import PutCounts, RecordWriter
 from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
@@ -23,9 +27,10 @@ from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, confi
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.testing import FakeKinesis
+    from kinesis_spout.testing import FakeKinesis, Fault
+    from kinesis_spout.testing.service.requests import PutRecords
 
-STREAM = "orders"
+STREAM, ACCEPTED = "orders", "accepted"
 KEYED = SinkColumns(0, 1, None, None)
 
 
@@ -117,6 +122,104 @@ def test_with_an_order_by_key_each_keys_rows_are_on_the_stream_in_their_order() 
             by_key[key].append(int(data))
         assert sum(map(len, by_key.values())) == 3_000
         assert all(found == sorted(found) for found in by_key.values())
+
+
+def partly(fake: FakeKinesis, codes: list[str], seed: int, times: int | None) -> Fault:
+    """Each request is accepted in part, and from its last record to its first: PutRecords promises
+    no order. Stream `ACCEPTED` has what was accepted, since a fault replaces only the answer.
+    """
+    random = Random(seed)  # noqa: S311  # the same in every run
+    refusing = count() if times is None else iter(range(times))
+
+    def answer(request: PutRecords) -> PutRecordsAnswer:
+        entries = request.records or []
+        refuses = next(refusing, None) is not None
+        answers = []
+        for index, entry in reversed(list(enumerate(entries))):
+            if refuses and index and random.random() < 0.1:
+                answers.append(PutRecordsEntryAnswer(error_code=random.choice(codes)))
+                continue
+            place = fake.put(ACCEPTED, entry.partition_key, entry.data or b"")
+            shard_id, _, number = place.partition(":")
+            answers.append(PutRecordsEntryAnswer(shard_id=shard_id, sequence_number=number))
+        failed = sum(one.error_code is not None for one in answers)
+        return PutRecordsAnswer(failed, answers[::-1])
+
+    return replace(answer)
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+@pytest.mark.parametrize(
+    "codes",
+    [["InternalFailure"], ["InternalFailure", "ProvisionedThroughputExceededException"]],
+)
+@pytest.mark.parametrize("times", [3, None])
+def test_requests_that_are_accepted_in_part_lose_and_double_nothing(
+    served: tuple[str, FakeKinesis, Any], ordering: str, codes: list[str], times: int | None
+) -> None:
+    """And keep the order of each key, if asked for. `times`: after so many, all is accepted."""
+    url, fake, client = served
+    create_stream(client, ACCEPTED, shards=4)
+    fake.faults.add(partly(fake, codes, seed=7, times=times), operation="PutRecords", times=None)
+    parts = [range(600), range(600, 1_200)]
+    with closing(RecordWriter(settings(url, ordering=ordering), KEYED)) as writer:
+        counts = writer.write([batch(part, keys=350) for part in parts])
+    records = on_stream(client, ACCEPTED)
+    assert numbers(records) == list(range(1_200))
+    assert counts.records == 1_200
+    assert counts.retries > 0
+    assert counts.size_bytes == sum(len(key) + len(data) for key, data in records)
+    if ordering == "key":
+        by_key = defaultdict(list)
+        for key, data in records:
+            by_key[key].append(int(data))
+        assert all(found == sorted(found) for found in by_key.values())
+
+
+def test_a_key_in_flight_holds_back_its_later_rows_also_when_another_request_was_refused(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """The request with key b is answered late, after one with key a was refused in part."""
+    url, fake, client = served
+    create_stream(client, ACCEPTED, shards=4)
+    later_row_of_b, is_refused = Event(), set()
+
+    def answer(request: PutRecords) -> PutRecordsAnswer:
+        entries = request.records or []
+        if any(entry.data == b"600" for entry in entries):
+            later_row_of_b.set()
+        answers = []
+        for entry in entries:
+            if entry.data in (b"0", b"599") and entry.data not in is_refused:
+                is_refused.add(entry.data)
+                answers.append(PutRecordsEntryAnswer(error_code="InternalFailure"))
+                if entry.data == b"599":
+                    later_row_of_b.wait(0.5)  # it does not come
+                continue
+            place = fake.put(ACCEPTED, entry.partition_key, entry.data or b"")
+            answers.append(PutRecordsEntryAnswer(shard_id=place.partition(":")[0]))
+        return PutRecordsAnswer(0, answers)
+
+    fake.faults.add(replace(answer), operation="PutRecords", times=None)
+    first = pa.record_batch(
+        {
+            "data": [b"%d" % number for number in range(600)],
+            "partitionKey": ["a", *(f"key {number}" for number in range(1, 599)), "b"],
+        }
+    )
+    second = pa.record_batch({"data": [b"600"], "partitionKey": ["b"]})
+    write(settings(url, ordering="key"), first, second)
+    found = [int(data) for key, data in on_stream(client, ACCEPTED) if key == "b"]
+    assert found == [599, 600]
+
+
+def test_a_request_is_made_of_500_rows_with_an_order_by_key_too(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """A key that is there again waits for its turn, and the others do not wait for it."""
+    url, _, _ = served
+    counts = write(settings(url, ordering="key"), batch(range(2_000), keys=1_990))
+    assert counts.requests == 5
 
 
 def test_a_lost_answer_puts_a_request_twice_and_loses_nothing(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesis_spout.service.put_records_wire import PutResult
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
     REQUEST_RECORDS,
     OutgoingRecord,
-    PutResult,
 )
 from kinesis_spout.service.shard_info import ShardInfo
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere

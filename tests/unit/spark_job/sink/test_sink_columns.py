@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import OutgoingRecord
-from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError, outgoing
+from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError, checked
 
 ALL = "data binary, partitionKey string, explicitHashKey string, streamName string"
 TYPES = {
@@ -43,7 +43,11 @@ def records(most_bytes: int = 1000, **columns: list[Any]) -> list[OutgoingRecord
             for name in ("data", "partitionKey", "explicitHashKey", "streamName")
         )  # type: ignore[arg-type]
     )
-    return [one.record for one in outgoing(batch, indexes, most_bytes)]
+    return [
+        record
+        for _, rows in checked(batch, indexes, most_bytes)
+        for record in rows.columns().records()
+    ]
 
 
 def test_columns_are_found_by_name_in_any_case_and_others_are_ignored() -> None:
@@ -114,3 +118,36 @@ def test_a_row_that_cannot_be_put_stops_its_batch_before_anything_is_put(
 
 def test_an_empty_batch_has_no_records() -> None:
     assert records(data=pa.array([], pa.binary())) == []
+
+
+def test_null_keys_become_random_ones_and_the_others_stay() -> None:
+    found = records(data=[b"a"] * 1000, partitionKey=["k", *[None] * 999])
+    assert found[0].partition_key == "k"
+    random = {record.partition_key for record in found[1:]}
+    assert len(random) == 999
+    assert all(len(key) == 16 and int(key, 16) >= 0 for key in random)
+
+
+def test_a_random_key_counts_in_the_size_of_its_record() -> None:
+    """The service counts it too."""
+    assert len(records(data=[b"x" * 984])) == 1
+    with pytest.raises(UnwritableRecordError, match="more than 1000 bytes"):
+        records(data=[b"x" * 985])
+
+
+@pytest.mark.parametrize("name", ["partitionKey", "streamName"])
+def test_a_text_that_is_not_utf_8_stops_its_batch(name: str) -> None:
+    """Spark keeps any bytes that were cast to a string."""
+    texts = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    with pytest.raises(UnwritableRecordError, match=f"row 2 of .* column {name} is not UTF-8"):
+        records(data=pa.array([b"1", b"2", b"3"]), **{name: texts})
+
+
+def test_rows_are_told_apart_by_their_streams() -> None:
+    """Each stream's in their order."""
+    batch = pa.record_batch({"data": [b"1", b"2", b"3"], "streamName": ["b", "a", "b"]})
+    found = checked(batch, SinkColumns(0, None, None, 1), 1000)
+    assert [(stream, rows.columns().datas) for stream, rows in found] == [
+        ("b", [b"1", b"3"]),
+        ("a", [b"2"]),
+    ]

@@ -1,0 +1,68 @@
+"""The runs of a frame's rows that become requests."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS
+from spark_job.sink.sink_rows import SinkRows
+
+SIZES = st.one_of(
+    st.lists(st.sampled_from([0, 1, 100, 2**20, REQUEST_BYTES, 2 * REQUEST_BYTES]), max_size=40),
+    st.lists(st.just(1), min_size=480, max_size=1_100),
+)
+# Few keys, most of them in many rows; or many.
+KEYS = st.lists(st.sampled_from("abcdef") | st.text(min_size=1, max_size=2), max_size=60)
+
+
+def rows(keys: list[str], sizes: list[int]) -> SinkRows:
+    """Rows of these sizes, whose data are their numbers."""
+    data = pa.array([b"%d" % number for number in range(len(keys))], pa.large_binary())
+    hash_keys = pa.array([None if n % 2 else str(n) for n in range(len(keys))], pa.string())
+    return SinkRows(data, pa.array(keys, pa.string()), hash_keys, np.array(sizes, np.int64))
+
+
+def numbers(run: SinkRows) -> list[int]:
+    return [int(data) for data in run.columns().datas]
+
+
+@given(SIZES)
+def test_runs_keep_the_order_and_the_limits_of_a_request(sizes: list[int]) -> None:
+    """A row that is too large by itself is alone; no run could take the next row too."""
+    runs = list(rows(["k"] * len(sizes), sizes).runs(by_key=False))
+    assert [number for run in runs for number in numbers(run)] == list(range(len(sizes)))
+    for run in runs:
+        assert 1 <= len(run) <= REQUEST_RECORDS
+        assert len(run) == 1 or run.size_bytes <= REQUEST_BYTES
+    for run, following in pairwise(runs):
+        next_bytes = int(following.sizes[0])
+        assert len(run) == REQUEST_RECORDS or run.size_bytes + next_bytes > REQUEST_BYTES
+
+
+@given(KEYS)
+def test_by_key_a_run_has_a_key_once_and_a_keys_rows_are_in_their_order(keys: list[str]) -> None:
+    """All rows are in a run, with their own keys and hash keys."""
+    runs = list(rows(keys, [1] * len(keys)).runs(by_key=True))
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for run in runs:
+        columns = run.columns()
+        assert len(set(columns.partition_keys)) == len(run)
+        for record in columns.records():
+            number = int(record.data)
+            by_key[record.partition_key].append(number)
+            assert record.partition_key == keys[number]
+            assert record.explicit_hash_key == (None if number % 2 else str(number))
+    assert all(found == sorted(found) for found in by_key.values())
+    assert sorted(number for found in by_key.values() for number in found) == list(range(len(keys)))
+
+
+def test_by_key_the_first_rows_of_all_keys_share_their_requests() -> None:
+    """A key that is there often costs requests of its own, and no other key."""
+    runs = list(rows(["hot", *"abc", "hot", "hot"], [1] * 6).runs(by_key=True))
+    assert [numbers(run) for run in runs] == [[0, 1, 2, 3], [4], [5]]
