@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.events import History, Kill, Put, Sample
-from kinesis_spout.drills.spout_program import STREAM
+from kinesis_spout.drills.history.events import Fault, History, Put, Sample
+from kinesis_spout.drills.spout_program import RETRY_LIMIT, STREAM
 from kinesis_spout.drills.world.disturbances import disturb, empty_pages, reshard, struck
 from kinesis_spout.drills.world.spout_processes import SpoutProcesses, ToldFiles
 from kinesis_spout.drills.world.use import UseSample, use_of
@@ -78,7 +78,7 @@ class Outcome:
 @dataclass(slots=True)
 class _Seen:
     puts: list[Put] = field(default_factory=list)
-    kills: list[Kill] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     use: list[UseSample] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -135,9 +135,10 @@ class Soak:
             history=History(
                 puts=self._seen.puts,
                 told=files.told(),
-                kills=self._seen.kills,
+                faults=sorted(self._seen.faults, key=lambda fault: fault.began_ns),
                 samples=self._seen.samples,
                 tasks=self._spouts.tasks,
+                retry_limit=RETRY_LIMIT,
             ),
             use=self._seen.use,
             steady_run=steady_run,
@@ -248,13 +249,13 @@ class Soak:
         """Every other process looks as if it ran on another machine than its successor."""
         waits = random.random() < 0.5
         node = self._states.make_foreign(TaskShare(task, TASKS)) if waits else None
-        kill = self._spouts.kill(task, waits=node is not None)
+        fault = self._spouts.kill(task, waits=node is not None)
         self._ending.wait(random.uniform(0, 2))
         self._spouts.start(task)
         free_ns = time.monotonic_ns()
         if node is not None:
             free_ns = self._states.wait_gone(*node, timeout_s=_LAPSE_LIMIT_S) or 0
-        self._seen.kills.append(kill._replace(free_ns=free_ns))
+        self._seen.faults.append(fault._replace(free_ns=free_ns))
 
     def _disturb_zookeeper(self, random: Random) -> None:
         if random.random() < 0.5:

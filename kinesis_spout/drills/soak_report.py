@@ -54,7 +54,7 @@ def _events(outcome: Outcome) -> Iterator[str]:
         yield _row(number, f"  {name.removeprefix('fault: ')}")
     for name, number in sorted(outcome.counts.items() - faults.items()):
         yield _row(number, name)
-    yield _row(len(outcome.history.kills), "kills of spouts")
+    yield _row(len(outcome.history.faults), "kills of spouts")
     yield _row(len(outcome.closing_s), "spouts closed in order")
     yield _row(f"{max(outcome.closing_s, default=0.0):.1f}", "s: the longest closing")
     yield _row(f"{outcome.drained_s:.1f}", "s to drain at the end")
@@ -81,7 +81,7 @@ def _of_kills(outcome: Outcome) -> Iterator[str]:
     away: list[float] = []
     there: list[float] = []
     for one in found:
-        killed_ns = one.kill.began_ns
+        killed_ns = one.fault.began_ns
         was_away = outcome.was_away(killed_ns - _JUST_BEFORE_NS, killed_ns)
         (away if was_away else there).append(one.oldest_s)
     if there:
@@ -89,7 +89,7 @@ def _of_kills(outcome: Outcome) -> Iterator[str]:
     if away:
         yield _row(f"{max(away):.2f}", "s: the same where ZooKeeper was away just before the kill")
     for waits, name in ((False, "from its start"), (True, "from the end of the old session")):
-        took = [s for kill, s in handovers_s(outcome.history).items() if kill.waits is waits]
+        took = [s for fault, s in handovers_s(outcome.history).items() if fault.waits is waits]
         if took:
             yield _row(
                 f"{median(took):.1f}",

@@ -35,7 +35,7 @@ def test_nothing_is_lost_or_reordered_while_processes_and_zookeeper_are_killed(
     broken = outcome.troubles + broken_promises(outcome.history)
     figures = table(outcome, broken)
     assert not broken, figures
-    assert outcome.history.kills, figures
+    assert outcome.history.faults, figures
     assert outcome.away, figures
     assert outcome.counts["split"] + outcome.counts["merge"], figures
     assert sum(n for what, n in outcome.counts.items() if what.startswith("fault")), figures

@@ -17,7 +17,7 @@ from state.tracker.inflight_record_tracker import UNANSWERED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesis_spout.drills.history.events import History, Kill, Sample, Told
+    from kinesis_spout.drills.history.events import Fault, History, RecordId, Sample, Told
     from state.shard_state import ShardState
 
 END = 1 << 500  # above all sequence numbers
@@ -47,59 +47,59 @@ def broken_promises(history: History) -> list[str]:
 class Repeats(NamedTuple):
     """Records that came again because of a kill, and how long before it the oldest was resolved."""
 
-    kill: Kill
+    fault: Fault
     records: int
     oldest_s: float
 
 
 def repeats(history: History) -> list[Repeats]:
     """For each kill, the records that its process had resolved and that were delivered again."""
-    resolved: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
-    last_got: dict[tuple[str, int], int] = {}
+    resolved: dict[str, dict[RecordId, int]] = defaultdict(dict)
+    last_got: dict[RecordId, int] = {}
     for told in history.told:
         if told.is_outcome:
             resolved[told.run].setdefault(told.record, told.at_ns)
         elif told.step is Step.GOT:
             last_got[told.record] = told.at_ns
     found = []
-    for kill in history.kills:
+    for fault in history.faults:
         again = [
             at_ns
-            for record, at_ns in resolved[kill.run].items()
-            if last_got.get(record, 0) > kill.ended_ns
+            for record, at_ns in resolved[fault.run].items()
+            if last_got.get(record, 0) > fault.ended_ns
         ]
-        oldest_s = (kill.began_ns - min(again)) / 1e9 if again else 0.0
-        found.append(Repeats(kill, len(again), oldest_s))
+        oldest_s = (fault.began_ns - min(again)) / 1e9 if again else 0.0
+        found.append(Repeats(fault, len(again), oldest_s))
     return found
 
 
-def handovers_s(history: History) -> dict[Kill, float]:
+def handovers_s(history: History) -> dict[Fault, float]:
     """Seconds from when each killed process could have a successor to that one's first record; from
     when that record was put, if there was none before.
     """
     put_ns = {put.record: put.at_ns for put in history.puts}
     found = {}
-    for kill in history.kills:
+    for fault in history.faults:
         first = next(
             (
                 told
                 for told in history.told
                 if told.step is Step.GOT
-                and told.at_ns > kill.ended_ns
-                and history.tasks[told.run] == kill.task
+                and told.at_ns > fault.ended_ns
+                and history.tasks[told.run] == history.tasks.get(fault.run)
             ),
             None,
         )
-        if first is not None and kill.free_ns:
-            could_ns = max(kill.free_ns, put_ns.get(first.record, 0))
-            found[kill] = (first.at_ns - could_ns) / 1e9
+        if first is not None and fault.free_ns:
+            could_ns = max(fault.free_ns, put_ns.get(first.record, 0))
+            found[fault] = (first.at_ns - could_ns) / 1e9
     return found
 
 
 def deliveries_s(history: History) -> list[float]:
     """Seconds from each put to the first delivery, the shortest first."""
     put_ns = {put.record: put.at_ns for put in history.puts}
-    first_ns: dict[tuple[str, int], int] = {}
+    first_ns: dict[RecordId, int] = {}
     for told in history.told:
         if told.step is Step.GOT:
             first_ns.setdefault(told.record, told.at_ns)
@@ -146,8 +146,10 @@ def _out_of_order(history: History) -> Iterator[str]:
     record's task is no first delivery.
     """
     newest: dict[str, int] = {}
-    seen: set[tuple[str, int]] = set()
-    excuses = sorted((kill.began_ns, kill.task) for kill in history.kills)
+    seen: set[RecordId] = set()
+    excuses = sorted(
+        (fault.began_ns, history.tasks[fault.run]) for fault in history.faults if fault.run
+    )
     for told in history.told:
         if told.step is not Step.GOT or told.record in seen:
             continue
@@ -178,7 +180,7 @@ def _moved_back(history: History) -> Iterator[str]:
 
 def _passed(history: History) -> Iterator[str]:
     """A state says that a record is resolved, and no spout has told an outcome of it by then."""
-    outcome_ns: dict[tuple[str, int], int] = {}
+    outcome_ns: dict[RecordId, int] = {}
     for told in history.told:
         if told.is_outcome:
             outcome_ns.setdefault(told.record, told.at_ns)
@@ -192,7 +194,7 @@ def _passed(history: History) -> Iterator[str]:
                 continue
             known[shard] = state
             for sequence in of_shard[shard]:
-                told_ns = outcome_ns.get((shard, sequence), END)
+                told_ns = outcome_ns.get((shard, sequence, 0), END)
                 if told_ns > sample.ended_ns and is_resolved(state, sequence):
                     yield f"{shard} at {state.read_position} has passed {sequence}"
 

@@ -1,20 +1,27 @@
-"""What happened in a soak: what was put, what each spout told, who was killed, what was stored.
+"""What happened in a drill: what was put, what each process of the job told, which faults there
+were, what was stored.
 
-A spout tells each step in a line of its own file, before the spout learns of it: a line is there
-for each outcome that counted, whenever its process was killed. Times are of one monotonic clock,
-which all processes of the machine share, in ns.
+A consumer tells each step in a line of its process's own file, before the spout or the Spark source
+learns of it: a line is there for each outcome that counted, whenever its process was killed. Times
+are of one monotonic clock, which all processes of the machine share, in ns.
+
+A process of the job is a run. A standalone spout delivers and commits record by record. A Spark job
+tells all records of a batch before its function begins, and their outcomes after it returned.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from state.shard_state import ShardState
+
+RecordId: TypeAlias = tuple[str, int, int]
+"""Shard, sequence number and sub-sequence number, which is 0 outside of an aggregate."""
 
 
 class Fate(StrEnum):
@@ -45,7 +52,7 @@ def fate(number: int) -> Fate:
 
 
 class Step(StrEnum):
-    """What a spout tells of a record; and that it has stored a shard's state."""
+    """What a process tells of a record; and that it has stored a shard's state."""
 
     GOT = "got"
     ACK = "ack"
@@ -56,8 +63,9 @@ class Step(StrEnum):
 
 
 class Told(NamedTuple):
-    """One line of a spout's file. `run` names the process. A commit is of no record: it has no key,
-    number, sequence or attempt.
+    """One line of a process's file. `run` names the process. `sub`: the sub-sequence number of a
+    user record. A commit is of no record: it has no key, number, sequence or attempt. Whoever does
+    not know a record's key and number leaves them out: the put of the record has them.
     """
 
     at_ns: int
@@ -69,10 +77,11 @@ class Told(NamedTuple):
     number: int = -1
     attempt: int = 0
     reason: str = ""
+    sub: int | None = None
 
     @property
-    def record(self) -> tuple[str, int]:
-        return self.shard_id, self.sequence
+    def record(self) -> RecordId:
+        return self.shard_id, self.sequence, self.sub or 0
 
     @property
     def is_outcome(self) -> bool:
@@ -80,45 +89,70 @@ class Told(NamedTuple):
         return self.step in (Step.ACK, Step.LETTER)
 
     def line(self) -> bytes:
-        """The text of the line, without the run."""
-        of = [self.at_ns, self.step, self.shard_id, self.sequence, self.key, self.number]
-        return " ".join([*(str(each) for each in of), str(self.attempt), self.reason]).encode()
+        """The text of the line, without the run and the line's end."""
+        sequence = self.sequence if self.sub is None else f"{self.sequence}.{self.sub}"
+        of = [self.at_ns, self.step, self.shard_id, sequence, self.key, self.number, self.attempt]
+        return " ".join([*(str(each) for each in of), *self.reason.split()]).encode()
 
 
 def parse_line(line: bytes, run: str) -> Told:
     """Reads what `Told.line` has made. Raises ValueError."""
-    at, step, shard, sequence, key, number, attempt, reason = line.decode().split(" ", 7)
+    at, step, shard, numbers, key, number, attempt, *reason = line.decode().split(" ", 7)
+    sequence, _, sub = numbers.partition(".")
     return Told(
-        int(at), Step(step), shard, run, int(sequence), key, int(number), int(attempt), reason
+        int(at),
+        Step(step),
+        shard,
+        run,
+        int(sequence),
+        key,
+        int(number),
+        int(attempt),
+        "".join(reason),
+        int(sub) if sub else None,
     )
 
 
 class Put(NamedTuple):
-    """A record that was put on the stream. `at_ns`: just before that."""
+    """A record that was put on the stream. `number`: counted up for each key. `at_ns`: just before
+    that. `sub`: the sub-sequence number of a user record.
+    """
 
     key: str
     number: int
     shard_id: str
     sequence: int
     at_ns: int = 0
+    sub: int | None = None
 
     @property
-    def record(self) -> tuple[str, int]:
-        return self.shard_id, self.sequence
+    def record(self) -> RecordId:
+        return self.shard_id, self.sequence, self.sub or 0
 
 
-class Kill(NamedTuple):
-    """A SIGKILL of a spout. `began_ns`: just before it; `ended_ns`: when the process was gone.
-    `waits`: whether the successor could not see that the process was dead, and had to wait for the
-    session to lapse. `free_ns`: when it had done so, and the successor was started; 0 if not known.
+class Fault(NamedTuple):
+    """Something that was done to the world, and that the job must recover from.
+
+    - `name`: what it was, for people: "kill -9 of the driver at plan-closed".
+    - `began_ns`: just before it.
+    - `ended_ns`: when it was over: the process was gone, the server answered again.
+    - `run`: the process that it killed, or held up; "" if it was done to none. Its task is
+      `History.tasks[run]`. A process that ended by itself because of another fault, and was started
+      again, is a fault of its own: until then it may have resolved records that it could not store.
+    - `waits`: the successor could not see that the process was dead, and had to wait for the
+      session to lapse.
+    - `free_ns`: when a successor could begin; 0 if that is not known.
+    - `rewinds`: what ZooKeeper holds may be older afterwards, because it was restored or removed by
+      hand. States may go back once, and records come again that were stored as resolved.
     """
 
-    run: str
-    task: int
+    name: str
     began_ns: int
     ended_ns: int
-    waits: bool
+    run: str = ""
+    waits: bool = False
     free_ns: int = 0
+    rewinds: bool = False
 
 
 class Sample(NamedTuple):
@@ -129,12 +163,37 @@ class Sample(NamedTuple):
     states: dict[str, ShardState]
 
 
+class ShardLife(NamedTuple):
+    """A shard of the stream. `closed_ns`: None while it is open. `hash_start`, `hash_end`: its
+    range of hash keys, both inclusive.
+    """
+
+    shard_id: str
+    parents: tuple[str, ...]
+    created_ns: int
+    closed_ns: int | None
+    hash_start: int
+    hash_end: int
+
+
 @dataclass(slots=True, kw_only=True)
 class History:
-    """`told` is in the order of its times. `tasks`: the task of each run."""
+    """Everything that a verdict is made of.
+
+    - `told`: in the order of its times.
+    - `faults`: in the order of their begin.
+    - `tasks`: the task of each run; 0 for all runs of a Spark job.
+    - `shards`: all that the stream ever had; empty if nobody looked.
+    - `fates_known`: whether the consumer answers by `fate`. If it does not, each ack and each
+      letter is right.
+    - `retry_limit`: of the job; None if it is not known, or not the same for all records.
+    """
 
     puts: Sequence[Put] = ()
     told: Sequence[Told] = ()
-    kills: Sequence[Kill] = ()
+    faults: Sequence[Fault] = ()
     samples: Sequence[Sample] = ()
     tasks: dict[str, int] = field(default_factory=dict)
+    shards: dict[str, ShardLife] = field(default_factory=dict)
+    fates_known: bool = True
+    retry_limit: int | None = None

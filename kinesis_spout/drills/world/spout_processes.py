@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesis_spout.drills import spout_program as program
-from kinesis_spout.drills.history.events import Kill, Told, parse_line
+from kinesis_spout.drills.history.events import Fault, RecordId, Told, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,14 +69,15 @@ class SpoutProcesses:
         self.running[task] = Running(run, task, process)
         return self.running[task]
 
-    def kill(self, task: int, *, waits: bool) -> Kill:
+    def kill(self, task: int, *, waits: bool) -> Fault:
         """SIGKILL; returns when the process is gone."""
         one = self.running[task]
         one.is_ending = True
         began_ns = time.monotonic_ns()
         one.process.kill()
         one.process.wait()
-        return Kill(one.run, task, began_ns, time.monotonic_ns(), waits)
+        ended_ns = time.monotonic_ns()
+        return Fault(f"kill -9 of {one.run}", began_ns, ended_ns, run=one.run, waits=waits)
 
     def close(self, tasks: Iterable[int]) -> list[float]:
         """SIGTERM to all of them. Returns the seconds that each took. Raises what `ended` finds."""
@@ -123,7 +124,7 @@ class ToldFiles:
         self._processes = processes
         self._read: dict[str, int] = {}
         self._told: list[Told] = []
-        self.resolved: set[tuple[str, int]] = set()
+        self.resolved: set[RecordId] = set()
 
     def read(self) -> None:
         for run in list(self._processes.tasks):

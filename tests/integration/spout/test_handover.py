@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.drills.history.checks import broken_promises, commit_delays
-from kinesis_spout.drills.history.events import History, Kill, Put, Step, Told
+from kinesis_spout.drills.history.events import Fault, History, Put, Step, Told
 from kinesis_spout.drills.spout_program import STREAM
 from kinesis_spout.drills.world.spout_processes import SpoutProcesses, ToldFiles
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
@@ -89,12 +89,12 @@ class Sharing:
 
         wait_until(happened, timeout_s=120)
 
-    def history(self, *kills: Kill) -> History:
+    def history(self, *faults: Fault) -> History:
         self._files.read()
         return History(
             puts=self.puts,
             told=self._files.told(),
-            kills=kills,
+            faults=faults,
             tasks=self.processes.tasks,
         )
 
@@ -198,7 +198,7 @@ def test_what_was_acked_while_zookeeper_was_away_comes_again_after_a_kill(tmp_pa
         stack.callback(server.end)
         server.start()
         world = stack.enter_context(sharing(tmp_path, server.connect_string, tasks=1))
-        kills: list[Kill] = []
+        kills: list[Fault] = []
 
         def kill_after_more_acks() -> None:
             world.wait_for_more(run, Step.ACK)

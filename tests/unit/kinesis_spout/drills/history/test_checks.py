@@ -22,14 +22,13 @@ from kinesis_spout.drills.history.checks import (
 )
 from kinesis_spout.drills.history.events import (
     Fate,
+    Fault,
     History,
-    Kill,
     Put,
     Sample,
     Step,
     Told,
     fate,
-    parse_line,
 )
 from kinesis_spout.drills.world.use import MIB, ProcessUse, UseSample, levels
 from state.position import SHARD_END, Position
@@ -98,7 +97,7 @@ def good() -> History:
             told(21, Step.ACK, 3, SECOND),
             told(22, Step.COMMIT, run=SECOND),
         ],
-        kills=[Kill(FIRST, 0, 13 * S, 14 * S, waits=False, free_ns=15 * S)],
+        faults=[Fault("kill -9", 13 * S, 14 * S, run=FIRST, free_ns=15 * S)],
         samples=[sample(7, state(2, 2)), sample(11, state(3, 3)), sample(23, state(3))],
         tasks={FIRST: 0, SECOND: 0},
     )
@@ -288,13 +287,6 @@ def test_a_record_waits_from_its_put_to_its_first_delivery() -> None:
 def test_an_outcome_waits_for_the_next_commit_of_its_shard() -> None:
     """The oldest one counts. One that was never stored has no delay."""
     assert commit_delays(good()) == [(2 * S, 6 * S), (8 * S, 10 * S), (21 * S, 22 * S)]
-
-
-def test_a_line_is_read_as_it_was_written() -> None:
-    """With a reason of several words, and without one."""
-    lines = [told(1, Step.GOT, 7), told(2, Step.COMMIT), told(3, Step.LETTER, 7)]
-    lines.append(lines[-1]._replace(reason="not yet ready"))
-    assert [parse_line(one.line(), FIRST) for one in lines] == lines
 
 
 def test_each_fate_occurs() -> None:
