@@ -6,8 +6,8 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.checks import commit_delays, deliveries_s, handovers_s, repeats
 from kinesis_spout.drills.history.events import Step
+from kinesis_spout.drills.history.measures import commit_delays, deliveries_s, handovers_s, repeats
 from kinesis_spout.drills.world.use import MIB, levels
 
 if TYPE_CHECKING:

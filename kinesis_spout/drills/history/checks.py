@@ -1,249 +1,304 @@
-"""What must hold of a soak's history. Pure: it gets a history and returns what is wrong with it.
+"""What must hold of a drill's history. Pure: it gets a history and returns what is wrong with it.
 
-A record is named by its shard and its sequence number. The promises are those of the page on
-guarantees (`docs/concepts/guarantees.md`).
+The promises are those of the page on guarantees (`docs/concepts/guarantees.md`), for a standalone
+spout, which answers record by record, and for a Spark job, whose batches come again as a whole.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.history.events import Fate, Step, fate
-from state.position import PositionKind
+from kinesis_spout.drills.history.redeliveries import redeliveries
+from kinesis_spout.drills.history.states import (
+    BEGIN,
+    StateView,
+    first_sample_after,
+    read_to,
+    states_by_shard,
+)
 from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kinesis_spout.drills.history.events import Fault, History, RecordId, Sample, Told
+    from kinesis_spout.drills.history.events import Fault, History, Put, RecordId, Sample, Told
+    from kinesis_spout.drills.history.redeliveries import Redelivery
+    from kinesis_spout.drills.history.states import Place, ShardStates
     from state.shard_state import ShardState
 
-END = 1 << 500  # above all sequence numbers
-_OF_THE_LOOP = frozenset({Step.GOT, Step.ACK, Step.FAIL, Step.REJECT})
+_NEVER_NS = 1 << 63
+
+
+class Promise(StrEnum):
+    """What is said when one is broken."""
+
+    PROCESSED = "records were lost"
+    PUT = "records were delivered that nobody put"
+    OUTCOME = "records had another outcome than theirs"
+    LETTERS = "dead letters are not as they must be"
+    ORDER = "records of a key were first delivered out of order"
+    ONCE = "records came again without a reason"
+    FORWARD = "checkpoints moved back"
+    NOT_PASSED = "states passed records without an outcome"
+    DONE = "states are left with something to do"
 
 
 def broken_promises(history: History) -> list[str]:
-    """A sentence for each promise that was broken, with an example; empty when all were kept."""
-    checks = {
-        "records were lost": _lost,
-        "records had another outcome than theirs": _wrong_outcomes,
-        "records of a key were first delivered out of order": _out_of_order,
-        "checkpoints moved back": _moved_back,
-        "states passed records without an outcome": _passed,
-        "records came again that were stored as resolved": _again_though_stored,
-        "records came again that were acked before the last commit began": _again_though_committed,
-        "states are left with something to do": _left,
+    """A sentence for each promise that was broken, with examples; empty when all were kept."""
+    return sentences(breaches(history, redeliveries(history)))
+
+
+def breaches(history: History, again: Sequence[Redelivery]) -> dict[Promise, list[str]]:
+    """What was found against each promise, one text for each record, letter or state. `again`: the
+    history's redeliveries.
+    """
+    checks: dict[Promise, Callable[[History], Iterator[str]]] = {
+        Promise.PROCESSED: _lost,
+        Promise.PUT: _never_put,
+        Promise.OUTCOME: _wrong_outcomes,
+        Promise.LETTERS: _wrong_letters,
+        Promise.ORDER: _out_of_order,
+        Promise.ONCE: lambda _: _unexplained(again),
+        Promise.FORWARD: _moved_back,
+        Promise.NOT_PASSED: _passed,
+        Promise.DONE: _left,
     }
-    found = {what: list(check(history)) for what, check in checks.items()}
+    return {promise: list(check(history)) for promise, check in checks.items()}
+
+
+def sentences(found: Mapping[Promise, Sequence[str]]) -> list[str]:
+    """One for each promise that something was found against, with up to three examples."""
     return [
-        f"{len(examples)} {what}: {'; '.join(examples[:3])}"
-        for what, examples in found.items()
+        f"{len(examples)} {promise}: {'; '.join(examples[:3])}"
+        for promise, examples in found.items()
         if examples
     ]
 
 
-class Repeats(NamedTuple):
-    """Records that came again because of a kill, and how long before it the oldest was resolved."""
-
-    fault: Fault
-    records: int
-    oldest_s: float
-
-
-def repeats(history: History) -> list[Repeats]:
-    """For each kill, the records that its process had resolved and that were delivered again."""
-    resolved: dict[str, dict[RecordId, int]] = defaultdict(dict)
-    last_got: dict[RecordId, int] = {}
-    for told in history.told:
-        if told.is_outcome:
-            resolved[told.run].setdefault(told.record, told.at_ns)
-        elif told.step is Step.GOT:
-            last_got[told.record] = told.at_ns
-    found = []
-    for fault in history.faults:
-        again = [
-            at_ns
-            for record, at_ns in resolved[fault.run].items()
-            if last_got.get(record, 0) > fault.ended_ns
-        ]
-        oldest_s = (fault.began_ns - min(again)) / 1e9 if again else 0.0
-        found.append(Repeats(fault, len(again), oldest_s))
-    return found
-
-
-def handovers_s(history: History) -> dict[Fault, float]:
-    """Seconds from when each killed process could have a successor to that one's first record; from
-    when that record was put, if there was none before.
+def unanswered_puts(history: History) -> int:
+    """How many delivered records are not among the puts, and may be so: the answer to a put can be
+    lost, so that the record was put again.
     """
-    put_ns = {put.record: put.at_ns for put in history.puts}
-    found = {}
-    for fault in history.faults:
-        first = next(
-            (
-                told
-                for told in history.told
-                if told.step is Step.GOT
-                and told.at_ns > fault.ended_ns
-                and history.tasks[told.run] == history.tasks.get(fault.run)
-            ),
-            None,
-        )
-        if first is not None and fault.free_ns:
-            could_ns = max(fault.free_ns, put_ns.get(first.record, 0))
-            found[fault] = (first.at_ns - could_ns) / 1e9
-    return found
+    return len({told.record for told, is_known in _strangers(history) if is_known})
 
 
-def deliveries_s(history: History) -> list[float]:
-    """Seconds from each put to the first delivery, the shortest first."""
-    put_ns = {put.record: put.at_ns for put in history.puts}
-    first_ns: dict[RecordId, int] = {}
-    for told in history.told:
-        if told.step is Step.GOT:
-            first_ns.setdefault(told.record, told.at_ns)
-    return sorted((at_ns - put_ns[record]) / 1e9 for record, at_ns in first_ns.items())
-
-
-def commit_delays(history: History) -> list[tuple[int, int]]:
-    """For each commit of a shard, the time of the oldest outcome since the commit before it, and
-    its own, in ns.
-    """
-    oldest_ns: dict[tuple[str, str], int] = {}
-    found = []
-    for told in history.told:
-        of = told.run, told.shard_id
-        if told.is_outcome:
-            oldest_ns.setdefault(of, told.at_ns)
-        elif told.step is Step.COMMIT and of in oldest_ns:
-            found.append((oldest_ns.pop(of), told.at_ns))
-    return found
-
-
-# the checks -----------------------------------------------------------------------------------
+# records --------------------------------------------------------------------------------------
 def _lost(history: History) -> Iterator[str]:
     resolved = {told.record for told in history.told if told.is_outcome}
     return (f"{put.key} {put.number}" for put in history.puts if put.record not in resolved)
 
 
+def _never_put(history: History) -> Iterator[str]:
+    return (_name(told) for told, is_known in _strangers(history) if not is_known)
+
+
+def _strangers(history: History) -> Iterator[tuple[Told, bool]]:
+    """Deliveries of records that are not among the puts; and whether the same content is, as far as
+    one can know.
+    """
+    records = {put.record for put in history.puts}
+    contents = {(put.key, put.number) for put in history.puts}
+    for told in history.told:
+        if told.step is Step.GOT and told.record not in records:
+            yield told, not history.fates_known or (told.key, told.number) in contents
+
+
+def _unexplained(again: Sequence[Redelivery]) -> Iterator[str]:
+    for one in again:
+        if not one.explained:
+            what = "a letter" if one.told.step is Step.LETTER else "delivered"
+            yield (
+                f"{_name(one.told)} of {one.told.shard_id}, {what} by {one.told.run} after "
+                f"{one.since.step} by {one.since.run}"
+            )
+
+
 def _wrong_outcomes(history: History) -> Iterator[str]:
-    """A dead letter of a record that need not die, or an ack of one that must. A record may die of
-    the kills while it was delivered alone: that is what the product takes it for.
+    """A dead letter of a record that need not die, an ack of one that must. A record may die of the
+    ends of processes while it was delivered: that is what the product takes it for.
     """
+    if not history.fates_known:
+        return
+    for put, told in _of_puts(history):
+        its = fate(put.number)
+        if told.step is Step.LETTER and not its.is_dead and not _may_be_unanswered(told, history):
+            yield f"{put.key} {put.number} was dead-lettered: {told.reason}"
+        if told.step is Step.ACK and its.is_dead:
+            yield f"{put.key} {put.number} was acked"
+        if told.step is Step.REJECT and its is not Fate.REJECTED:
+            yield f"{put.key} {put.number} was rejected"
+
+
+def _may_be_unanswered(letter: Told, history: History) -> bool:
+    """Whether so many processes ended before the letter as it says, so that the record may be what
+    killed them. Its failures are attempts, too, and were answered.
+    """
+    if UNANSWERED not in letter.reason:
+        return False
+    ends = sum(bool(fault.run) and fault.began_ns < letter.at_ns for fault in history.faults)
+    failures = sum(told.record == letter.record and told.step is Step.FAIL for told in history.told)
+    return letter.attempt <= ends + failures
+
+
+def _wrong_letters(history: History) -> Iterator[str]:
+    """A letter has a reason, and the attempts that its record had."""
+    failed: dict[RecordId, set[int]] = defaultdict(set)
     for told in history.told:
-        must_die = fate(told.number).is_dead
-        if told.step is Step.LETTER and not must_die and told.reason != UNANSWERED:
-            yield f"{told.key} {told.number} was dead-lettered: {told.reason}"
-        if told.step is Step.ACK and must_die:
-            yield f"{told.key} {told.number} was acked"
-        if told.step is Step.REJECT and fate(told.number) is not Fate.REJECTED:
-            yield f"{told.key} {told.number} was rejected"
+        if told.step in (Step.FAIL, Step.REJECT):
+            failed[told.record].add(told.attempt)
+    for put, told in _of_puts(history):
+        if told.step is not Step.LETTER:
+            continue
+        if not told.reason:
+            yield f"the letter of {put.key} {put.number} has no reason"
+        due = _due_attempts(put, failed[told.record], history)
+        if due is not None and UNANSWERED not in told.reason and told.attempt not in due:
+            yield (
+                f"the letter of {put.key} {put.number} has {told.attempt} attempts instead of "
+                f"{' or '.join(map(str, sorted(due)))}"
+            )
 
 
+def _due_attempts(put: Put, failed: set[int], history: History) -> set[int] | None:
+    """The numbers of attempts that its letter may have; None if nobody can know. `failed`: the
+    attempts that it has failed at.
+    """
+    if not history.fates_known or not fate(put.number).is_dead:
+        return None
+    if fate(put.number) is Fate.FAILS_ALWAYS and history.retry_limit is not None:
+        return {history.retry_limit + 1}
+    return failed or {1}
+
+
+# order ----------------------------------------------------------------------------------------
 def _out_of_order(history: History) -> Iterator[str]:
-    """A kill may come between a delivery and its line: so one late record for each kill of the
-    record's task is no first delivery.
-    """
-    newest: dict[str, int] = {}
+    """The first deliveries of a key, by the numbers of its records."""
+    puts = {put.record: put for put in history.puts}
+    newest: dict[str, list[tuple[int, int]]] = defaultdict(list)  # number, time: both ascending
     seen: set[RecordId] = set()
-    excuses = sorted(
-        (fault.began_ns, history.tasks[fault.run]) for fault in history.faults if fault.run
-    )
+    excuses = _Excuses(history)
     for told in history.told:
-        if told.step is not Step.GOT or told.record in seen:
+        if told.step is not Step.GOT or told.record in seen or told.record not in puts:
             continue
         seen.add(told.record)
-        if told.number > newest.get(told.key, -1):
-            newest[told.key] = told.number
+        put = puts[told.record]
+        of_key = newest[put.key]
+        if not of_key or put.number > of_key[-1][0]:
+            of_key.append((put.number, told.at_ns))
             continue
-        task = history.tasks[told.run]
-        excuse = next((one for one in excuses if one[1] == task and one[0] < told.at_ns), None)
-        if excuse is None:
-            yield f"{told.key} {told.number} after {newest[told.key]}"
-        else:
-            excuses.remove(excuse)
+        overtaken_ns = of_key[bisect_right(of_key, (put.number, _NEVER_NS))][1]
+        if not excuses.take(told, put, overtaken_ns):
+            yield f"{put.key} {put.number} after {of_key[-1][0]}"
 
 
+class _Excuses:
+    """A kill may come between a delivery and its line. Such a record was the last that its process
+    had delivered, so it was in its order then: its successors came after the kill. It was stored as
+    unresolved, or else its shard would have been read from it on, in order. Each kill excuses one.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._left = [fault for fault in history.faults if fault.run]
+
+    def take(self, told: Told, put: Put, overtaken_ns: int) -> bool:
+        """Whether there is a kill that excuses this late first delivery; it does so only once.
+        `overtaken_ns`: when a later record of the key was first delivered.
+        """
+        for fault in self._left:
+            if (
+                put.at_ns <= fault.ended_ns
+                and fault.began_ns < overtaken_ns
+                and self._is_of_the_task(fault, told)
+                and not self._was_unread(fault, told)
+            ):
+                self._left.remove(fault)
+                return True
+        return False
+
+    def _is_of_the_task(self, fault: Fault, told: Told) -> bool:
+        tasks = self._history.tasks
+        return tasks.get(fault.run) == tasks.get(told.run)
+
+    def _was_unread(self, fault: Fault, told: Told) -> bool:
+        """Whether a state says, after the kill, that nobody had read the record yet."""
+        sample = first_sample_after(self._history.samples, fault.ended_ns)
+        if sample is None or sample.ended_ns > told.at_ns:
+            return False
+        state = sample.states.get(told.shard_id)
+        return state is None or not StateView(state).is_unresolved(told.record[1:])
+
+
+# states ---------------------------------------------------------------------------------------
 def _moved_back(history: History) -> Iterator[str]:
-    checkpoints: dict[str, int] = {}
-    read_to: dict[str, int] = {}
-    for sample in history.samples:
-        for shard, state in sample.states.items():
-            checkpoint = _checkpoint(state)
-            if checkpoint < checkpoints.get(shard, -1):
-                yield f"{shard} from {checkpoints[shard]} to {state.checkpoint_text}"
-            if _read_to(state) < read_to.get(shard, -1):
-                yield f"{shard}: the read position is {state.read_position}, it was further on"
-            checkpoints[shard], read_to[shard] = checkpoint, _read_to(state)
+    """A state of a shard that is behind the one before it. A fault that rewinds excuses that of the
+    first sample after it.
+    """
+    for shard, states in states_by_shard(history.samples).items():
+        before: StateView | None = None
+        excuses = [fault for fault in history.faults if fault.rewinds]
+        for sample, view in zip(states.samples, states.views, strict=True):
+            if view is None:
+                continue
+            if before is not None and _is_behind(view, before):
+                excuse = next((one for one in excuses if one.began_ns <= sample.ended_ns), None)
+                if excuse is None:
+                    yield (f"{shard} from {_place(before)} to {_place(view)}")
+                else:
+                    excuses.remove(excuse)
+            excuses = [one for one in excuses if one.ended_ns > sample.began_ns]
+            before = view
+
+
+def _is_behind(view: StateView, before: StateView) -> bool:
+    return view.acked_to < before.acked_to or view.read_to < before.read_to
+
+
+def _place(view: StateView) -> str:
+    return f"checkpoint {view.state.checkpoint_text}, read position {view.state.read_position}"
 
 
 def _passed(history: History) -> Iterator[str]:
-    """A state says that a record is resolved, and no spout has told an outcome of it by then."""
+    """A state says that a record is resolved, and no process has told an outcome of it by then; or
+    its checkpoint is beyond a record that it has as unresolved.
+    """
     outcome_ns: dict[RecordId, int] = {}
     for told in history.told:
         if told.is_outcome:
             outcome_ns.setdefault(told.record, told.at_ns)
-    of_shard: dict[str, list[int]] = defaultdict(list)
+    of_shard: dict[str, list[Place]] = defaultdict(list)
     for put in history.puts:
-        of_shard[put.shard_id].append(put.sequence)
-    known: dict[str, ShardState] = {}
-    for sample in history.samples:
-        for shard, state in sample.states.items():
-            if known.get(shard) == state:
-                continue
-            known[shard] = state
-            for sequence in of_shard[shard]:
-                told_ns = outcome_ns.get((shard, sequence, 0), END)
-                if told_ns > sample.ended_ns and is_resolved(state, sequence):
-                    yield f"{shard} at {state.read_position} has passed {sequence}"
+        of_shard[put.shard_id].append(put.record[1:])
+    for shard, states in states_by_shard(history.samples).items():
+        yield from _passed_in(shard, states, sorted(of_shard[shard]), outcome_ns)
 
 
-def _again_though_stored(history: History) -> Iterator[str]:
-    """The last state that was read before a delivery says that the record is resolved."""
-    samples: dict[str, list[tuple[int, ShardState]]] = defaultdict(list)
-    for sample in history.samples:
-        for shard, state in sample.states.items():
-            samples[shard].append((sample.ended_ns, state))
-    for told in history.told:
-        of_shard = samples[told.shard_id]
-        if told.step is not Step.GOT or not of_shard:
+def _passed_in(
+    shard: str, states: ShardStates, places: Sequence[Place], outcome_ns: Mapping[RecordId, int]
+) -> Iterator[str]:
+    """Each record is looked at when a state first covers it; again only while it is unresolved."""
+    covered = 0
+    unresolved: list[Place] = []
+    for sample, view in zip(states.samples, states.views, strict=True):
+        if view is None:
             continue
-        at = bisect_right(of_shard, told.at_ns, key=lambda one: one[0])
-        if at and is_resolved(of_shard[at - 1][1], told.sequence):
-            yield f"{told.key} {told.number} of {told.shard_id} by {told.run}"
-
-
-def _again_though_committed(history: History) -> Iterator[str]:
-    """A commit of a shard begins after the one before it was told. So what a process had acked when
-    it told of the last commit but one is in the last one.
-    """
-    last_got = {told.record: told for told in history.told if told.step is Step.GOT}
-    runs: dict[str, list[Told]] = defaultdict(list)
-    for told in history.told:
-        runs[told.run].append(told)
-    for run, lines in runs.items():
-        commits: dict[str, list[int]] = defaultdict(list)
-        for told in lines:
-            if told.step is Step.COMMIT:
-                commits[told.shard_id].append(told.at_ns)
-        for told, applied_ns in _acks(lines):
-            began_ns = commits[told.shard_id][-2:-1]
-            again = last_got[told.record]
-            if began_ns and applied_ns < began_ns[0] and again.at_ns > commits[told.shard_id][-1]:
-                yield f"{told.key} {told.number}, acked by {run}, by {again.run}"
-
-
-def _acks(lines: list[Told]) -> Iterator[tuple[Told, int]]:
-    """The acks of one process, each with the time at which it had been applied: that of the next
-    line of the loop.
-    """
-    last: Told | None = None
-    for told in lines:
-        if told.step in _OF_THE_LOOP:
-            if last is not None and last.step is Step.ACK:
-                yield last, told.at_ns
-            last = told
+        if (passed := view.passed_place) is not None:
+            yield (
+                f"{shard} has the checkpoint {view.state.checkpoint_text} and {passed[0]} as "
+                "unresolved"
+            )
+        end = bisect_right(places, view.covers_to, lo=covered)
+        still = []
+        for place in (*unresolved, *places[covered:end]):
+            if view.is_unresolved(place) or place > view.covers_to:
+                still.append(place)
+            elif outcome_ns.get((shard, *place), _NEVER_NS) > sample.ended_ns:
+                yield f"{shard} at {view.state.read_position} has passed {place[0]}"
+        unresolved, covered = still, end
 
 
 def _left(history: History) -> Iterator[str]:
@@ -255,43 +310,54 @@ def _left(history: History) -> Iterator[str]:
     for shard, state in states.items():
         if state.unresolved_count:
             yield f"{shard} has {state.unresolved_count} unresolved records"
-    last: dict[str, int] = {}
+    last: dict[str, Place] = {}
     for put in history.puts:
-        last[put.shard_id] = max(put.sequence, last.get(put.shard_id, -1))
-    for shard, sequence in last.items():
-        if shard not in states:
-            before = _last_state(history.samples, shard)
-            if before is None or not before.finished:
-                yield f"{shard} has no state"
-        elif _read_to(states[shard]) < sequence:
-            yield f"{shard} is read to {states[shard].read_position} only"
+        last[put.shard_id] = max(put.record[1:], last.get(put.shard_id, BEGIN))
+    final = _final_states(history.samples)
+    for shard in sorted({*last, *history.shards, *final}):
+        yield from _left_in(shard, states.get(shard), final.get(shard), last, history)
 
 
-def _last_state(samples: Sequence[Sample], shard: str) -> ShardState | None:
-    found: ShardState | None = None
+def _left_in(
+    shard: str,
+    state: ShardState | None,
+    final: ShardState | None,
+    last: Mapping[str, Place],
+    history: History,
+) -> Iterator[str]:
+    """`final`: the last state that the shard ever had. That of a finished shard may be removed when
+    the service does not list the shard any more.
+    """
+    life = history.shards.get(shard)
+    is_closed = life is not None and life.closed_ns is not None
+    if state is None:
+        is_needed = final is not None or shard in last or is_closed
+        if is_needed and not (final is not None and final.finished):
+            yield f"{shard} has no state"
+    elif read_to(state) < last.get(shard, BEGIN):
+        yield f"{shard} is read to {state.read_position} only"
+    elif is_closed and not state.finished:
+        yield f"{shard} is closed and not finished, but {state.lifecycle}"
+
+
+def _final_states(samples: Sequence[Sample]) -> dict[str, ShardState]:
+    found: dict[str, ShardState] = {}
     for sample in samples:
-        found = sample.states.get(shard, found)
+        found |= sample.states
     return found
 
 
-def is_resolved(state: ShardState, sequence: int) -> bool:
-    """Whether the state says that the record is acked or dead-lettered."""
-    return sequence <= _read_to(state) and not any(
-        one.first.sequence <= sequence <= one.last.sequence for one in state.unresolved
-    )
+# names ----------------------------------------------------------------------------------------
+def _of_puts(history: History) -> Iterator[tuple[Put, Told]]:
+    """Each line with the put of its record, which has its number. Lines of others are left out."""
+    puts = {put.record: put for put in history.puts}
+    for told in history.told:
+        put = puts.get(told.record)
+        if put is not None:
+            yield put, told
 
 
-def _read_to(state: ShardState) -> int:
-    """The sequence number up to which the state says that the shard was read."""
-    if state.end_was_read:
-        return END
-    position = state.read_position
-    if position.sequence is None:
-        return -1
-    return position.sequence.sequence - (position.kind is PositionKind.AT)
-
-
-def _checkpoint(state: ShardState) -> int:
-    if state.finished:
-        return END
-    return -1 if state.checkpoint is None else state.checkpoint.sequence
+def _name(told: Told) -> str:
+    if told.number < 0:
+        return ":".join(map(str, told.record[:2]))
+    return f"{told.key} {told.number}"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.drills.history.checks import broken_promises, commit_delays
+from kinesis_spout.drills.history.checks import broken_promises
 from kinesis_spout.drills.history.events import Fault, History, Put, Step, Told
+from kinesis_spout.drills.history.measures import commit_delays
 from kinesis_spout.drills.spout_program import STREAM
 from kinesis_spout.drills.world.spout_processes import SpoutProcesses, ToldFiles
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer

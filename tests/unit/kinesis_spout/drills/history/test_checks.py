@@ -1,7 +1,6 @@
 """The checker of soaks accepts a history that keeps all promises, and rejects each bad one.
 
-The good history: one shard of one key. Task 0 processes some records and is killed after its last
-commit; its successor continues. Times are in steps of a second.
+They begin with `tests.support.drills.short_history`.
 """
 
 from __future__ import annotations
@@ -12,95 +11,37 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from kinesis_spout.drills.history.checks import (
-    broken_promises,
-    commit_delays,
-    deliveries_s,
-    handovers_s,
-    is_resolved,
-    repeats,
-)
+from kinesis_spout.drills.history.checks import broken_promises
 from kinesis_spout.drills.history.events import (
     Fate,
     Fault,
     History,
     Put,
     Sample,
+    ShardLife,
     Step,
-    Told,
     fate,
 )
 from kinesis_spout.drills.world.use import MIB, ProcessUse, UseSample, levels
-from state.position import SHARD_END, Position
+from state.position import SHARD_END
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import Lifecycle, UnresolvedRecord
 from state.tracker.inflight_record_tracker import UNANSWERED
+from tests.support.drills.short_history import (
+    CHILD,
+    FIRST,
+    KEY,
+    SECOND,
+    SHARD,
+    S,
+    good,
+    sample,
+    state,
+    told,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-SHARD, CHILD = "shardId-000000000000", "shardId-000000000001"
-KEY = "ann"
-FIRST, SECOND = "first", "second"
-S = 1_000_000_000
-
-
-def told(
-    at_s: float, step: Step, number: int = -1, run: str = FIRST, *, shard: str = SHARD
-) -> Told:
-    """A line about the record with this number, whose sequence number is 100 more."""
-    at_ns = round(at_s * S)
-    if step is Step.COMMIT:
-        return Told(at_ns, step, shard, run)
-    return Told(at_ns, step, shard, run, 100 + number, KEY, number, 1)
-
-
-def state(read_to: int, *unresolved: int, shard: str = SHARD) -> ShardState:
-    """A state that has read up to the record with this number."""
-    first = min(unresolved, default=read_to + 1)
-    return ShardState(
-        shard_id=shard,
-        checkpoint=SequenceNumber(100 + first - 1),
-        read_position=Position.after(SequenceNumber(100 + read_to)),
-        unresolved=tuple(
-            UnresolvedRecord(
-                first=SequenceNumber(100 + one),
-                last=SequenceNumber(100 + one),
-                attempts=1,
-                due_ms=0,
-            )
-            for one in unresolved
-        ),
-    )
-
-
-def sample(at_s: float, *states: ShardState) -> Sample:
-    return Sample(round(at_s * S), round(at_s * S), {one.shard_id: one for one in states})
-
-
-def good() -> History:
-    """Records 0 to 3; 2 and 3 were acked after the commit before last, and 3 comes again."""
-    return History(
-        puts=[Put(KEY, number, SHARD, 100 + number) for number in range(4)],
-        told=[
-            told(1, Step.GOT, 0),
-            told(2, Step.ACK, 0),
-            told(3, Step.GOT, 1),
-            told(4, Step.ACK, 1),
-            told(5, Step.GOT, 2),
-            told(6, Step.COMMIT),
-            told(8, Step.ACK, 2),
-            told(9, Step.GOT, 3),
-            told(10, Step.COMMIT),
-            told(12, Step.ACK, 3),
-            told(20, Step.GOT, 3, SECOND),
-            told(21, Step.ACK, 3, SECOND),
-            told(22, Step.COMMIT, run=SECOND),
-        ],
-        faults=[Fault("kill -9", 13 * S, 14 * S, run=FIRST, free_ns=15 * S)],
-        samples=[sample(7, state(2, 2)), sample(11, state(3, 3)), sample(23, state(3))],
-        tasks={FIRST: 0, SECOND: 0},
-    )
 
 
 def test_a_history_that_keeps_all_promises_is_accepted() -> None:
@@ -207,8 +148,8 @@ def ack_a_record_that_always_fails(history: History) -> None:
         (move_a_checkpoint_back, "checkpoints moved back"),
         (move_a_read_position_back, "checkpoints moved back"),
         (store_a_record_that_is_pending, "states passed records without an outcome"),
-        (deliver_again_what_is_stored, "came again that were stored as resolved: ann 3"),
-        (deliver_again_what_was_committed, "acked before the last commit began: ann 1"),
+        (deliver_again_what_is_stored, "came again without a reason: ann 3"),
+        (deliver_again_what_was_committed, "came again without a reason: ann 1"),
         (leave_a_record_unresolved, "left with something to do"),
         (leave_a_record_unread, "left with something to do"),
         (forget_a_shard, "left with something to do: shardId-000000000000 has no state"),
@@ -222,7 +163,7 @@ def test_each_broken_promise_is_named(spoil: Callable[[History], None], what: st
     assert any(what in one for one in broken_promises(history)), broken_promises(history)
 
 
-def test_a_kill_excuses_one_delivery_whose_line_it_took() -> None:
+def late_after_a_kill() -> History:
     """Record 3 went out just before the kill, untold, and comes as a retry after record 4."""
     history = good()
     history.puts = [Put(KEY, number, SHARD, 100 + number) for number in range(5)]
@@ -231,7 +172,7 @@ def test_a_kill_excuses_one_delivery_whose_line_it_took() -> None:
     late = [told(24, Step.GOT, 3, SECOND), told(25, Step.ACK, 3, SECOND)]
     history.told = sorted([*rest, *again, *late], key=lambda one: one.at_ns)
     history.samples = [*history.samples[:-1], sample(26, state(4))]
-    assert broken_promises(history) == []
+    return history
 
 
 def test_a_record_may_die_of_the_kills_while_it_was_delivered_alone() -> None:
@@ -249,44 +190,187 @@ def test_a_finished_shard_may_be_forgotten() -> None:
     assert broken_promises(history) == []
 
 
-def test_a_state_resolves_what_it_has_read_but_for_its_unresolved_records() -> None:
-    """The position `at` a record does not include it; a shard's end includes all."""
-    assert [is_resolved(state(2, 1), 100 + number) for number in range(4)] == [
-        True,
-        False,
-        True,
-        False,
-    ]
-    at = replace(state(2), read_position=Position.at(SequenceNumber(102)))
-    assert [is_resolved(at, 101), is_resolved(at, 102)] == [True, False]
-    assert is_resolved(replace(state(2), read_position=SHARD_END), 9_000)
+REWIND = Fault("ZooKeeper restored", 24 * S, 25 * S, rewinds=True)
+AWAY = Fault("ZooKeeper away", 12 * S, 30 * S)
 
 
-def test_repeats_are_counted_by_kill_with_the_age_of_the_oldest() -> None:
-    """Record 3 was acked a second before the kill; its successor was started a second after it, and
-    had its first record five seconds later.
+def again_after(fault: Fault | None, *more: Sample) -> History:
+    """Record 0, which is stored as resolved, comes again at 26 s."""
+    history = good()
+    history.faults = [*history.faults, *([] if fault is None else [fault])]
+    lines = [told(26, Step.GOT, 0, SECOND), told(27, Step.ACK, 0, SECOND)]
+    history.told = [*history.told, *lines]
+    history.samples = [*history.samples, *more, sample(30, state(3))]
+    return history
+
+
+def test_only_a_fault_that_rewinds_brings_back_what_was_stored() -> None:
+    """Not without a fault, not after one of another kind, nor after one that was over before."""
+    assert broken_promises(again_after(REWIND)) == []
+    for fault in (None, AWAY, REWIND._replace(began_ns=S, ended_ns=S)):
+        (broken,) = broken_promises(again_after(fault))
+        assert "1 records came again without a reason: ann 0" in broken
+
+
+def test_states_go_back_once_after_a_fault_that_rewinds() -> None:
+    """Not twice, and not before it."""
+    back = sample(25.5, state(2, 0))
+    assert broken_promises(again_after(REWIND, back)) == []
+    twice = again_after(REWIND, back, sample(27.5, state(3)), sample(28, state(2)))
+    assert any("1 checkpoints moved back" in one for one in broken_promises(twice))
+    early = again_after(REWIND._replace(began_ns=26 * S, ended_ns=27 * S), back)
+    assert any("1 checkpoints moved back" in one for one in broken_promises(early))
+    not_at_once = again_after(REWIND, sample(25.2, state(3, 1)), sample(25.8, state(2)))
+    assert any("checkpoints moved back" in one for one in broken_promises(not_at_once))
+
+
+def test_a_process_that_was_killed_cannot_be_why_the_records_of_another_come_again() -> None:
+    """Record 3 was acked by the first process and not stored."""
+    history = good()
+    history.tasks = {FIRST: 0, SECOND: 0, "third": 1}
+    history.faults = [history.faults[0]._replace(run="third")]
+    (broken,) = broken_promises(history)
+    assert "came again without a reason: ann 3" in broken
+    history.faults = [history.faults[0]._replace(run="")]
+    assert broken_promises(history) == []
+
+
+def test_a_process_that_is_over_leaves_what_is_pending() -> None:
+    """Without any fault; not while it still speaks, and not what it has acked."""
+    history = good()
+    history.faults = []
+    assert any("ann 3" in one for one in broken_promises(history))
+    history.told = [one for one in history.told if one != told(12, Step.ACK, 3)]
+    assert broken_promises(history) == []
+    history.told = [*history.told, told(30, Step.COMMIT)]
+    assert any("came again without a reason: ann 3" in one for one in broken_promises(history))
+
+
+def test_a_process_that_was_held_up_may_deliver_what_another_has_processed() -> None:
+    """It could not know. Without its fault it had to."""
+    history = good()
+    held_up = Fault("SIGSTOP", 18 * S, 25 * S, run=FIRST)
+    history.faults = [*history.faults, held_up]
+    history.told = [*history.told, told(24.5, Step.GOT, 3), told(24.6, Step.ACK, 3)]
+    assert broken_promises(history) == []
+    history.faults = [history.faults[0], held_up._replace(run=SECOND)]
+    assert any("came again without a reason: ann 3" in one for one in broken_promises(history))
+
+
+def test_an_excuse_needs_a_record_that_its_process_can_have_delivered() -> None:
+    """Record 3 comes first after record 4, and a kill may have taken its line. Not if it was put
+    later, was overtaken before, or if a state says after the kill that nobody had read it.
     """
-    (found,) = repeats(good())
-    assert (found.records, found.oldest_s) == (1, 1.0)
-    assert list(handovers_s(good()).values()) == [5.0]
+    history = late_after_a_kill()
+    assert broken_promises(history) == []
+    later = late_after_a_kill()
+    later.puts = [put._replace(at_ns=15 * S) for put in later.puts]
+    assert any("out of order: ann 3 after 4" in one for one in broken_promises(later))
+    before = late_after_a_kill()
+    before.told = [
+        one._replace(at_ns=one.at_ns - 8 * S) if one.number == 4 else one for one in before.told
+    ]
+    before.told = sorted(before.told, key=lambda one: one.at_ns)
+    assert any("out of order: ann 3 after 4" in one for one in broken_promises(before))
+    unread = late_after_a_kill()
+    unread.samples = [unread.samples[0], sample(16, state(2)), *unread.samples[2:]]
+    assert any("out of order: ann 3 after 4" in one for one in broken_promises(unread))
 
 
-def test_a_successor_is_not_late_for_a_record_that_was_put_after_it_began() -> None:
+@pytest.mark.parametrize(
+    ("number", "attempts", "reason", "what"),
+    [
+        (99, 4, "not yet", ""),
+        (99, 3, "not yet", "the letter of ann 99 has 3 attempts instead of 4"),
+        (99, 4, "", "the letter of ann 99 has no reason"),
+        (151, 1, "rejected", ""),
+        (151, 2, "rejected", "the letter of ann 151 has 2 attempts instead of 1"),
+        (8, 1, f"{UNANSWERED} 1 times", ""),
+        (8, 2, f"{UNANSWERED} 2 times", "ann 8 was dead-lettered"),
+    ],
+)
+def test_a_letter_has_the_attempts_and_the_reason_of_its_record(
+    number: int, attempts: int, reason: str, what: str
+) -> None:
+    """A record that nobody answered had a kill for each attempt."""
     history = good()
-    history.puts = [put._replace(at_ns=round(19.5 * S)) for put in history.puts]
-    assert list(handovers_s(history).values()) == [0.5]
+    history.retry_limit = 3
+    history.puts = [*history.puts, Put(KEY, number, SHARD, 100 + number)]
+    letter = told(31, Step.LETTER, number, SECOND)._replace(attempt=attempts, reason=reason)
+    history.told = [*history.told, told(30, Step.GOT, number, SECOND), letter]
+    history.samples = [*history.samples, sample(40, state(number))]
+    broken = broken_promises(history)
+    assert any(what in one for one in broken) if what else not broken, broken
 
 
-def test_a_record_waits_from_its_put_to_its_first_delivery() -> None:
-    """What comes again does not count."""
+def test_with_fates_that_nobody_knows_each_ack_and_each_letter_is_right() -> None:
+    """But each record needs one, and a letter its reason."""
     history = good()
-    history.puts = [put._replace(at_ns=put.number * S) for put in history.puts]
-    assert deliveries_s(history) == [1.0, 2.0, 3.0, 6.0]
+    history.fates_known = False
+    letter = told(12, Step.LETTER, 3)._replace(reason="bad", attempt=7)
+    history.told = [letter if one == told(12, Step.ACK, 3) else one for one in history.told]
+    assert broken_promises(history) == []
+    history.told = [one._replace(reason="") for one in history.told]
+    assert broken_promises(history) == [
+        "1 dead letters are not as they must be: the letter of ann 3 has no reason"
+    ]
+    lose_the_ack_of_one(history)
+    assert any("records were lost: ann 1" in one for one in broken_promises(history))
 
 
-def test_an_outcome_waits_for_the_next_commit_of_its_shard() -> None:
-    """The oldest one counts. One that was never stored has no delay."""
-    assert commit_delays(good()) == [(2 * S, 6 * S), (8 * S, 10 * S), (21 * S, 22 * S)]
+def test_a_record_that_was_put_twice_is_no_stranger() -> None:
+    """The answer to the first put was lost. A record that nobody put is one."""
+    history = good()
+    twin = told(30, Step.GOT, 3, SECOND)._replace(sequence=90)
+    history.told = [*history.told, twin]
+    assert broken_promises(history) == []
+    history.told = [*history.told[:-1], twin._replace(number=4)]
+    assert any("delivered that nobody put: ann 4" in one for one in broken_promises(history))
+
+
+def test_a_closed_shard_must_be_finished() -> None:
+    """An open one need not."""
+    history = good()
+    history.shards = {SHARD: ShardLife(SHARD, (), 0, None, 0, 9)}
+    assert broken_promises(history) == []
+    history.shards = {SHARD: history.shards[SHARD]._replace(closed_ns=S)}
+    assert any("is closed and not finished" in one for one in broken_promises(history))
+    history.shards |= {CHILD: ShardLife(CHILD, (), 0, S, 0, 9)}
+    assert any(f"{CHILD} has no state" in one for one in broken_promises(history))
+
+
+def test_user_records_of_an_aggregate_are_judged_one_by_one() -> None:
+    """One of two is acked, the other one is unresolved in the state, and must be."""
+    puts = [Put(KEY, number, SHARD, 100, sub=number) for number in range(2)]
+    lines = [
+        told(at, step, 0)._replace(sequence=100, number=number, sub=number)
+        for at, step, number in [(1, Step.GOT, 0), (2, Step.GOT, 1), (3, Step.ACK, 0)]
+    ]
+    last = lines[1]._replace(at_ns=6 * S, step=Step.ACK)
+    waits = UnresolvedRecord(
+        first=SequenceNumber(100, 1), last=SequenceNumber(100, 1), attempts=1, due_ms=0
+    )
+    half = replace(state(0), checkpoint=None, unresolved=(waits,))
+    history = History(
+        puts=puts,
+        told=[*lines, last],
+        samples=[sample(4, half), sample(7, state(0))],
+        tasks={FIRST: 0},
+    )
+    assert broken_promises(history) == []
+    history.samples = [sample(4, state(0)), sample(7, state(0))]
+    assert any("passed records without an outcome" in one for one in broken_promises(history))
+
+
+def test_a_checkpoint_is_not_beyond_an_unresolved_record() -> None:
+    """Nor beyond the records that were read."""
+    for bad in (
+        replace(state(2, 2), checkpoint=SequenceNumber(102)),
+        replace(state(1), checkpoint=SequenceNumber(103)),
+    ):
+        history = good()
+        history.samples = [sample(7, bad), *history.samples[1:]]
+        assert any("states passed records" in one for one in broken_promises(history))
 
 
 def test_each_fate_occurs() -> None:

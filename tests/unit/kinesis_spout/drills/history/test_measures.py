@@ -1,0 +1,125 @@
+"""Figures of the short history, and of what is added to it, to the second."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_spout.drills.history.events import Fault, History, Put, Step
+from kinesis_spout.drills.history.measures import (
+    commit_delays,
+    deliveries_s,
+    drained_s,
+    handovers_s,
+    recoveries_s,
+    repeats,
+)
+from tests.support.drills.short_history import (
+    KEY,
+    SECOND,
+    SHARD,
+    S,
+    good,
+    told,
+)
+
+
+def test_repeats_are_counted_by_kill_with_the_age_of_the_oldest() -> None:
+    """Record 3 was acked a second before the kill; its successor was started a second after it, and
+    had its first record five seconds later.
+    """
+    (found,) = repeats(good())
+    assert (found.records, found.oldest_s) == (1, 1.0)
+    assert list(handovers_s(good()).values()) == [5.0]
+
+
+def test_a_successor_is_not_late_for_a_record_that_was_put_after_it_began() -> None:
+    history = good()
+    history.puts = [put._replace(at_ns=round(19.5 * S)) for put in history.puts]
+    assert list(handovers_s(history).values()) == [0.5]
+
+
+def test_a_record_waits_from_its_put_to_its_first_delivery() -> None:
+    """What comes again does not count."""
+    history = good()
+    history.puts = [put._replace(at_ns=put.number * S) for put in history.puts]
+    assert deliveries_s(history) == [1.0, 2.0, 3.0, 6.0]
+
+
+def test_an_outcome_waits_for_the_next_commit_of_its_shard() -> None:
+    """The oldest one counts. One that was never stored has no delay."""
+    assert commit_delays(good()) == [(2 * S, 6 * S), (8 * S, 10 * S), (21 * S, 22 * S)]
+
+
+def with_record_4(put_s: float, *, run: str = SECOND) -> History:
+    """It is acked by the successor, or by another process, at 31 s."""
+    history = good()
+    history.puts = [*history.puts, Put(KEY, 4, SHARD, 104, round(put_s * S))]
+    lines = [told(30, Step.GOT, 4, run), told(31, Step.ACK, 4, run)]
+    history.told = [*history.told, *lines]
+    history.tasks |= {"other": 1}
+    return history
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        (good(), []),
+        (with_record_4(13), [17.0]),
+        (with_record_4(14.5), []),
+        (with_record_4(13, run="other"), []),
+    ],
+    ids=["all was done", "due", "put after the fault", "of another task"],
+)
+def test_a_fault_is_recovered_from_at_the_first_new_outcome_of_what_was_due(
+    history: History, expected: list[float]
+) -> None:
+    """The kill ended at 14 s. Record 3, which comes again, has had its outcome before."""
+    assert list(recoveries_s(history).values()) == expected
+
+
+def test_a_fault_of_no_process_is_recovered_from_by_any() -> None:
+    history = with_record_4(13, run="other")
+    history.faults = [Fault("ZooKeeper away", 12 * S, 20 * S)]
+    assert list(recoveries_s(history).values()) == [11.0]
+
+
+def test_a_record_that_waits_for_its_retry_is_not_due() -> None:
+    """It is once it was delivered again."""
+    history = with_record_4(1)
+    tried = [told(2.2, Step.GOT, 4), told(2.4, Step.FAIL, 4)]
+    history.told = sorted([*history.told, *tried], key=lambda one: one.at_ns)
+    assert recoveries_s(history) == {}
+    again = [*history.told, told(13, Step.GOT, 4)]
+    history.told = sorted(again, key=lambda one: one.at_ns)
+    assert list(recoveries_s(history).values()) == [17.0]
+
+
+def test_the_repeats_of_two_kills_are_told_apart() -> None:
+    """Record 3 comes again after each. The second kill comes 2 s after its second ack."""
+    history = good()
+    history.tasks |= {"third": 0}
+    history.told = [
+        *history.told[:-1],
+        told(25, Step.GOT, 3, "third"),
+        told(26, Step.ACK, 3, "third"),
+    ]
+    history.samples = history.samples[:2]
+    second = Fault("kill", 23 * S, 24 * S, run=SECOND)
+    history.faults = [*history.faults, second]
+    assert [(one.records, one.oldest_s) for one in repeats(history)] == [(1, 1.0), (1, 2.0)]
+    history.faults = [*history.faults, Fault("away", 23 * S, 24 * S)]
+    assert [one.records for one in repeats(history)] == [1, 1, 0]
+
+
+def test_what_was_pending_is_no_repeat() -> None:
+    history = good()
+    history.told = [one for one in history.told if one != told(12, Step.ACK, 3)]
+    assert [one.records for one in repeats(history)] == [0]
+
+
+def test_a_history_is_drained_when_the_last_record_has_its_first_outcome() -> None:
+    """From the last put, or the last fault, on. Repeats do not count."""
+    assert drained_s(good()) == 0.0
+    assert drained_s(with_record_4(13)) == 17.0
+    assert drained_s(with_record_4(29)) == 2.0
+    assert drained_s(History()) is None
