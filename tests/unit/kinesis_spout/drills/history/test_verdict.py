@@ -1,0 +1,81 @@
+"""The verdict counts what happened, and is written as JSON and as a table of 80 columns."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kinesis_spout.drills.history.events import Fault, Step
+from kinesis_spout.drills.history.verdict import Delays, FaultFigures, Verdict, judge, verdict_json
+from kinesis_spout.drills.history.verdict_table import verdict_table
+from tests.support.drills.short_history import S, good, told
+
+
+def test_a_drill_that_kept_all_promises_is_ok() -> None:
+    """Each figure of the short history."""
+    assert judge(good(), drill="short") == Verdict(
+        drill="short",
+        ok=True,
+        broken=[],
+        records=4,
+        deliveries=5,
+        acked=4,
+        failed=0,
+        letters=0,
+        lost=0,
+        duplicates=1,
+        unexplained=0,
+        out_of_order=0,
+        drained_s=0.0,
+        delays=Delays(median_s=4.0, p99_s=9.0, max_s=9.0),
+        faults=[
+            FaultFigures(fault="kill -9", at_s=13.0, lasted_s=1.0, recovered_s=None, repeated=1)
+        ],
+        notes=[],
+    )
+
+
+def test_a_trouble_breaks_a_drill() -> None:
+    """Also when all promises were kept."""
+    verdict = judge(good(), drill="short", troubles=["the job ended by itself"], drained_s=7.5)
+    assert (verdict.ok, verdict.broken) == (False, ["the job ended by itself"])
+    assert verdict.drained_s == 7.5
+
+
+def test_what_is_broken_is_counted() -> None:
+    """Record 0 is lost, and record 1 comes again for no reason."""
+    history = good()
+    history.told = [one for one in history.told if one.number != 0]
+    history.told = [*history.told, told(40, Step.GOT, 1)]
+    verdict = judge(history, drill="short")
+    assert (verdict.lost, verdict.unexplained, verdict.duplicates) == (1, 1, 2)
+    assert not verdict.ok
+
+
+def test_notes_tell_what_is_no_breach() -> None:
+    history = good()
+    history.fates_known = False
+    history.told = [*history.told, told(40, Step.GOT, 9)]
+    assert judge(history, drill="short").notes == [
+        "1 delivered records are of puts without an answer",
+        "the answers of the function are its own: each ack and each letter counts as right",
+    ]
+
+
+def test_a_verdict_is_read_from_its_json() -> None:
+    verdict = judge(good(), drill="short")
+    assert msgspec.json.decode(verdict_json(verdict), type=Verdict) == verdict
+
+
+def test_the_table_is_plain_text_of_at_most_80_columns() -> None:
+    """Long names and sentences are wrapped."""
+    history = good()
+    name = "kill -9 of the driver at plan-closed, while ZooKeeper was being restored from a backup"
+    history.faults = [*history.faults, Fault(name, 14 * S, 30 * S)]
+    trouble = "the job ended by itself with 1: " + "a word " * 30
+    lines = verdict_table(judge(history, drill="short", troubles=[trouble])).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "   4  records put" in lines[1]
+    assert "           1  duplicates, 0 unexplained" in lines
+    assert "   13.00 s    1.00 s          -         1  kill -9" in lines
+    assert lines[-1] == "short: 1 promise broken"
+    assert verdict_table(judge(good(), drill="short")).splitlines()[-1] == "short: ok"
