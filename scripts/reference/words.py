@@ -65,8 +65,10 @@ SPOUT_FIELDS = {
 
 EXIT_CODES = {
     "0": "done",
-    "1": "an error: one sentence on stderr says what is wrong, where, and what to do",
+    "1": "an error: one sentence on stderr says what is wrong, where, and what to do; `drill`: a "
+    "promise was broken, too",
     "2": "wrong usage: an unknown option, a missing argument, a value out of bounds",
+    "3": "`drill`: Kinesis or ZooKeeper cannot be reached",
     "130": "stopped by SIGINT (Ctrl-C)",
     "141": "`consume`: the reader of stdout is gone, as `head` goes",
     "143": "stopped by SIGTERM",
@@ -431,6 +433,11 @@ ERRORS = {
     "RedriveError": Trouble(
         "The path holds no dead letters, or files of more than one format. Nothing was put.",
         "Give the path of the job's `DeadLetter`, and the format if the message asks for it.",
+    ),
+    "DrillError": Trouble(
+        "a drill could not be done: the job failed before anything was done to it, or never came "
+        "to the step where it was to be killed",
+        "read the log of the job; `--keep DIR` keeps it",
     ),
     "CliError": Trouble(
         "A command cannot do what it was asked for.",
