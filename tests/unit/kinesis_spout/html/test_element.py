@@ -1,0 +1,50 @@
+"""A tree can only become text that is escaped, with elements and attributes of the lists."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from kinesis_spout.html.element import Element, element, render
+
+
+def test_a_string_is_text_between_tags_and_in_attributes() -> None:
+    """Also one that looks like an element, an entity or the end of an attribute."""
+    hostile = "</p><script>alert(1)</script>&amp;\"'"
+    assert render(element("p", {"aria-label": hostile}, hostile)) == (
+        '<p aria-label="&lt;/p&gt;&lt;script&gt;alert(1)&lt;/script&gt;&amp;amp;&quot;&#x27;">'
+        "&lt;/p&gt;&lt;script&gt;alert(1)&lt;/script&gt;&amp;amp;\"'</p>"
+    )
+
+
+def test_numbers_are_pixels_with_one_digit_after_the_point() -> None:
+    """A picture of thousands of them stays small."""
+    assert render(element("rect", {"x": 3, "y": 0.25, "width": 7.04, "height": 1e6})) == (
+        '<rect x="3" y="0.2" width="7" height="1000000"></rect>'
+    )
+
+
+def test_a_void_element_has_no_end_tag() -> None:
+    assert render(element("meta", {"charset": "utf-8"})) == '<meta charset="utf-8">'
+
+
+@pytest.mark.parametrize(
+    ("tag", "attributes", "children", "message"),
+    [
+        ("script", {}, (), "<script> is not in the list"),
+        ("img", {}, (), "<img> is not in the list"),
+        ("p><script", {}, (), "is not in the list"),
+        ("p", {"onclick": "x"}, (), "onclick= is not in the list"),
+        ("p", {"style": "x"}, (), "style= is not in the list"),
+        ("p", {'class="" onclick': "x"}, (), "is not in the list"),
+        ("rect", {"x": float("nan")}, (), "x= of <rect> is nan"),
+        ("meta", {}, ("x",), "<meta> has no content"),
+    ],
+)
+def test_what_is_not_in_the_lists_is_refused(
+    tag: str, attributes: dict[str, Any], children: tuple[str, ...], message: str
+) -> None:
+    """Also when an `Element` is made without `element`, and whatever a type checker was told."""
+    with pytest.raises(ValueError, match=message):
+        Element(cast("Any", tag), cast("Any", attributes), children)
