@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.markup import escape
 
+from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.choice import Choice, Chosen, choose
-from kinesis_spout.drills.history.events import History
 from kinesis_spout.drills.history.history_json import encode_history
+from kinesis_spout.drills.history.page import verdict_page
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.history.verdict_table import verdict_table
 from kinesis_spout.drills.overview import listing, overview
@@ -124,7 +125,10 @@ def drill(
     html_file: Annotated[
         Path | None,
         typer.Option(
-            "--html", metavar="FILE", help="Write the verdicts as a page.", rich_help_panel=OUTPUT
+            "--html",
+            metavar="FILE",
+            help="Write the verdict as a page; of several drills, each to FILE-NAME.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     keep: Annotated[
@@ -164,14 +168,15 @@ def drill(
     with StopSignals(once=True), one_sentence(errors(), debug=root_options(ctx).debug):
         for sentence in choice.left_out:
             _say(f"left out: {sentence}")
-        judged = []
+        verdicts = []
         for one in choice.chosen:
             with _directory(keep, one.name) as directory:
-                judged.append(_judged(one, directory))
-        _report([verdict for verdict, _ in judged], json_file)
-        if html_file is not None:
-            raise CliError("--html is not there yet")
-    if not all(verdict.ok for verdict, _ in judged):
+                verdict, page = _judged(one, directory)
+                verdicts.append(verdict)
+            if html_file is not None:
+                _write(_page_file(html_file, one, choice.chosen), page.encode())
+        _report(verdicts, json_file)
+    if not all(one.ok for one in verdicts):
         raise typer.Exit(BROKEN)
 
 
@@ -203,8 +208,8 @@ def _choice(names: Sequence[str], setting: Setting, minutes: float) -> Choice:
         raise typer.BadParameter(str(exc), param_hint="NAME") from None
 
 
-def _judged(one: Chosen, directory: Path) -> tuple[Verdict, History]:
-    """Run a drill, and judge it."""
+def _judged(one: Chosen, directory: Path) -> tuple[Verdict, str]:
+    """Run a drill, and judge it. Returns the verdict and its page."""
     _say(f"{one.name}: {one.sentence}")
     began_s = time.monotonic()
     try:
@@ -221,10 +226,18 @@ def _judged(one: Chosen, directory: Path) -> tuple[Verdict, History]:
         troubles=drilled.troubles,
     )
     verdict = replace(verdict, notes=[*drilled.notes, *verdict.notes])
-    (directory / "history.json").write_bytes(encode_history(drilled.history))
-    (directory / "verdict.json").write_bytes(verdict_json(verdict))
+    about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
+    page = verdict_page(verdict, drilled.history, [about])
+    _write(directory / "history.json", encode_history(drilled.history))
+    _write(directory / "verdict.json", verdict_json(verdict))
+    _write(directory / "verdict.html", page.encode())
     _say(f"{time.monotonic() - began_s:6.1f} s  {'ok' if verdict.ok else 'BROKEN'}")
-    return verdict, drilled.history
+    return verdict, page
+
+
+def _page_file(file: Path, one: Chosen, chosen: Sequence[Chosen]) -> Path:
+    """A page is about one drill: of several, each has its name in the file's."""
+    return file if len(chosen) == 1 else file.with_stem(f"{file.stem}-{one.name}")
 
 
 @contextmanager
