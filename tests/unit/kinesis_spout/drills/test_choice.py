@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,11 @@ def test_each_drill_says_what_it_needs_in_words() -> None:
         assert name == one.name
         assert one.sentence.endswith(tuple("abcdefghijklmnopqrstuvwxyz"))
         assert one.needs <= set(Need)
+
+
+def test_the_guide_has_a_line_for_each_drill_with_its_sentence() -> None:
+    """A drill that another one contains is named by its pattern."""
+    guide = (Path(__file__).parents[4] / "docs/guides/drills.md").read_text("utf-8")
+    for name, one in DRILLS.items():
+        line = f"| `{name}` | {one.sentence} | {one.protection} |"
+        assert (line in guide) is one.of_all
