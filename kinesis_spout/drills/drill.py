@@ -88,6 +88,7 @@ def run_drill(
         if not drill.is_cold:
             world.job.start()
             world.wait_for_acks(WARM)
+        tell(f"it {drill.sentence}")
         return disturbed(world, drill.name, lambda: drill.act(world))
 
 

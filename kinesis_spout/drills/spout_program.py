@@ -3,11 +3,13 @@ of a file, holds some records for a while, and answers them in any order.
 
 python -m kinesis_spout.drills.spout_program '{"endpoint": ..., ...}'     (`Given`)
 
-It ends in order at SIGTERM. An error of the spout ends it with a traceback.
+It ends in order at SIGTERM, and when the process that started it is gone. An error of the spout ends
+it with a traceback.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -88,7 +90,13 @@ class Consumer:
         self._random = random
         self._held: list[SpoutEmission] = []
         self._has_new = False
-        self.is_ending = False  # set in a signal handler, which must not take a lock
+        self._parent = os.getppid()
+        self.is_asked_to_end = False  # set in a signal handler, which must not take a lock
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was asked to end, or the drill that started it is gone."""
+        return self.is_asked_to_end or os.getppid() != self._parent
 
     def consume(self, spout: KinesisSpout) -> None:
         for emission in spout.emissions(self._stop):
@@ -158,7 +166,7 @@ def main() -> None:
     consumer = Consumer(Random(given.seed))  # noqa: S311  # to be repeated, not a secret
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        consumer.is_ending = True
+        consumer.is_asked_to_end = True
 
     signal.signal(signal.SIGTERM, end)
     consumer.teller = teller = SpoutTeller(given.path)
