@@ -3,8 +3,8 @@ of a file, holds some records for a while, and answers them in any order.
 
 python -m kinesis_spout.drills.spout_program '{"endpoint": ..., ...}'     (`Given`)
 
-It ends in order at SIGTERM, and when the process that started it is gone. An error of the spout ends
-it with a traceback.
+It ends in order at SIGTERM, and when the process that started it is gone. An error of the spout
+ends it with a traceback.
 """
 
 from __future__ import annotations

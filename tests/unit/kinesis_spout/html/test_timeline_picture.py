@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kinesis_spout.html.element import render
-from kinesis_spout.html.timeline import Band, Lane, Series, Timeline
+from kinesis_spout.html.timeline import COLUMNS, Band, Lane, Series, Timeline
 from kinesis_spout.html.timeline_picture import timeline_figure
 from tests.support.html.parsed_page import ParsedPage
 
@@ -128,3 +128,15 @@ def test_a_shared_row_is_named_by_its_range_and_its_number_of_shards() -> None:
 def test_an_empty_timeline_is_a_picture_too() -> None:
     page = parsed(Timeline(began_s=0, ended_s=0))
     assert page.count("svg") == 1
+
+
+def test_marks_that_would_touch_are_one() -> None:
+    """Each is a shape of its own: one for every third column at most."""
+    at = [(60 * index / 10_000, 1) for index in range(10_000)]
+    page = parsed(Timeline(began_s=0, ended_s=60, lanes=[lane(FAILED=at)]))
+    (shape,) = (
+        attrs["d"]
+        for _, attrs in page.tags
+        if attrs.get("class") == "failed" and attrs["d"].startswith("M1")
+    )
+    assert shape.count("z") == COLUMNS // 3
