@@ -27,7 +27,7 @@ COMMAND_GROUP = "kinesis_spout.commands"
 # In the order of the help.
 OWN_COMMANDS = {
     name: importlib.metadata.EntryPoint(name, f"kinesis_spout.cli.{name}:{name}", COMMAND_GROUP)
-    for name in ("consume", "produce", "shards", "local", "reset")
+    for name in ("consume", "produce", "shards", "local", "reset", "drill")
 }
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.

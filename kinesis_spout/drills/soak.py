@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from kinesis_spout.drills.drill import Drilled
 from kinesis_spout.drills.history.events import Fault, History, Put, Sample
-from kinesis_spout.drills.spout_program import RETRY_LIMIT, STREAM
+from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
+from kinesis_spout.drills.spout_program import STREAM
 from kinesis_spout.drills.world.disturbances import disturb, empty_pages, reshard, struck
-from kinesis_spout.drills.world.spout_processes import SpoutProcesses, ToldFiles
-from kinesis_spout.drills.world.use import UseSample, use_of
+from kinesis_spout.drills.world.spout_processes import SpoutProcesses
+from kinesis_spout.drills.world.told_files import ToldFiles
+from kinesis_spout.drills.world.use import UseSample, levels, use_of
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.state_store import TaskShare
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from kinesis_spout.drills.world.setting import Setting
     from state.shard_state import ShardState
 
 TASKS = 3
@@ -313,3 +317,20 @@ class Soak:
 
 def _is_finished(states: Mapping[str, ShardState], shard_id: str) -> bool:
     return shard_id in states and states[shard_id].finished
+
+
+def spout_soak(
+    setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
+) -> Drilled:
+    """The soak as a drill, with its figures among the notes. Blocks."""
+    pace = Pace(records_per_s=setting.records_per_s)
+    outcome = Soak(directory, seed=setting.seed, pace=pace, tell=tell).run(minutes * 60)
+    figures = levels(outcome.use, outcome.steady_run)
+    grown = [str(level) for level in figures if not level.is_level]
+    return Drilled(
+        drill="soak",
+        history=outcome.history,
+        drained_s=outcome.drained_s,
+        notes=[f"{outcome.steady_run}: {level}" for level in figures],
+        troubles=[*outcome.troubles, *(f"{outcome.steady_run} grows: {one}" for one in grown)],
+    )

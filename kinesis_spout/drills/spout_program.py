@@ -3,7 +3,8 @@ of a file, holds some records for a while, and answers them in any order.
 
 python -m kinesis_spout.drills.spout_program '{"endpoint": ..., ...}'     (`Given`)
 
-It ends in order at SIGTERM. An error of the spout ends it with a traceback.
+It ends in order at SIGTERM, and when the process that started it is gone. An error of the spout
+ends it with a traceback.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.config import AwsConfig, ReadRate
+from kinesis_spout.config import ReadRate
+from kinesis_spout.drills.credentials import REGION, aws_of
 from kinesis_spout.drills.history.events import Fate, Step, Told, fate
+from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
+from kinesis_spout.drills.teller import Teller, key_and_number
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.outages import is_transient
@@ -32,48 +36,45 @@ if TYPE_CHECKING:
 
 STREAM = "orders"
 APPLICATION = "soak"
-RETRY_LIMIT = 3
 MAX_HELD = 40
 _OPENING_PAUSE_S = 0.5
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of a process. `path` is the file for its lines."""
+    """The arguments of a process. `path` is the file for its lines. `is_local`: the endpoint takes
+    any credentials.
+    """
 
-    endpoint: str
+    endpoint: str | None
     zookeeper: str
     path: str
     task: int
     tasks: int
     seed: int
+    stream: str = STREAM
+    region: str = REGION
+    is_local: bool = True
     commit_interval_s: float = 1.0
     session_timeout_s: float = 4.0
 
 
-class Teller:
-    """Appends lines to a file, each in one write: a kill loses none that was written."""
-
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-
-    def tell(self, told: Told) -> None:
-        os.write(self._file, told.line() + b"\n")
+class SpoutTeller(Teller):
+    """Tells of emissions and letters."""
 
     def emission(self, step: Step, emission: SpoutEmission) -> None:
-        key, number = emission.data.split(b" ")[:2]
-        sequence = int(emission.sequence_number)
-        of = (sequence, key.decode(), int(number), emission.attempt)
+        key, number = key_and_number(emission.data, emission.partition_key)
+        of = (int(emission.sequence_number), key, number, emission.attempt)
         self.tell(Told(time.monotonic_ns(), step, emission.shard_id, "", *of))
 
     def letter(self, letter: DeadLetter) -> None:
-        key, number = (letter.data or b"? -1").split(b" ")[:2]
-        of = (int(letter.sequence_number), key.decode(), int(number), letter.attempts)
+        key, number = key_and_number(letter.data, letter.partition_key)
+        of = (int(letter.sequence_number), key, number, letter.attempts)
         told = Told(time.monotonic_ns(), Step.LETTER, letter.shard_id, "", *of, str(letter.reason))
         self.tell(told)
 
 
 class Commits(SpoutListener):
-    def __init__(self, teller: Teller) -> None:
+    def __init__(self, teller: SpoutTeller) -> None:
         self._teller = teller
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:  # noqa: ARG002  # the listener's
@@ -83,13 +84,19 @@ class Commits(SpoutListener):
 class Consumer:
     """Answers some of the held emissions after each new one, and all of them when none comes."""
 
-    teller: Teller
+    teller: SpoutTeller
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._held: list[SpoutEmission] = []
         self._has_new = False
-        self.is_ending = False  # set in a signal handler, which must not take a lock
+        self._parent = os.getppid()
+        self.is_asked_to_end = False  # set in a signal handler, which must not take a lock
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was asked to end, or the drill that started it is gone."""
+        return self.is_asked_to_end or os.getppid() != self._parent
 
     def consume(self, spout: KinesisSpout) -> None:
         for emission in spout.emissions(self._stop):
@@ -106,7 +113,7 @@ class Consumer:
         return self.is_ending
 
     def _answer(self, emission: SpoutEmission) -> None:
-        of = fate(int(emission.data.split(b" ")[1]))
+        of = fate(key_and_number(emission.data, emission.partition_key)[1])
         if of is Fate.REJECTED:
             self.teller.emission(Step.REJECT, emission)
             emission.fail("rejected", retry=False)
@@ -118,17 +125,12 @@ class Consumer:
             emission.ack()
 
 
-def config(given: Given, teller: Teller) -> SpoutConfig:
+def config(given: Given, teller: SpoutTeller) -> SpoutConfig:
     return SpoutConfig(
-        stream=STREAM,
+        stream=given.stream,
         application=APPLICATION,
         zookeeper=given.zookeeper,
-        aws=AwsConfig(
-            region="us-east-1",
-            endpoint_url=given.endpoint,
-            access_key_id="test",
-            secret_access_key="test",  # noqa: S106  # of the drill's own Kinesis
-        ),
+        aws=aws_of(region=given.region, endpoint=given.endpoint, is_local=given.is_local),
         starting_position="TRIM_HORIZON",
         rate=ReadRate(reads_per_second=20, bytes_per_second=1e9),
         retry=RetryPolicy(retry_limit=RETRY_LIMIT, first_delay_ms=200, max_delay_ms=1_000),
@@ -164,10 +166,10 @@ def main() -> None:
     consumer = Consumer(Random(given.seed))  # noqa: S311  # to be repeated, not a secret
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        consumer.is_ending = True
+        consumer.is_asked_to_end = True
 
     signal.signal(signal.SIGTERM, end)
-    consumer.teller = teller = Teller(given.path)
+    consumer.teller = teller = SpoutTeller(given.path)
     spout = KinesisSpout(config(given, teller))
     if not open_when_possible(spout, consumer):
         return

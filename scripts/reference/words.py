@@ -65,8 +65,10 @@ SPOUT_FIELDS = {
 
 EXIT_CODES = {
     "0": "done",
-    "1": "an error: one sentence on stderr says what is wrong, where, and what to do",
+    "1": "an error: one sentence on stderr says what is wrong, where, and what to do; `drill`: a "
+    "promise was broken, too",
     "2": "wrong usage: an unknown option, a missing argument, a value out of bounds",
+    "3": "`drill`: Kinesis or ZooKeeper cannot be reached",
     "130": "stopped by SIGINT (Ctrl-C)",
     "141": "`consume`: the reader of stdout is gone, as `head` goes",
     "143": "stopped by SIGTERM",
@@ -261,6 +263,7 @@ FIELDS = {
         "position": "where the read begins",
         "maxRecords": "the most new records; 0: retries only",
         "iterator": "a hint that saves a GetShardIterator; it may have expired",
+        "nextReadMs": "a hint: when the service's limits allow the next read, by the last reader's clock",
         "endingSequence": "where a closed shard ends, as ListShards says",
         "retries": "records to read again, before the new ones",
         "verifiedUntilMs": "service time before which no record can have been missed",
@@ -294,6 +297,7 @@ FIELDS = {
         "lastArrivalMs": "arrival time of the record `last`",
         "millisBehindLatest": "the service's own figure at the last call",
         "iterator": "a hint for the next read",
+        "nextReadMs": "when the service's limits allow the next read, by the reader's clock",
         "retriesDone": "how many of the planned retries were looked for",
         "retryRows": "how many records of retries were found; they are not in `count`",
         "retriesGone": "first numbers of retries of which no record is left",
@@ -431,6 +435,11 @@ ERRORS = {
     "RedriveError": Trouble(
         "The path holds no dead letters, or files of more than one format. Nothing was put.",
         "Give the path of the job's `DeadLetter`, and the format if the message asks for it.",
+    ),
+    "DrillError": Trouble(
+        "a drill could not be done: the job failed before anything was done to it, or never came "
+        "to the step where it was to be killed",
+        "read the log of the job; `--keep DIR` keeps it",
     ),
     "CliError": Trouble(
         "A command cannot do what it was asked for.",

@@ -1,4 +1,4 @@
-"""Environment, module path, stdout and stderr of a command's child processes.
+"""Stdout and stderr of a command and its child processes.
 
 Imports no pyspark, so the demo's command starts fast.
 """
@@ -7,43 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from kinesis_spout.cli.exit_codes import CliError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-OUR_FOLDER = Path(__file__).resolve().parents[2]
 STDOUT = 1
 STDERR = 2
-
-
-def clean_environment() -> dict[str, str]:
-    """An environment for a child process that cannot reach a real AWS account.
-
-    It lacks all `AWS_*` variables and the instance metadata, and our packages are importable.
-    """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    kept["AWS_EC2_METADATA_DISABLED"] = "true"
-    kept["PYTHONPATH"] = module_path(kept.get("PYTHONPATH", ""))
-    return kept
-
-
-def module_path(before: str, *folders: Path) -> str:
-    """The PYTHONPATH `before` plus `folders` and the folder of our packages.
-
-    So a child finds our packages in a checkout too. The folder of installed packages is left out:
-    a child finds them anyway, and on PYTHONPATH they would come before the standard library.
-    """
-    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
-    added = [str(folder) for folder in (*folders, OUR_FOLDER) if folder.resolve() not in installed]
-    given = [path for path in before.split(os.pathsep) if path]
-    return os.pathsep.join([*given, *(path for path in added if path not in given)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """`kinesis-spout run`: writes a stream to parquet, json, the console or nowhere."""
 
-import importlib
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -16,6 +14,8 @@ from rich.markup import escape
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, parse_pairs, root_options
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.modules import load_function, split_name
 from spark_job.commands.child_processes import quiet
 from spark_job.commands.run_job import RunJob, Sink, follow
 from spark_job.commands.run_progress import Progress, ProgressLine
@@ -174,27 +174,14 @@ def load_process(text: str) -> Callable[[Any], Any]:
 
     Raises `typer.BadParameter`, or `CliError` when the import fails.
     """
-    module_name, colon, function_name = text.partition(":")
-    if not colon or not module_name or not function_name:
-        raise typer.BadParameter(
-            f"{text!r} is not of the form module:function", param_hint="--process"
-        )
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     try:
-        module = importlib.import_module(module_name)
-    except Exception as exc:
-        raise CliError(
-            f"--process {text}: the module cannot be imported ({type(exc).__name__}: {exc})"
-        ) from exc
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise CliError(
-            f"--process {text}: module {module_name} ({module.__file__}) has no function "
-            f"{function_name}"
-        )
-    return function  # type: ignore[no-any-return]  # BatchWriter checks its result
+        split_name(text)
+    except ConfigError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--process") from None
+    try:
+        return load_function(text)
+    except ConfigError as exc:
+        raise CliError(f"--process {exc}") from exc
 
 
 def _run(

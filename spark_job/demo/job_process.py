@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-import psutil
-
-from spark_job.commands.child_processes import clean_environment
+from kinesis_spout.modules import clean_environment
+from kinesis_spout.processes import kill_family
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spark_job.demo.manifest import DemoDirectory
 
 _LOG_TAIL_BYTES = 200_000
-_LIMIT_S = 30.0
-_LOOK_S = 0.02
 
 
 class JobProcess:
@@ -91,58 +85,3 @@ class JobProcess:
             size = log.seek(0, 2)
             log.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
             return failure_sentence(log.read().decode(errors="replace"))
-
-
-def kill_family(process: subprocess.Popen[Any]) -> int:
-    """Send kill -9 to a process that we started and to its descendants, and return their number.
-
-    A Spark job has a JVM and Python workers. Signals go to process ids, never to a group. Blocks
-    until all have ended. Idempotent: returns 0 once the process has ended, since its descendants
-    can no longer be found then.
-    """
-    if process.poll() is not None:
-        return 0
-    members = _stopped_tree(psutil.Process(process.pid))
-    for member in members:
-        _if_there(member.kill)
-    process.wait(timeout=_LIMIT_S)
-    _wait_for(members[1:])
-    return len(members)
-
-
-def runs(process: psutil.Process) -> bool:
-    """Whether the process runs. A zombie does not: it has ended, but its parent has not waited for
-    it, as process 1 of a container rarely does.
-    """
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _wait_for(members: list[psutil.Process]) -> None:
-    deadline = time.monotonic() + _LIMIT_S
-    while (
-        members := [member for member in members if runs(member)]
-    ) and time.monotonic() < deadline:
-        psutil.wait_procs(members, timeout=_LOOK_S)
-
-
-def _stopped_tree(root: psutil.Process) -> list[psutil.Process]:
-    """The process and its descendants, all suspended, so that none can start another process while
-    the others are killed.
-    """
-    members = [root]
-    _if_there(root.suspend)
-    while fresh := [child for child in root.children(recursive=True) if child not in members]:
-        for child in fresh:
-            _if_there(child.suspend)
-        members += fresh
-    return members
-
-
-def _if_there(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except psutil.NoSuchProcess:
-        return

@@ -88,6 +88,16 @@ class TrackedBatch:
         """
         return self._frame.shown()
 
+    @property
+    def failures(self) -> Mapping[str, FailedRecord]:
+        """The records that were failed so far, by message id: for logs and metrics of your own.
+
+        Each has `message_id`, `attempt` (the number of this delivery, from 1) and `reason`. A
+        record that is not in it when the function returns is acked. It grows with each failure, and
+        must not be changed.
+        """
+        return self._failed
+
     def fail(
         self,
         records: str | Record | Row | Iterable[str | Record | Row] | DataFrame,
@@ -179,11 +189,6 @@ class TrackedBatch:
         return rest.withColumn(into, rest[into]["value"])
 
     # for foreach_batch and the acker
-    @property
-    def failures(self) -> Mapping[str, FailedRecord]:
-        """The failures noted so far, by message id."""
-        return self._failed
-
     @property
     def evaluations(self) -> Sequence[Evaluation]:
         """The evaluations of `map_records`."""

@@ -87,7 +87,14 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "spark_job.acker": _TRACKING | {"spark_job.tracking"},
     "spark_job.kinesis_source": _TRACKING
     | {"spark_job.data_source", "spark_job.tracking", "spark_job.acker"},
-    "spark_job.commands": _TRACKING | {"spark_job.kinesis_source", "kinesis_spout.cli"},
+    "spark_job.commands": _TRACKING
+    | {
+        "spark_job.kinesis_source",
+        "spark_job.tracking",
+        "kinesis_spout.cli",
+        "kinesis_spout.drills",
+        "kinesis_spout.drills.history",
+    },
     "spark_job.demo": _TRACKING
     | {
         "spark_job.kinesis_source",

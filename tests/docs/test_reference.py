@@ -89,9 +89,17 @@ def test_every_column_has_a_meaning() -> None:
 
 def test_every_command_and_option_has_its_line(written: dict[str, str]) -> None:
     """With a sentence of help."""
-    assert {"run", "demo", "redrive", "consume", "produce", "shards", "local", "reset"} <= set(
-        commands()
-    )
+    assert {
+        "run",
+        "demo",
+        "redrive",
+        "consume",
+        "produce",
+        "shards",
+        "local",
+        "reset",
+        "drill",
+    } <= set(commands())
     for name, command in commands().items():
         section = written["command-line"].split(f"## `kinesis-spout {name}`")[1].split("\n## ")[0]
         listed = rows(section)

@@ -3,7 +3,8 @@ their own: through the source with retries and dead letters, a batch read, the s
 
 LocalStack 4.9.2 takes 1 MiB, since it does not know the call that raises a stream's limit. Its
 emulator alone takes 10 MiB, at a second a MiB, and fails to hand out a record of 10 MiB. Neither
-has streams with record distribution AUTO. So the emulator shows somewhat more than 1 MiB, and FakeKinesis the rest.
+has streams with record distribution AUTO. So the emulator shows somewhat more than 1 MiB, and
+FakeKinesis the rest.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from kinesis_spout.processes import runs
 from spark_job.demo.flights import find_flights, is_cancelled, read_flights
-from spark_job.demo.job_process import runs
 from tests.support.shell.command_line import command_line, environment, run_cli
 
 if TYPE_CHECKING:

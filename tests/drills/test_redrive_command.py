@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.processes import kill_family
 from kinesis_spout.testing import Fault, drop, slow
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
-from spark_job.demo.job_process import kill_family
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.outcomes.letters import Story, frame_of, gone
 from tests.support.shell.command_line import command_line, environment, run_cli

@@ -8,12 +8,12 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kinesis_spout.drills import spout_program as program
-from kinesis_spout.drills.history.events import Fault, RecordId, Told, parse_line
+from kinesis_spout.drills.history.events import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,11 +39,11 @@ class SpoutProcesses:
         self,
         directory: Path,
         *,
-        endpoint: str,
+        endpoint: str | None,
         zookeeper: str,
         tasks: int,
         seed: int,
-        **more: float,
+        **more: Any,
     ) -> None:
         """`more`: the other fields of `program.Given`."""
         self._directory = directory
@@ -69,9 +69,11 @@ class SpoutProcesses:
         self.running[task] = Running(run, task, process)
         return self.running[task]
 
-    def kill(self, task: int, *, waits: bool) -> Fault:
-        """SIGKILL; returns when the process is gone."""
-        one = self.running[task]
+    def kill(self, task: int, *, waits: bool, one: Running | None = None) -> Fault:
+        """SIGKILL; returns when the process is gone. `one`: an earlier process of the task, which
+        still runs.
+        """
+        one = one or self.running[task]
         one.is_ending = True
         began_ns = time.monotonic_ns()
         one.process.kill()
@@ -115,33 +117,3 @@ class SpoutProcesses:
     def errors(self, run: str, lines: int = 12) -> str:
         text = (self._directory / f"{run}.err").read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
-
-
-class ToldFiles:
-    """Reads the files of all runs as they grow. For one thread."""
-
-    def __init__(self, processes: SpoutProcesses) -> None:
-        self._processes = processes
-        self._read: dict[str, int] = {}
-        self._told: list[Told] = []
-        self.resolved: set[RecordId] = set()
-
-    def read(self) -> None:
-        for run in list(self._processes.tasks):
-            path = self._processes.path(run)
-            if not path.exists():
-                continue
-            with path.open("rb") as file:
-                file.seek(self._read.get(run, 0))
-                text = file.read()
-            whole = text.rpartition(b"\n")[0]
-            if not whole:
-                continue
-            self._read[run] = self._read.get(run, 0) + len(whole) + 1
-            told = [parse_line(line, run) for line in whole.split(b"\n")]
-            self._told += told
-            self.resolved.update(one.record for one in told if one.is_outcome)
-
-    def told(self) -> list[Told]:
-        """All lines in the order of their times."""
-        return sorted(self._told, key=lambda told: told.at_ns)

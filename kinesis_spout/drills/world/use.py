@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,6 +51,9 @@ class Level:
     slack: float
     unit: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.before:.0f}, later {self.after:.0f} {self.unit}".rstrip()
+
     @property
     def is_level(self) -> bool:
         return self.after <= self.before + max(self.slack, self.before / 10)
@@ -63,6 +67,24 @@ def use_of(pid: int) -> ProcessUse | None:
             return ProcessUse(process.memory_info().rss, process.num_threads(), process.num_fds())
     except psutil.Error:
         return None
+
+
+def use_of_family(pid: int) -> ProcessUse | None:
+    """Of a process and all below it. None if there is no such process any more."""
+    try:
+        members = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.Error:
+        return None
+    uses = [use for member in members if (use := use_of(member)) is not None]
+    if not uses:
+        return None
+    return ProcessUse(*(sum(column) for column in zip(*uses, strict=True)))
+
+
+def longest_run(samples: Sequence[UseSample]) -> str:
+    """The process that was seen most often; empty if none was."""
+    seen = Counter(run for sample in samples for run in sample.processes)
+    return seen.most_common(1)[0][0] if seen else ""
 
 
 def levels(samples: Sequence[UseSample], run: str) -> list[Level]:

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -39,6 +39,38 @@ IDLE_S = 7_200.0  # without a connection; longer than any soak
 _NODES = re.compile(r"Node count: (\d+)")
 _POLL_S = 0.02
 _START_S = 90.0
+
+
+class ZookeeperServers(Protocol):
+    """One server or an ensemble. For one thread, but for `znodes`.
+
+    `away`: when it did not answer, from and to in monotonic ns.
+    """
+
+    away: list[tuple[int, int]]
+
+    @property
+    def connect_string(self) -> str: ...
+
+    def start(self) -> None:
+        """Blocks until it answers."""
+        ...
+
+    def kill(self) -> None:
+        """Send kill -9 to it, and return when it answers again."""
+        ...
+
+    def restart(self, wait: Callable[[], object]) -> None:
+        """Stop it, `wait`, and start it again."""
+        ...
+
+    def znodes(self) -> int | None:
+        """All nodes; None while it does not answer."""
+        ...
+
+    def end(self) -> None:
+        """Idempotent."""
+        ...
 
 
 class ZookeeperServer:
@@ -105,22 +137,28 @@ class ZookeeperServer:
 class StoredStates:
     """What the spouts have stored, and who owns a task, seen from outside."""
 
-    def __init__(self, connect_string: str) -> None:
+    def __init__(
+        self,
+        connect_string: str,
+        *,
+        application: str = program.APPLICATION,
+        stream: str = program.STREAM,
+    ) -> None:
         times: dict[str, Any] = {
             "session_timeout_s": 10.0,
             "operation_timeout_s": 3.0,
             "connect_timeout_s": 3.0,
         }
         self._store = ZookeeperStateStore(
-            connect_string, application=program.APPLICATION, stream=program.STREAM, **times
+            connect_string, application=application, stream=stream, **times
         )
         address, slash, chroot = connect_string.partition("/")
         self._tree = ZookeeperTree(address, **times)
         self._paths = ZookeeperPaths(
             chroot=slash + chroot,
             root=DEFAULT_ROOT,
-            application=program.APPLICATION,
-            stream=program.STREAM,
+            application=application,
+            stream=stream,
         )
 
     def read(self) -> dict[str, ShardState] | None:

@@ -14,7 +14,8 @@ from kinesis_spout.drills.history.checks import broken_promises
 from kinesis_spout.drills.history.events import Fault, History, Put, Step, Told
 from kinesis_spout.drills.history.measures import commit_delays
 from kinesis_spout.drills.spout_program import STREAM
-from kinesis_spout.drills.world.spout_processes import SpoutProcesses, ToldFiles
+from kinesis_spout.drills.world.spout_processes import SpoutProcesses
+from kinesis_spout.drills.world.told_files import ToldFiles
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, service_unavailable
 from state.state_store import TaskShare

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.processes import kill_family
 from localstack import emulator
-from spark_job.demo.job_process import kill_family
 from tests.support.spark.job_process import ROOT
 from tests.support.spark.session import QUICK_JVM
 

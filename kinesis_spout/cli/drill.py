@@ -1,0 +1,285 @@
+"""`kinesis-spout drill`: does something to a running job, and says whether it kept its promises."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+from rich.console import Console
+from rich.markup import escape
+
+from kinesis_spout import __version__
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.drills.catalog import DRILLS
+from kinesis_spout.drills.choice import Choice, Chosen, choose
+from kinesis_spout.drills.history.history_json import encode_history
+from kinesis_spout.drills.history.page import verdict_page
+from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
+from kinesis_spout.drills.history.verdict_table import verdict_table
+from kinesis_spout.drills.overview import listing, overview
+from kinesis_spout.drills.world.setting import Setting
+from kinesis_spout.errors import ConfigError, KinesisError
+from kinesis_spout.modules import load_function
+from state.errors import StateError
+
+_FILE_WIDTH = 200
+LOCALSTACK = "http://127.0.0.1:4566"
+BROKEN, UNREACHABLE = 1, 3
+JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def drill(
+    ctx: typer.Context,
+    *,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...", help="Drills by name, or all, or soak.", show_default=False
+        ),
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the drills, and what each needs.")
+    ] = False,
+    spout: Annotated[
+        bool,
+        typer.Option(
+            "--spout", help="Drill the standalone spout, not a Spark job.", rich_help_panel=JOB
+        ),
+    ] = False,
+    executors: Annotated[
+        bool,
+        typer.Option(
+            "--executors",
+            help="Run the Spark job on two executors, in processes of their own.",
+            rich_help_panel=JOB,
+        ),
+    ] = False,
+    process: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Your function of a TrackedBatch, in place of the drill's own. It is found from "
+            "the current directory.",
+            rich_help_panel=JOB,
+        ),
+    ] = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Makes the records: a function from a key and a number to bytes.",
+            rich_help_panel=JOB,
+        ),
+    ] = None,
+    ensemble: Annotated[
+        bool,
+        typer.Option(
+            "--ensemble", help="Run three ZooKeeper servers, not one.", rich_help_panel=WORLD
+        ),
+    ] = False,
+    localstack: Annotated[
+        bool,
+        typer.Option(
+            "--localstack",
+            help=f"Use the emulator at --endpoint-url (default: {LOCALSTACK}).",
+            rich_help_panel=WORLD,
+        ),
+    ] = False,
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option(help="Kinesis endpoint to use, not our own Kinesis.", rich_help_panel=WORLD),
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(help="AWS region to use, not our own Kinesis.", rich_help_panel=WORLD),
+    ] = None,
+    stream_prefix: Annotated[
+        str | None,
+        typer.Option(
+            help="On AWS: the drill makes the stream PREFIX-drill-ID, and removes it.",
+            rich_help_panel=WORLD,
+        ),
+    ] = None,
+    records_per_second: Annotated[
+        float, typer.Option(min=1, max=1_000, help="Records put a second.", rich_help_panel=WORLD)
+    ] = 50.0,
+    seed: Annotated[
+        int, typer.Option(help="Draws keys and random faults.", rich_help_panel=WORLD)
+    ] = 1,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, help="How long a soak disturbs.", rich_help_panel=WORLD)
+    ] = 10.0,
+    json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", metavar="FILE", help="Write the verdicts as JSON.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write the verdict as a page; of several drills, each to FILE-NAME.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep logs, output and ZooKeeper's data in this directory.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> None:
+    """Disturb a job with kills, faults and reshards, and show whether a record was lost.
+
+    It starts a job of its own that reads a stream of its own, so nothing of yours
+    is disturbed. A verdict says what was put, delivered again and lost.
+
+    Exit codes: 0 all promises were kept, 1 one was broken, 3 a service cannot be reached.
+    """
+    if list_:
+        _stdout().print(listing(list(DRILLS.values())))
+        return
+    setting = Setting(
+        spout=spout,
+        executors=executors,
+        ensemble=ensemble,
+        endpoint_url=endpoint_url or (LOCALSTACK if localstack else None),
+        region=region,
+        stream_prefix=stream_prefix,
+        is_emulator=localstack,
+        records_per_s=records_per_second,
+        process=process,
+        payload=payload,
+        seed=seed,
+    )
+    _check(setting)
+    choice = _choice(names or [], setting, minutes)
+    with StopSignals(once=True), one_sentence(errors(), debug=root_options(ctx).debug):
+        for sentence in choice.left_out:
+            _say(f"left out: {sentence}")
+        verdicts = []
+        for one in choice.chosen:
+            with _directory(keep, one.name) as directory:
+                verdict, page = _judged(one, directory)
+                verdicts.append(verdict)
+            if html_file is not None:
+                _write(_page_file(html_file, one, choice.chosen), page.encode())
+        _report(verdicts, json_file)
+    if not all(one.ok for one in verdicts):
+        raise typer.Exit(BROKEN)
+
+
+def _check(setting: Setting) -> None:
+    """Raises typer's usage error for options that contradict each other, or name no function."""
+    if setting.spout and (setting.process or setting.executors):
+        raise typer.BadParameter(
+            "--process and --executors are for a Spark job; leave them out", param_hint="--spout"
+        )
+    if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
+        raise typer.BadParameter(
+            "the drill makes a stream there, and removes it; say how its name begins",
+            param_hint="--stream-prefix",
+        )
+    for option, text in (("--process", setting.process), ("--payload", setting.payload)):
+        if text is not None:
+            try:
+                load_function(text)  # a wrong one is reported before anything is started
+            except ConfigError as exc:
+                raise typer.BadParameter(str(exc), param_hint=option) from None
+
+
+def _choice(names: Sequence[str], setting: Setting, minutes: float) -> Choice:
+    if not names:
+        raise typer.BadParameter("name a drill, all or soak; --list shows them", param_hint="NAME")
+    try:
+        return choose(names, setting, minutes=minutes)
+    except ConfigError as exc:
+        raise typer.BadParameter(str(exc), param_hint="NAME") from None
+
+
+def _judged(one: Chosen, directory: Path) -> tuple[Verdict, str]:
+    """Run a drill, and judge it. Returns the verdict and its page."""
+    _say(f"{one.name}: {one.sentence}")
+    began_s = time.monotonic()
+    try:
+        drilled = one.run(
+            directory, lambda sentence: _say(f"{time.monotonic() - began_s:6.1f} s  {sentence}")
+        )
+    except (KinesisError, StateError) as exc:
+        errors().print(f"[bold red]error:[/] {escape(str(exc))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(UNREACHABLE) from exc
+    verdict = judge(
+        drilled.history,
+        drill=drilled.drill,
+        drained_s=drilled.drained_s,
+        troubles=drilled.troubles,
+    )
+    verdict = replace(verdict, notes=[*drilled.notes, *verdict.notes])
+    about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
+    page = verdict_page(verdict, drilled.history, [about])
+    _write(directory / "history.json", encode_history(drilled.history))
+    _write(directory / "verdict.json", verdict_json(verdict))
+    _write(directory / "verdict.html", page.encode())
+    _say(f"{time.monotonic() - began_s:6.1f} s  {'ok' if verdict.ok else 'BROKEN'}")
+    return verdict, page
+
+
+def _page_file(file: Path, one: Chosen, chosen: Sequence[Chosen]) -> Path:
+    """A page is about one drill: of several, each has its name in the file's."""
+    return file if len(chosen) == 1 else file.with_stem(f"{file.stem}-{one.name}")
+
+
+@contextmanager
+def _directory(keep: Path | None, name: str) -> Iterator[Path]:
+    """A directory for a drill: a new one in `keep`, or one that is removed at the end."""
+    try:
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+        directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=keep)).absolute()
+    except OSError as exc:
+        raise CliError(f"a directory cannot be made in {keep}: {exc.strerror}") from exc
+    try:
+        yield directory
+    finally:
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _report(verdicts: Sequence[Verdict], json_file: Path | None) -> None:
+    console = _stdout()
+    for one in verdicts:
+        console.print(verdict_table(one), markup=False, highlight=False, soft_wrap=True)
+    if len(verdicts) > 1:
+        console.print(overview(verdicts))
+    if json_file is not None:
+        _write(json_file, b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n")
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        file.write_bytes(data)
+    except OSError as exc:
+        raise CliError(f"{file} cannot be written: {exc.strerror}") from exc
+
+
+def _stdout() -> Console:
+    """As wide as the terminal; a file gets whole lines."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    return console
+
+
+def _say(sentence: str) -> None:
+    errors().print(sentence, highlight=False, markup=False, soft_wrap=True)

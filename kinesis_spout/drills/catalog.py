@@ -1,0 +1,143 @@
+"""All drills, by name."""
+
+from __future__ import annotations
+
+from kinesis_spout.drills.drill import Drill, Need
+from kinesis_spout.drills.faults import kills, owners, resharding, service, zookeeper
+from state import failpoint
+
+_SPARK = frozenset({Need.SPARK})
+_OWN = frozenset({Need.OWN_KINESIS})
+
+# In the order of a batch. A drill's job does not come to the others: its tasks append once, and its
+# reports have one part.
+STEPS = (
+    "plan-created",
+    "plan-logged",
+    "log-sealed",
+    "report-opened",
+    "sink-written",
+    "dead-letters-written",
+    "report-part-written",
+    "report-done",
+    "plan-closed",
+    "shard-states-half-written",
+    "plan-settled",
+)
+if not set(STEPS) <= failpoint.NAMES:
+    raise RuntimeError(f"no failpoints: {', '.join(sorted(set(STEPS) - failpoint.NAMES))}")
+
+_ALL = (
+    Drill(
+        name="kill-driver",
+        sentence="kills the driver (kill -9) in the middle of its work, and starts it again",
+        protection="checkpoints in ZooKeeper: a successor goes on from them",
+        act=kills.kill_driver,
+    ),
+    Drill(
+        name="kill-driver-at-every-step",
+        sentence="kills a driver at each step of a batch, one start after the other",
+        protection="plans, reports and two-step settling",
+        act=kills.kill_driver_at(*STEPS),
+        needs=_SPARK,
+        is_cold=True,
+    ),
+    *(
+        Drill(
+            name=f"kill-driver-at-{step}",
+            sentence=f"kills the driver (kill -9) at the step {step} of its first batch",
+            protection="plans, reports and two-step settling",
+            act=kills.kill_driver_at(step),
+            needs=_SPARK,
+            is_cold=True,
+            of_all=False,
+        )
+        for step in STEPS
+    ),
+    Drill(
+        name="kill-python-worker",
+        sentence="kills a Python worker of Spark while a batch runs",
+        protection="task logs: a task that runs again reads the same records",
+        act=kills.kill_python_worker,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="kill-executor",
+        sentence="kills the JVM of one of two executors",
+        protection="task logs: a task that runs again reads the same records",
+        act=kills.kill_executor,
+        needs=frozenset({Need.EXECUTORS}),
+    ),
+    Drill(
+        name="split-merge-burst",
+        sentence="splits and merges shards one after the other while records come",
+        protection="parents before children: a key stays in order over reshards",
+        act=resharding.split_merge_burst,
+    ),
+    Drill(
+        name="update-shard-count",
+        sentence="doubles the number of shards and halves it again",
+        protection="parents before children: a key stays in order over reshards",
+        act=resharding.update_shard_count,
+    ),
+    Drill(
+        name="reshard-while-down",
+        sentence="kills the driver, reshards several times, and starts it again",
+        protection="the shard list in ZooKeeper: generations that nobody has read are not skipped",
+        act=resharding.reshard_while_down,
+    ),
+    Drill(
+        name="zookeeper-restart",
+        sentence="kills ZooKeeper, and later stops it for some seconds",
+        protection="sessions that outlast a lost connection; writes that are made again",
+        act=zookeeper.restart,
+    ),
+    Drill(
+        name="zookeeper-leader-loss",
+        sentence="kills the leader of a ZooKeeper ensemble of three servers",
+        protection="the connection goes on with another server of the ensemble",
+        act=zookeeper.leader_loss,
+        needs=frozenset({Need.ENSEMBLE}),
+    ),
+    Drill(
+        name="session-loss",
+        sentence="freezes the job for longer than its ZooKeeper session lasts",
+        protection="leases with epochs: one that has lost its lease writes nothing",
+        act=zookeeper.session_loss,
+    ),
+    Drill(
+        name="throttling",
+        sentence="throttles every read for some seconds",
+        protection="backoff, and iterators that are kept",
+        act=service.throttling,
+        needs=_OWN,
+    ),
+    Drill(
+        name="brown-out",
+        sentence="answers no call of the service for some seconds",
+        protection="calls that are retried",
+        act=service.brown_out,
+        needs=_OWN,
+    ),
+    Drill(
+        name="expired-iterators",
+        sentence="lets every iterator expire for some seconds",
+        protection="a new iterator after the last record that was read",
+        act=service.expired_iterators,
+        needs=_OWN,
+    ),
+    Drill(
+        name="slow-and-truncated-answers",
+        sentence="delays, cuts off and drops answers of the service",
+        protection="whole pages only: a page that is cut is read again",
+        act=service.slow_and_truncated,
+        needs=_OWN,
+    ),
+    Drill(
+        name="two-drivers",
+        sentence="starts a second driver beside the first, then kills the first",
+        protection="one owner at a time: the second waits for the lease",
+        act=owners.two_drivers,
+    ),
+)
+DRILLS = {drill.name: drill for drill in _ALL}

@@ -1,0 +1,115 @@
+"""A drill: put records, do something to the world, let it recover and drain, judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.drills.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kinesis_spout.drills.history.events import History
+    from kinesis_spout.drills.world.setting import Setting
+
+WARM = 100  # records that have an outcome before the fault
+_AFTER_S = 2.0
+DRAIN_LIMIT_S = 120.0
+
+
+class Need(StrEnum):
+    """What a drill cannot do without. An ensemble and executors are started for it."""
+
+    OWN_KINESIS = "our own Kinesis"
+    SPARK = "Spark"
+    EXECUTORS = "Spark on executors"
+    ENSEMBLE = "a ZooKeeper ensemble"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """`sentence`: what it does. `protection`: what it tests. `act` does it, with records on their
+    way. `is_cold`: no job runs before the act, which starts it. `of_all`: whether `drill all` has
+    it; a drill that another one contains is left out.
+    """
+
+    name: str
+    sentence: str
+    protection: str
+    act: Callable[[World], None]
+    needs: frozenset[Need] = frozenset()
+    is_cold: bool = False
+    of_all: bool = True
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Why it is not possible in this setting; None if it is."""
+        if Need.OWN_KINESIS in self.needs and not setting.is_fake:
+            return (
+                f"{self.name} makes faults of the service, which only the drill's own Kinesis "
+                "makes; run it without --localstack, --endpoint-url and --region"
+            )
+        if setting.spout and self.needs & {Need.SPARK, Need.EXECUTORS}:
+            return f"{self.name} is about a Spark job; run it without --spout"
+        return None
+
+    def setting(self, given: Setting) -> Setting:
+        """The given one with what the drill needs besides."""
+        return replace(
+            given,
+            ensemble=given.ensemble or Need.ENSEMBLE in self.needs,
+            executors=given.executors or Need.EXECUTORS in self.needs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drilled:
+    """What a drill was, to be judged. `troubles`: what went wrong beside the promises."""
+
+    drill: str
+    history: History
+    drained_s: float | None
+    notes: list[str]
+    troubles: list[str] = field(default_factory=list)
+
+
+def run_drill(
+    drill: Drill, setting: Setting, directory: Path, tell: Callable[[str], object]
+) -> Drilled:
+    """Run a drill in a world of its own. Blocks; ends all that it started, also when it raises.
+
+    Raises `DrillError`, `KinesisError` or `StateError`.
+    """
+    with World(directory, drill.setting(setting), tell) as world:
+        world.producers.start()
+        if not drill.is_cold:
+            world.job.start()
+            world.wait_for_acks(WARM)
+        tell(f"it {drill.sentence}")
+        return disturbed(world, drill.name, lambda: drill.act(world))
+
+
+def disturbed(world: World, name: str, act: Callable[[], object]) -> Drilled:
+    """Do something to a world whose records are on their way, and let it recover and drain. An
+    error of the act is a trouble: what happened until then is judged.
+    """
+    troubles, drained_s = [], None
+    world.is_disturbed = True
+    try:
+        act()
+        world.wait_s(_AFTER_S)
+        drained_s = world.drain(DRAIN_LIMIT_S)
+        world.job.close()
+    except DrillError as exc:
+        troubles.append(str(exc))
+        world.job.end()
+    return Drilled(
+        drill=name,
+        history=world.history(),
+        drained_s=drained_s,
+        notes=world.notes,
+        troubles=troubles,
+    )

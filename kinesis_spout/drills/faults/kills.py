@@ -1,0 +1,91 @@
+"""Kills of the job's processes: the driver, at a step or in between, and what works below it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+
+from kinesis_spout.drills.history.events import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.drills.world.world import World
+
+_DAEMON = "pyspark.daemon"  # forks the Python workers
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+_AGAIN = 100  # records that go on after a start
+
+
+def kill_driver(world: World) -> None:
+    """Between two steps, wherever it is; and start it again."""
+    world.faults.append(world.job.kill("kill -9 of the driver"))
+    world.job.start()
+
+
+def kill_driver_at(*steps: str) -> Callable[[World], None]:
+    """At one failpoint after the other, each of a job that was started for it."""
+
+    def act(world: World) -> None:
+        for step in steps:
+            run = world.job.start(stop_at=step)
+            world.wait_for_failpoint(run, step)
+            world.tell(f"{run} is at {step}: kill -9")
+            world.faults.append(world.job.kill(f"kill -9 of the driver at {step}"))
+        world.job.start()
+
+    return act
+
+
+def kill_python_worker(world: World) -> None:
+    """A Python worker of an executor. Spark starts its task again."""
+    _kill_below(world, "kill -9 of a Python worker", _is_worker)
+
+
+def kill_executor(world: World) -> None:
+    """The JVM of an executor, and its Python workers with it. Spark starts another one."""
+    _kill_below(world, "kill -9 of an executor", lambda one: _EXECUTOR in _command(one))
+
+
+def _kill_below(world: World, name: str, is_wanted: Callable[[psutil.Process], bool]) -> None:
+    """Kill a process below the job that is as wanted, as soon as there is one. The job goes on."""
+    began_ns = 0
+
+    def killed() -> bool:
+        nonlocal began_ns
+        for pid in world.job.pids().values():
+            for one in _below(pid):
+                if is_wanted(one):
+                    began_ns = time.monotonic_ns()
+                    one.kill()
+                    return True
+        return False
+
+    world.wait_until(killed, f"a process for {name}")
+    world.faults.append(Fault(name, began_ns, time.monotonic_ns()))
+    world.wait_for_acks(_AGAIN)
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _is_worker(one: psutil.Process) -> bool:
+    """Whether a daemon of PySpark has forked it. It has the daemon's command line."""
+    try:
+        parent = one.parent()
+    except psutil.Error:
+        return False
+    return parent is not None and _DAEMON in _command(one) and _DAEMON in _command(parent)
+
+
+def _command(one: psutil.Process) -> str:
+    try:
+        return " ".join(one.cmdline())
+    except psutil.Error:
+        return ""

@@ -1,0 +1,66 @@
+"""Losses of ZooKeeper, and of the job's session with it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+
+from kinesis_spout.drills.history.events import Fault
+from kinesis_spout.drills.world.ensemble import ZookeeperEnsemble
+from kinesis_spout.drills.world.job import DrillError
+
+if TYPE_CHECKING:
+    from kinesis_spout.drills.world.world import World
+
+_AWAY_S = 3.0
+_FROZEN_S = 7.0  # longer than the job's session may last without a sign of life
+
+
+def restart(world: World) -> None:
+    """Kill it, and later stop it for a while."""
+    for name, act in (
+        ("kill -9 of ZooKeeper", world.zookeeper.kill),
+        (
+            f"ZooKeeper away for {_AWAY_S:.0f} s",
+            lambda: world.zookeeper.restart(lambda: world.wait_s(_AWAY_S)),
+        ),
+    ):
+        began_ns = time.monotonic_ns()
+        act()
+        world.faults.append(Fault(name, began_ns, time.monotonic_ns()))
+        world.wait_s(_AWAY_S)
+
+
+def leader_loss(world: World) -> None:
+    """Kill the leader of the ensemble. The others elect another one; the first comes back."""
+    ensemble = world.zookeeper
+    if not isinstance(ensemble, ZookeeperEnsemble):
+        raise DrillError("the loss of a leader needs an ensemble; run the drill with --ensemble")
+    began_ns = time.monotonic_ns()
+    gone = ensemble.kill_leader()
+    world.wait_until(lambda: ensemble.leader() not in (None, gone), "the election of a leader")
+    world.faults.append(Fault("kill -9 of ZooKeeper's leader", began_ns, time.monotonic_ns()))
+    world.wait_s(_AWAY_S)
+    ensemble.start()
+
+
+def session_loss(world: World) -> None:
+    """Freeze the job for longer than its session lasts, then let it go on: it thinks that it owns
+    what it has lost.
+    """
+    run, pid = next(iter(world.job.pids().items()))
+    members = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    began_ns = time.monotonic_ns()
+    try:
+        for one in members:
+            one.suspend()
+        world.wait_s(_FROZEN_S)
+    finally:
+        for one in members:
+            if one.is_running():
+                one.resume()
+    world.faults.append(
+        Fault(f"{run} frozen for {_FROZEN_S:.0f} s", began_ns, time.monotonic_ns(), run=run)
+    )

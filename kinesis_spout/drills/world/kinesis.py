@@ -1,0 +1,129 @@
+"""The stream of a drill: what is put on it, and what shards it has. And our own Kinesis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+from kinesis_spout.drills.credentials import REGION, aws_of
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
+from kinesis_spout.testing.service.requests import UpdateShardCount
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesis_spout.config import AwsConfig
+
+FIRST_SHARDS = 4
+
+
+class SeenShard(NamedTuple):
+    """A shard of a listing. The hash keys are inclusive at both ends."""
+
+    shard_id: str
+    parents: tuple[str, ...]
+    is_open: bool
+    hash_start: int
+    hash_end: int
+
+
+class DrillStream(Protocol):
+    """A stream that a drill makes and removes, as a context manager. Any thread may call it; its
+    methods block on the service and raise `KinesisError`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def aws(self) -> AwsConfig: ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it takes any credentials, so that no process needs real ones."""
+        ...
+
+    @property
+    def fake(self) -> FakeKinesis | None:
+        """Our own Kinesis, which makes faults on demand; None for any other."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
+        """Put records, each with its partition key; no two of one key. Returns the shard and the
+        sequence number of each.
+        """
+        ...
+
+    def shards(self) -> list[SeenShard]:
+        """All that the service lists, closed ones included."""
+        ...
+
+    def split(self, shard_id: str) -> None:
+        """Split a shard in the middle. Returns when the stream is active again, as all that
+        reshard do.
+        """
+        ...
+
+    def merge(self, shard_id: str, adjacent_id: str) -> None: ...
+
+    def update_shard_count(self, shards: int) -> None: ...
+
+
+class OwnStream:
+    """A stream of our own Kinesis, which runs in this process and listens on loopback. A drill
+    reaches it without HTTP, so no fault hits its own calls.
+    """
+
+    is_local = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.fake = FakeKinesis()
+        self._server = FakeKinesisServer(self.fake)
+
+    @property
+    def aws(self) -> AwsConfig:
+        return aws_of(region=REGION, endpoint=self._server.endpoint_url, is_local=True)
+
+    def __enter__(self) -> Self:
+        self.fake.create(self.name, shards=FIRST_SHARDS)
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.__exit__(None, None, None)
+
+    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
+        placed = (self.fake.put(self.name, key, data).partition(":") for key, data in records)
+        return [(shard_id, int(sequence)) for shard_id, _, sequence in placed]
+
+    def shards(self) -> list[SeenShard]:
+        return [
+            SeenShard(
+                one.shard_id,
+                tuple(parent for parent in one.parents if parent),
+                one.is_open,
+                one.hash_keys.start,
+                one.hash_keys.end,
+            )
+            for one in self.fake.shards(self.name)
+        ]
+
+    def split(self, shard_id: str) -> None:
+        self.fake.split(self.name, shard_id)
+
+    def merge(self, shard_id: str, adjacent_id: str) -> None:
+        self.fake.merge(self.name, shard_id, adjacent_id)
+
+    def update_shard_count(self, shards: int) -> None:
+        with self.fake.lock:
+            self.fake.update_shard_count(
+                UpdateShardCount(
+                    stream_name=self.name,
+                    target_shard_count=shards,
+                    scaling_type="UNIFORM_SCALING",
+                )
+            )

@@ -1,0 +1,41 @@
+"""What a drill runs on, as the command's options say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The options of a drill.
+
+    - `spout`: the job is the standalone spout, in two processes; else it is a Spark job.
+    - `executors`: the Spark job has two executors, in processes of their own.
+    - `ensemble`: ZooKeeper is three servers.
+    - `endpoint_url`, `region`, `stream_prefix`: a Kinesis that is there already; without both of
+      the former it is our own, in this process. `is_emulator`: it takes any credentials.
+    - `process`: `module:function`, the user's function for `KinesisSource.tracked`.
+    - `payload`: `module:function`, from key and number to the data of a record.
+    """
+
+    spout: bool = False
+    executors: bool = False
+    ensemble: bool = False
+    endpoint_url: str | None = None
+    region: str | None = None
+    stream_prefix: str | None = None
+    is_emulator: bool = False
+    records_per_s: float = 100.0
+    process: str | None = None
+    payload: str | None = None
+    seed: int = 1
+
+    @property
+    def is_fake(self) -> bool:
+        """Whether Kinesis is our own, which can make faults on demand."""
+        return self.endpoint_url is None and self.region is None
+
+    @property
+    def fates_known(self) -> bool:
+        """Whether the job acks and fails the records by their numbers."""
+        return self.process is None and self.payload is None

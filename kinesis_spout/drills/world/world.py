@@ -1,0 +1,230 @@
+"""All that runs in a drill: Kinesis, ZooKeeper, the job, the producers, and what watches them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from kinesis_spout.drills.credentials import REGION, aws_of
+from kinesis_spout.drills.history.events import Fault, History
+from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
+from kinesis_spout.drills.world.ensemble import ZookeeperEnsemble
+from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.drills.world.kinesis import OwnStream
+from kinesis_spout.drills.world.producers import Producers, numbered
+from kinesis_spout.drills.world.remote_stream import RemoteStream
+from kinesis_spout.drills.world.samples import Samples
+from kinesis_spout.drills.world.spark_conf import spark_arguments
+from kinesis_spout.drills.world.spark_job import SparkJob
+from kinesis_spout.drills.world.spout_job import SpoutJob
+from kinesis_spout.drills.world.told_files import ToldFiles
+from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
+from kinesis_spout.modules import load_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kinesis_spout.drills.world.job import Job
+    from kinesis_spout.drills.world.kinesis import DrillStream
+    from kinesis_spout.drills.world.setting import Setting
+    from kinesis_spout.drills.world.zookeeper import ZookeeperServers
+
+STREAM = "drill"
+SPARK_APPLICATION = "drill"
+SPOUT_APPLICATION = "soak"
+MAX_RESTARTS = 5  # of processes that ended by themselves, since the last fault
+WAIT_LIMIT_S = 120.0
+_TICK_S = 0.1
+
+
+class World:
+    """Runs once, as a context manager: entering starts all but the job and the producers, leaving
+    ends all. For one thread. `tell` gets a sentence now and then.
+
+    `faults`: what was done to it, which the acts of drills append. `notes`: what a reader of the
+    verdict should know. `is_disturbed`: something was done to it, so that a process may end by
+    itself.
+    """
+
+    def __init__(self, directory: Path, setting: Setting, tell: Callable[[str], object]) -> None:
+        self.directory = directory
+        self.setting = setting
+        self.tell = tell
+        self.faults: list[Fault] = []
+        self.notes: list[str] = []
+        self.stream: DrillStream = _stream(setting)
+        zookeeper = ZookeeperEnsemble if setting.ensemble else ZookeeperServer
+        self.zookeeper: ZookeeperServers = zookeeper(directory / "zookeeper")
+        self._stack = ExitStack()
+        self._tick = threading.Event()
+        self._restarts = self._restarts_of = 0
+        self.is_disturbed = False
+        self.job: Job
+        self.stored: StoredStates
+        self.samples: Samples
+        self.producers: Producers
+        self.files: ToldFiles
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self.stream)
+            stack.callback(self.zookeeper.end)
+            self.zookeeper.start()
+            self.stored = StoredStates(
+                self.zookeeper.connect_string,
+                application=SPOUT_APPLICATION if self.setting.spout else SPARK_APPLICATION,
+                stream=self.stream.name,
+            )
+            stack.callback(self.stored.close)
+            self.job = self._job()
+            stack.callback(self.job.end)
+            self.files = ToldFiles(self.job)
+            self.samples = Samples(self.stream, self.stored, self.zookeeper, self.job)
+            self.samples.sample_shards()
+            self.samples.start()
+            stack.callback(self.samples.stop)
+            self.producers = Producers(
+                self.stream,
+                records_per_s=self.setting.records_per_s,
+                seed=self.setting.seed,
+                payload=load_function(self.setting.payload) if self.setting.payload else numbered,
+            )
+            stack.callback(self.producers.stop)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _job(self) -> Job:
+        if self.setting.spout:
+            return SpoutJob(
+                self.directory,
+                self.stream,
+                self.zookeeper.connect_string,
+                seed=self.setting.seed,
+            )
+        arguments = spark_arguments(
+            self.directory,
+            self.setting,
+            self.stream,
+            zookeeper=self.zookeeper.connect_string,
+            application=SPARK_APPLICATION,
+        )
+        return SparkJob(self.directory, arguments, is_local=self.stream.is_local)
+
+    # waiting --------------------------------------------------------------------------------------
+    def wait_until(
+        self, fact: Callable[[], bool], what: str, *, limit_s: float = WAIT_LIMIT_S
+    ) -> None:
+        """Wait until the fact is one. Meanwhile a process that ends by itself is started again.
+        Raises `DrillError` after `limit_s` seconds.
+        """
+        deadline_s = time.monotonic() + limit_s
+        while not fact():
+            if time.monotonic() > deadline_s:
+                raise DrillError(f"{what} did not happen within {limit_s:.0f} s")
+            self.look_after()
+            self._tick.wait(_TICK_S)
+
+    def wait_s(self, seconds: float) -> None:
+        """Let so many seconds pass, and look after the processes meanwhile."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            self.look_after()
+            self._tick.wait(min(_TICK_S, left_s))
+
+    def wait_for_acks(self, more: int) -> None:
+        """Wait until so many more records are acked or dead-lettered than now."""
+        self.files.read()
+        wanted = len(self.files.resolved) + more
+
+        def have_come() -> bool:
+            self.files.read()
+            return len(self.files.resolved) >= wanted
+
+        self.wait_until(have_come, f"the outcome of {more} more records")
+
+    def wait_for_failpoint(self, run: str, name: str) -> None:
+        marker = self.job.marker(run)
+        self.wait_until(
+            lambda: marker.exists() and bool(marker.read_text()), f"{run}'s arrival at {name}"
+        )
+
+    def look_after(self) -> None:
+        """Raise what has ended the producers, and start processes again that ended by themselves,
+        as a supervisor would.
+        """
+        self.producers.check()
+        now_ns = time.monotonic_ns()
+        for run, words in self.job.ended():
+            self._restarts = self._restarts + 1 if self._restarts_of == len(self.faults) else 1
+            last = words.strip().rpartition("\n")[2][:300]
+            if not self.is_disturbed or self._restarts > MAX_RESTARTS:
+                before = "before anything was done to it" if not self.is_disturbed else "again"
+                raise DrillError(f"{run} ended by itself {before}: {last}")
+            self.tell(f"{run} ended by itself and is started again: {last}")
+            self.notes.append(f"{run} ended by itself and was started again: {last}")
+            self.faults.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
+            self._restarts_of = len(self.faults)
+            self.job.start()
+
+    # the end --------------------------------------------------------------------------------------
+    def drain(self, limit_s: float) -> float:
+        """Stop the producers and wait until all is processed and stored, at most `limit_s`. Returns
+        the seconds it took. What is missing then, the verdict says.
+        """
+        self.producers.stop()
+        self.tell(f"{len(self.producers.puts)} records were put; draining")
+        began_s = time.monotonic()
+        try:
+            self.wait_until(self._is_drained, "the end of the backlog", limit_s=limit_s)
+        except DrillError as exc:
+            self.notes.append(str(exc))
+        return time.monotonic() - began_s
+
+    def history(self) -> History:
+        """All that happened. The job has ended."""
+        self.samples.stop()
+        self.samples.sample_states()
+        self.samples.sample_shards()
+        self.files.read()
+        return History(
+            puts=self.producers.puts,
+            told=self.files.told(self.producers.puts),
+            faults=sorted(self.faults, key=lambda fault: fault.began_ns),
+            samples=self.samples.states,
+            tasks=dict(self.job.tasks),
+            shards=dict(self.samples.shards),
+            fates_known=self.setting.fates_known,
+            retry_limit=RETRY_LIMIT,
+        )
+
+    def _is_drained(self) -> bool:
+        self.files.read()
+        if not self.files.resolved >= {put.record for put in self.producers.puts}:
+            return False
+        samples = self.samples.states
+        states = samples[-1].states if samples else {}
+        if not states or any(state.unresolved_count for state in states.values()):
+            return False
+        return all(
+            one.is_open or (one.shard_id in states and states[one.shard_id].finished)
+            for one in self.samples.sample_shards()
+        )
+
+
+def _stream(setting: Setting) -> DrillStream:
+    if setting.is_fake:
+        return OwnStream(STREAM)
+    aws = aws_of(
+        region=setting.region or (REGION if setting.is_emulator else None),
+        endpoint=setting.endpoint_url,
+        is_local=setting.is_emulator,
+    )
+    name = f"{setting.stream_prefix or 'kinesis-spout'}-drill-{secrets.token_hex(3)}"
+    return RemoteStream(name, aws, is_local=setting.is_emulator)

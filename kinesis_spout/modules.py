@@ -1,0 +1,72 @@
+"""Where Python finds our modules and the user's: in this process, and in its child processes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OUR_FOLDER = Path(__file__).resolve().parents[1]
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """The module's name and the function's. Raises `ConfigError`."""
+    module, colon, function = text.partition(":")
+    if not colon or not module or not function:
+        raise ConfigError(f"{text!r} is not of the form module:function")
+    return module, function
+
+
+def load_function(text: str) -> Callable[..., Any]:
+    """Import the function that `module:function` names, also from the current directory.
+
+    The current directory stays on `sys.path`, for what the module imports later. Raises
+    `ConfigError`.
+    """
+    module_name, function_name = split_name(text)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as exc:
+        raise ConfigError(
+            f"{text}: the module cannot be imported ({type(exc).__name__}: {exc})"
+        ) from exc
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise ConfigError(
+            f"{text}: module {module_name} ({module.__file__}) has no function {function_name}"
+        )
+    return function  # type: ignore[no-any-return]  # any callable will do
+
+
+def clean_environment() -> dict[str, str]:
+    """An environment for a child process that cannot reach a real AWS account.
+
+    It lacks all `AWS_*` variables and the instance metadata, and our packages are importable.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    kept["AWS_EC2_METADATA_DISABLED"] = "true"
+    kept["PYTHONPATH"] = module_path(kept.get("PYTHONPATH", ""))
+    return kept
+
+
+def module_path(before: str, *folders: Path) -> str:
+    """The PYTHONPATH `before` plus `folders` and the folder of our packages.
+
+    So a child finds our packages in a checkout too. The folder of installed packages is left out:
+    a child finds them anyway, and on PYTHONPATH they would come before the standard library.
+    """
+    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
+    added = [str(folder) for folder in (*folders, OUR_FOLDER) if folder.resolve() not in installed]
+    given = [path for path in before.split(os.pathsep) if path]
+    return os.pathsep.join([*given, *(path for path in added if path not in given)])

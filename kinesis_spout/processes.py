@@ -1,0 +1,70 @@
+"""The end of processes that we started, with all of their descendants."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+_LIMIT_S = 30.0
+_LOOK_S = 0.02
+
+
+def kill_family(process: subprocess.Popen[Any]) -> int:
+    """Send kill -9 to a process that we started and to its descendants, and return their number.
+
+    A Spark job has a JVM and Python workers. Signals go to process ids, never to a group. Blocks
+    until all have ended. Idempotent: returns 0 once the process has ended, since its descendants
+    can no longer be found then.
+    """
+    if process.poll() is not None:
+        return 0
+    members = _stopped_tree(psutil.Process(process.pid))
+    for member in members:
+        _if_there(member.kill)
+    process.wait(timeout=_LIMIT_S)
+    _wait_for(members[1:])
+    return len(members)
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether the process runs. A zombie does not: it has ended, but its parent has not waited for
+    it, as process 1 of a container rarely does.
+    """
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _wait_for(members: list[psutil.Process]) -> None:
+    deadline = time.monotonic() + _LIMIT_S
+    while (
+        members := [member for member in members if runs(member)]
+    ) and time.monotonic() < deadline:
+        psutil.wait_procs(members, timeout=_LOOK_S)
+
+
+def _stopped_tree(root: psutil.Process) -> list[psutil.Process]:
+    """The process and its descendants, all suspended, so that none can start another process while
+    the others are killed.
+    """
+    members = [root]
+    _if_there(root.suspend)
+    while fresh := [child for child in root.children(recursive=True) if child not in members]:
+        for child in fresh:
+            _if_there(child.suspend)
+        members += fresh
+    return members
+
+
+def _if_there(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,196 @@
+"""The Spark job of a drill, as a user would write it. It tells each delivery and each outcome.
+
+    python -m spark_job.commands.drill_job '{"source": ..., ...}'     (`SparkArguments`)
+
+A delivery is told before the function gets the batch. Outcomes are told after it has returned and
+before they are reported, so no stored state is ahead of what was told. The job ends in order at
+SIGTERM, and when its stdin ends: the drill is gone then. An error of the query ends it with a
+traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from kinesis_spout.drills.history.events import Fate, Step, Told, fate
+from kinesis_spout.drills.spark_arguments import (
+    RETRY_FIRST_DELAY,
+    RETRY_LIMIT,
+    RETRY_MAX_DELAY,
+    SparkArguments,
+)
+from kinesis_spout.drills.teller import Teller, key_and_number
+from kinesis_spout.modules import load_function
+from spark_job.dead_letter.dead_letter import DeadLetter
+from spark_job.kinesis_source import KinesisSource
+from spark_job.tracking.outcomes import Outcome, Reject, Retry
+from state.failpoint import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheme.record import Record
+    from spark_job.dead_letter.letter import Letter
+    from spark_job.tracking.tracked_batch import TrackedBatch
+
+TRIGGER = "100 milliseconds"
+WRITTEN = "key STRING, number BIGINT, attempt INT"
+_LOOK_S = 0.2
+_COLUMNS = (
+    "messageId",
+    "shardId",
+    "sequenceNumber",
+    "subSequenceNumber",
+    "partitionKey",
+    "data",
+    "attempt",
+)
+
+
+def by_fate(record: Record) -> dict[str, object]:
+    """The drill's own function for a record: it fails those whose number says so."""
+    key, number = key_and_number(record.data, record.partition_key)
+    of = fate(number)
+    if of is Fate.REJECTED:
+        raise Reject("rejected")
+    if record.attempt <= of.failures:
+        raise Retry("not yet")
+    return {"key": key, "number": number, "attempt": record.attempt}
+
+
+def writing_to(out: str) -> Callable[[TrackedBatch], None]:
+    """The drill's own function for a batch."""
+
+    def process(batch: TrackedBatch) -> None:
+        batch.map_records(by_fate, WRITTEN).write.mode("append").parquet(out)
+        failpoint("sink-written")
+
+    return process
+
+
+def telling(
+    process: Callable[[TrackedBatch], object], teller: Teller
+) -> Callable[[TrackedBatch], None]:
+    """`process`, with every delivery told before it and every outcome after it."""
+
+    def told(batch: TrackedBatch) -> None:
+        rows = batch.df.select(*_COLUMNS).toArrow().to_pylist()
+        teller.tell(*(_told(row, Step.GOT) for row in rows))
+
+        def tell_outcomes(error: BaseException | None) -> None:
+            if error is None:
+                failed = batch.failures
+                teller.tell(*(_outcome(row, failed.get(row["messageId"])) for row in rows))
+
+        batch.at_end(tell_outcomes)
+        process(batch)
+
+    return told
+
+
+def _told(row: dict[str, Any], step: Step, reason: str = "") -> Told:
+    key, number = key_and_number(row["data"], row["partitionKey"])
+    return Told(
+        time.monotonic_ns(),
+        step,
+        row["shardId"],
+        "",
+        int(row["sequenceNumber"]),
+        key,
+        number,
+        row["attempt"],
+        " ".join(reason.split()),
+    )
+
+
+def _outcome(row: dict[str, Any], failed: Any) -> Told:
+    if failed is None:
+        return _told(row, Step.ACK)
+    step = Step.REJECT if failed.outcome is Outcome.REJECT else Step.FAIL
+    return _told(row, step, failed.reason or "")
+
+
+def letters_to(teller: Teller) -> Callable[[list[Letter]], None]:
+    """The function for dead letters."""
+
+    def tell(letters: list[Letter]) -> None:
+        teller.tell(*(_letter(one) for one in letters))
+
+    return tell
+
+
+def _letter(letter: Letter) -> Told:
+    key, number = key_and_number(letter.data, letter.partition_key)
+    return Told(
+        time.monotonic_ns(),
+        Step.LETTER,
+        letter.shard_id,
+        "",
+        int(letter.sequence_number),
+        key,
+        number,
+        letter.attempts,
+        " ".join(letter.reason.split()),
+    )
+
+
+def session(given: SparkArguments) -> SparkSession:
+    builder = SparkSession.builder.master(given.master).appName("kinesis-spout drill")
+    for name, value in given.conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def run(given: SparkArguments, ending: threading.Event) -> None:
+    """Run the query until it fails or the end is asked for. Raises the query's error."""
+    teller = Teller(given.path)
+    process = load_function(given.process) if given.process else writing_to(given.out)
+    source = KinesisSource(**given.source)  # type: ignore[arg-type]  # it checks them
+    spark = session(given)
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())  # after PySpark's own handlers
+    query = (
+        source.read_stream(spark)
+        .writeStream.foreachBatch(
+            source.tracked(
+                telling(process, teller),
+                dead_letter=DeadLetter.to(letters_to(teller)),
+                retry_limit=RETRY_LIMIT,
+                retry_first_delay=RETRY_FIRST_DELAY,
+                retry_max_delay=RETRY_MAX_DELAY,
+            )
+        )
+        .option("checkpointLocation", given.checkpoint)
+        .trigger(processingTime=TRIGGER)
+        .start()
+    )
+    while not ending.is_set():
+        query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # it takes parts of seconds
+    query.stop()
+    spark.stop()
+
+
+def _end_with_stdin(ending: threading.Event) -> None:
+    """End the job when the drill is gone: at once, if it does not end in order."""
+    while os.read(0, 1):
+        pass
+    ending.set()
+
+
+def main() -> None:
+    given = msgspec.json.decode(sys.argv[1], type=SparkArguments)
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    threading.Thread(target=_end_with_stdin, args=(ending,), daemon=True).start()
+    run(given, ending)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""A drill from the command line, on a Spark job and on the standalone spout: real processes, a real
+ZooKeeper, a verdict. `tests/drills` has longer ones.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from kinesis_spout.drills.history.history_json import decode_history
+from kinesis_spout.processes import kill_family
+from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.state.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def drilled(directory: Path, *arguments: str) -> dict[str, Any]:
+    """The verdict of one drill that is in order."""
+    file = directory / "verdict.json"
+    ended = run_cli("drill", *arguments, "--json", str(file), "--keep", "kept", cwd=directory)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (verdict,) = json.loads(file.read_bytes())
+    assert ended.stdout.rstrip().endswith(f"{verdict['drill']}: ok")
+    return dict(verdict)
+
+
+def assert_kept(verdict: dict[str, Any]) -> None:
+    assert verdict["ok"]
+    assert verdict["broken"] == []
+    assert verdict["records"] > 100
+    assert verdict["acked"] + verdict["letters"] == verdict["records"]
+    assert verdict["lost"] == verdict["unexplained"] == verdict["out_of_order"] == 0
+
+
+@pytest.mark.spark
+def test_a_killed_spark_job_loses_nothing_and_the_verdict_says_so(tmp_path: Path) -> None:
+    verdict = drilled(tmp_path, "kill-driver")
+    assert_kept(verdict)
+    assert [one["fault"] for one in verdict["faults"]] == ["kill -9 of the driver"]
+    assert verdict["letters"] > 0
+    (kept,) = (tmp_path / "kept").iterdir()
+    history = decode_history((kept / "history.json").read_bytes())
+    assert len(history.puts) == verdict["records"]
+    assert set(history.tasks) == {"job-1", "job-2"}
+
+
+def test_a_killed_spout_loses_nothing_and_the_verdict_says_so(tmp_path: Path) -> None:
+    verdict = drilled(tmp_path, "kill-driver", "--spout")
+    assert_kept(verdict)
+    assert [one["fault"] for one in verdict["faults"]] == ["kill -9 of the driver"]
+
+
+def test_a_signal_ends_a_drill_with_all_that_it_started(tmp_path: Path) -> None:
+    """Its job, its ZooKeeper, its files."""
+    with subprocess.Popen(
+        command_line("drill", "session-loss", "--spout"),
+        cwd=tmp_path,
+        env=environment(TMPDIR=str(tmp_path)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as drill:
+        try:
+            assert drill.stderr is not None
+            assert any(" s  it freezes" in line for line in drill.stderr)
+            children = psutil.Process(drill.pid).children(recursive=True)
+            (directory,) = tmp_path.iterdir()
+            assert len(children) >= 2
+            drill.send_signal(signal.SIGTERM)
+            assert drill.wait(60) == 128 + signal.SIGTERM
+        finally:
+            kill_family(drill)
+    wait_until(lambda: not any(one.is_running() for one in children), timeout_s=30)
+    assert not directory.exists()

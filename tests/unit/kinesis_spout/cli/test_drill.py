@@ -1,0 +1,50 @@
+"""`kinesis-spout drill` without a drill: the list, and wrong usage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.drills.catalog import DRILLS
+from tests.support.shell.command_line import run_cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_list_has_a_line_for_each_drill(tmp_path: Path) -> None:
+    ended = run_cli("drill", "--list", cwd=tmp_path)
+    assert ended.returncode == 0
+    lines = ended.stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == list(DRILLS)
+    for line, one in zip(lines, DRILLS.values(), strict=True):
+        assert one.sentence in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "name a drill"),
+        (("kill-drivr",), "did you mean kill-driver"),
+        (("kill-driver", "--spout", "--process", "m:f"), "for a Spark job"),
+        (("kill-driver", "--region", "eu-west-1"), "--stream-prefix"),
+        (("kill-driver", "--process", "nocolon"), "module:function"),
+        (("kill-driver", "--payload", "no_such_module:f"), "no_such_module"),
+    ],
+)
+def test_wrong_usage_starts_nothing_and_says_why(
+    tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    ended = run_cli("drill", *arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert says in " ".join(ended.stderr.replace("│", " ").split())
+    assert not ended.stdout
+
+
+def test_a_kinesis_that_does_not_answer_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    """Nothing listens on port 1."""
+    arguments = ("kill-driver", "--spout", "--localstack", "--endpoint-url", "http://127.0.0.1:1")
+    ended = run_cli("drill", *arguments, cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "http://127.0.0.1:1" in ended.stderr

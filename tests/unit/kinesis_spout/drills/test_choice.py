@@ -1,0 +1,92 @@
+"""Names on the command line become drills, or one sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kinesis_spout.drills.catalog import DRILLS
+from kinesis_spout.drills.choice import choose
+from kinesis_spout.drills.drill import Need
+from kinesis_spout.drills.random_soak import fitting
+from kinesis_spout.drills.world.setting import Setting
+from kinesis_spout.errors import ConfigError
+from state import failpoint
+
+SPARK, SPOUT = Setting(), Setting(spout=True)
+REMOTE = Setting(endpoint_url="http://127.0.0.1:4566", is_emulator=True)
+
+
+def names(given: list[str], setting: Setting = SPARK) -> list[str]:
+    return [one.name for one in choose(given, setting, minutes=1).chosen]
+
+
+def test_drills_run_in_the_order_of_their_names_and_once() -> None:
+    given = ["two-drivers", "kill-driver", "two-drivers", "soak"]
+    assert names(given) == ["two-drivers", "kill-driver", "soak"]
+
+
+def test_all_has_every_drill_that_no_other_one_contains() -> None:
+    assert names(["all"]) == [name for name, one in DRILLS.items() if one.of_all]
+    assert "kill-driver-at-plan-closed" not in names(["all"])
+
+
+@pytest.mark.parametrize("setting", [SPOUT, REMOTE])
+def test_all_leaves_out_what_is_not_possible_and_says_why(setting: Setting) -> None:
+    choice = choose(["all"], setting, minutes=1)
+    possible = {one.name for one in choice.chosen}
+    refused = {name for name, one in DRILLS.items() if one.of_all} - possible
+    assert possible
+    assert refused == {sentence.split()[0] for sentence in choice.left_out}
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "says"),
+    [
+        ("kill-executor", SPOUT, "about a Spark job"),
+        ("throttling", REMOTE, "only the drill's own Kinesis"),
+        ("kill-drivr", SPARK, "did you mean kill-driver"),
+        ("qqqqqqqq", SPARK, "--list shows all"),
+    ],
+)
+def test_a_drill_that_cannot_be_run_is_refused(name: str, setting: Setting, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        names([name], setting)
+
+
+def test_a_drill_gets_what_it_needs_besides_the_options() -> None:
+    assert DRILLS["zookeeper-leader-loss"].setting(SPOUT).ensemble
+    assert DRILLS["kill-executor"].setting(SPARK).executors
+    assert DRILLS["kill-driver"].setting(SPOUT) == SPOUT
+
+
+def test_a_soak_draws_only_what_its_world_has() -> None:
+    """A world has one ZooKeeper and one kind of job as long as it lasts."""
+    of_spark = {one.name for one in fitting(SPARK)}
+    assert {"kill-driver", "throttling", "zookeeper-restart"} <= of_spark
+    assert not {"kill-executor", "zookeeper-leader-loss", "kill-driver-at-every-step"} & of_spark
+    assert "kill-executor" in {one.name for one in fitting(Setting(executors=True))}
+    assert "kill-python-worker" not in {one.name for one in fitting(SPOUT)}
+
+
+def test_every_failpoint_is_drilled() -> None:
+    """But one, which a task that reads more than a page at once comes to."""
+    at = {name.removeprefix("kill-driver-at-") for name in DRILLS}
+    assert failpoint.NAMES - at == {"log-appended"}
+
+
+def test_each_drill_says_what_it_needs_in_words() -> None:
+    for name, one in DRILLS.items():
+        assert name == one.name
+        assert one.sentence.endswith(tuple("abcdefghijklmnopqrstuvwxyz"))
+        assert one.needs <= set(Need)
+
+
+def test_the_guide_has_a_line_for_each_drill_with_its_sentence() -> None:
+    """A drill that another one contains is named by its pattern."""
+    guide = (Path(__file__).parents[4] / "docs/guides/drills.md").read_text("utf-8")
+    for name, one in DRILLS.items():
+        line = f"| `{name}` | {one.sentence} | {one.protection} |"
+        assert (line in guide) is one.of_all

@@ -1,0 +1,48 @@
+"""Where a user's function and our packages are found."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.modules import load_function, module_path
+
+
+@pytest.fixture
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "module_of_a_user.py").write_text("number = 5\ndef double(x):\n    return 2 * x\n")
+    return "module_of_a_user"
+
+
+def test_a_function_is_found_from_the_current_directory(user_module: str) -> None:
+    assert load_function(f"{user_module}:double")(4) == 8
+
+
+@pytest.mark.parametrize("text", ["nocolon", ":double", "module:", ""])
+def test_a_name_that_is_not_module_and_function_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="module:function"):
+        load_function(text)
+
+
+def test_what_is_missing_is_named(user_module: str) -> None:
+    """The module, a function in it, or that it is none."""
+    with pytest.raises(ConfigError, match="no_such_module"):
+        load_function("no_such_module:double")
+    for missing in ("half", "number"):
+        with pytest.raises(ConfigError, match=f"has no function {missing}"):
+            load_function(f"{user_module}:{missing}")
+
+
+def test_a_childs_module_path_has_the_given_folders_once(tmp_path: Path) -> None:
+    before = os.pathsep.join(["/first", str(tmp_path)])
+    path = module_path(before, tmp_path, Path("/other")).split(os.pathsep)
+    assert path[:2] == ["/first", str(tmp_path)]
+    assert path.count(str(tmp_path)) == 1
+    assert "/other" in path
