@@ -263,7 +263,7 @@ FIELDS = {
         "position": "where the read begins",
         "maxRecords": "the most new records; 0: retries only",
         "iterator": "a hint that saves a GetShardIterator; it may have expired",
-        "nextReadMs": "a hint: when the service's limits allow the next read, by the last reader's clock",
+        "nextReadMs": "a hint: when the service allows the next read, by the last reader's clock",
         "endingSequence": "where a closed shard ends, as ListShards says",
         "retries": "records to read again, before the new ones",
         "verifiedUntilMs": "service time before which no record can have been missed",
