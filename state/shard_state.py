@@ -86,6 +86,28 @@ def as_whole(records: Iterable[UnresolvedRecord]) -> tuple[UnresolvedRecord, ...
     return tuple(one if one.whole else replace(one, whole=True) for one in records)
 
 
+def by_the_time(records: tuple[UnresolvedRecord, ...], now_ms: int) -> tuple[UnresolvedRecord, ...]:
+    """The same records, by a clock that says `now_ms`. A record that failed later than that was
+    stored by a clock that was ahead: its times are set back, so that it waits no longer than it was
+    to wait. Returns `records` itself when there is none.
+    """
+    if not any((one.last_failure_ms or 0) > now_ms for one in records):
+        return records
+    return tuple(_set_back(one, (one.last_failure_ms or 0) - now_ms) for one in records)
+
+
+def _set_back(record: UnresolvedRecord, ahead_ms: int) -> UnresolvedRecord:
+    if ahead_ms <= 0:
+        return record
+    first_ms, last_ms = record.first_failure_ms, record.last_failure_ms
+    return replace(
+        record,
+        due_ms=max(0, record.due_ms - ahead_ms),
+        first_failure_ms=None if first_ms is None else max(0, first_ms - ahead_ms),
+        last_failure_ms=None if last_ms is None else last_ms - ahead_ms,
+    )
+
+
 class ShardState(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
 ):

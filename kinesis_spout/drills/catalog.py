@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from kinesis_spout.drills.drill import Drill, Need
-from kinesis_spout.drills.faults import kills, owners, resharding, service, zookeeper
+from kinesis_spout.drills.faults import (
+    clocks,
+    kills,
+    links,
+    owners,
+    poison,
+    resharding,
+    service,
+    workers,
+    zookeeper,
+)
+from kinesis_spout.drills.world.setting import Extra
 from state import failpoint
 
 _SPARK = frozenset({Need.SPARK})
 _OWN = frozenset({Need.OWN_KINESIS})
 
-# In the order of a batch. A drill's job does not come to the others: its tasks append once, and its
-# reports have one part.
+# In the order of a batch. A task appends a part of what it reads only while a shard answers late:
+# that step has a drill of its own, `kill-driver-at-log-appended`.
 STEPS = (
     "plan-created",
     "plan-logged",
@@ -138,6 +149,70 @@ _ALL = (
         sentence="starts a second driver beside the first, then kills the first",
         protection="one owner at a time: the second waits for the lease",
         act=owners.two_drivers,
+    ),
+    Drill(
+        name="kill-driver-at-log-appended",
+        sentence="kills the driver (kill -9) when a task has published a part of what it reads",
+        protection="task logs: what is published was read, and the rest is read again",
+        act=kills.kill_driver_at_second_append,
+        needs=_SPARK | _OWN,
+        is_cold=True,
+    ),
+    Drill(
+        name="replaced-while-frozen",
+        sentence="freezes a driver until another one has taken over, and lets it go on",
+        protection="leases with epochs: one that has lost its lease writes nothing",
+        act=owners.replaced_while_frozen,
+    ),
+    Drill(
+        name="zookeeper-cut-off",
+        sentence="cuts the job off from ZooKeeper, for less and for more than a session lasts",
+        protection="leases with epochs: one that has lost its lease writes nothing",
+        act=links.cut_off,
+        extras=frozenset({Extra.LINK}),
+    ),
+    Drill(
+        name="zookeeper-stalled",
+        sentence="lets nothing pass between the job and ZooKeeper, without an error",
+        protection="leases with epochs: one that has lost its lease writes nothing",
+        act=links.stalled,
+        extras=frozenset({Extra.LINK}),
+    ),
+    Drill(
+        name="slow-worker",
+        sentence="stops the Python workers of Spark for some seconds while a batch runs",
+        protection="task logs: a task that runs again reads the same records",
+        act=workers.slow_worker,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="zombie-worker",
+        sentence="lets Python workers of a killed driver go on after their plan was closed",
+        protection="nothing is published under a closed plan",
+        act=workers.zombie_worker,
+        needs=_SPARK | _OWN,
+    ),
+    Drill(
+        name="poison",
+        sentence="has a record that kills each process that gets it",
+        protection="deliveries that never answered are counted",
+        act=poison.poison,
+        extras=frozenset({Extra.POISON}),
+        is_cold=True,
+    ),
+    Drill(
+        name="service-clock",
+        sentence="sets the service's clock forward and back, by minutes and by hours",
+        protection="sequence numbers, not times, say what was read",
+        act=clocks.service_clock,
+        needs=_OWN,
+    ),
+    Drill(
+        name="job-clock",
+        sentence="sets the job's clock forward and back, by minutes and by hours",
+        protection="leases and positions do not depend on the time of day",
+        act=clocks.job_clock,
+        extras=frozenset({Extra.CLOCK}),
     ),
 )
 DRILLS = {drill.name: drill for drill in _ALL}

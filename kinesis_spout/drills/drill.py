@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.drills.world.setting import Extra
 from kinesis_spout.drills.world.world import World
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Drill:
     protection: str
     act: Callable[[World], None]
     needs: frozenset[Need] = frozenset()
+    extras: frozenset[Extra] = frozenset()
     is_cold: bool = False
     of_all: bool = True
 
@@ -54,6 +56,12 @@ class Drill:
             )
         if setting.spout and self.needs & {Need.SPARK, Need.EXECUTORS}:
             return f"{self.name} is about a Spark job; run it without --spout"
+        if setting.ensemble and Extra.LINK in self.extras:
+            return f"{self.name} cuts the link to one ZooKeeper server; run it without --ensemble"
+        if setting.process and Extra.POISON in self.extras:
+            return f"{self.name} has a function of its own; run it without --process"
+        if setting.payload and Extra.POISON in self.extras:
+            return f"{self.name} has records of its own; run it without --payload"
         return None
 
     def setting(self, given: Setting) -> Setting:
@@ -62,6 +70,7 @@ class Drill:
             given,
             ensemble=given.ensemble or Need.ENSEMBLE in self.needs,
             executors=given.executors or Need.EXECUTORS in self.needs,
+            extras=self.extras,
         )
 
 

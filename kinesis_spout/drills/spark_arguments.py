@@ -16,6 +16,7 @@ class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
     - `path`: the file for its lines. `out`: the directory for its parquet. `checkpoint`: that of
       Spark's own log.
     - `process`: `module:function`, the user's function; empty for that of the drill.
+    - `is_poisoned`: one record kills the driver whenever it is delivered.
     """
 
     source: dict[str, str | float | int]
@@ -25,3 +26,4 @@ class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
     out: str
     checkpoint: str
     process: str = ""
+    is_poisoned: bool = False

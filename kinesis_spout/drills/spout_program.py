@@ -23,7 +23,7 @@ from kinesis_spout.config import ReadRate
 from kinesis_spout.drills.credentials import REGION, aws_of
 from kinesis_spout.drills.history.events import Fate, Step, Told, fate
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
-from kinesis_spout.drills.teller import Teller, key_and_number
+from kinesis_spout.drills.teller import Teller, is_poison, key_and_number
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.outages import is_transient
@@ -42,7 +42,7 @@ _OPENING_PAUSE_S = 0.5
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of a process. `path` is the file for its lines. `is_local`: the endpoint takes
-    any credentials.
+    any credentials. `is_poisoned`: one record kills the process whenever it is delivered.
     """
 
     endpoint: str | None
@@ -56,6 +56,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     is_local: bool = True
     commit_interval_s: float = 1.0
     session_timeout_s: float = 4.0
+    is_poisoned: bool = False
 
 
 class SpoutTeller(Teller):
@@ -86,8 +87,9 @@ class Consumer:
 
     teller: SpoutTeller
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, is_poisoned: bool = False) -> None:
         self._random = random
+        self._is_poisoned = is_poisoned
         self._held: list[SpoutEmission] = []
         self._has_new = False
         self._parent = os.getppid()
@@ -101,6 +103,8 @@ class Consumer:
     def consume(self, spout: KinesisSpout) -> None:
         for emission in spout.emissions(self._stop):
             self.teller.emission(Step.GOT, emission)
+            if self._is_poisoned and is_poison(emission.data):
+                os.kill(os.getpid(), signal.SIGKILL)
             self._held.append(emission)
             self._has_new = True
 
@@ -163,7 +167,8 @@ def open_when_possible(spout: KinesisSpout, consumer: Consumer) -> bool:
 
 def main() -> None:
     given = msgspec.json.decode(sys.argv[1], type=Given)
-    consumer = Consumer(Random(given.seed))  # noqa: S311  # to be repeated, not a secret
+    random = Random(given.seed)  # noqa: S311  # to be repeated, not a secret
+    consumer = Consumer(random, is_poisoned=given.is_poisoned)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         consumer.is_asked_to_end = True

@@ -29,6 +29,7 @@ from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.ownership import this_process
 from state.plan import ShardReadResult
 from state.settle import children_first
+from state.shard_state import by_the_time
 from state.state_store import StateChange, StreamIdentity, TaskShare
 
 if TYPE_CHECKING:
@@ -426,8 +427,9 @@ class SpoutCoordinator:
             if shard_id in self._scheduler.assigned or stored is None or stored.state.finished:
                 return
             state = stored.state
+            unresolved = by_the_time(state.unresolved, self._services.clock.now_ms())
             shard = TrackedShard(
-                state,
+                replace(state, unresolved=unresolved),
                 retry_policy=self._config.retry,
                 random=self._services.random,
                 pages=None if state.end_was_read else self._add_pages(state, ending_sequence),

@@ -27,7 +27,7 @@ from kinesis_spout.drills.spark_arguments import (
     RETRY_MAX_DELAY,
     SparkArguments,
 )
-from kinesis_spout.drills.teller import Teller, key_and_number
+from kinesis_spout.drills.teller import Teller, is_poison, key_and_number
 from kinesis_spout.modules import load_function
 from spark_job.dead_letter.dead_letter import DeadLetter
 from spark_job.kinesis_source import KinesisSource
@@ -66,11 +66,24 @@ def by_fate(record: Record) -> dict[str, object]:
     return {"key": key, "number": number, "attempt": record.attempt}
 
 
-def writing_to(out: str) -> Callable[[TrackedBatch], None]:
+def killing(driver: int) -> Callable[[Record], dict[str, object]]:
+    """`by_fate`, but one record kills the driver, whose process id this is."""
+
+    def poisoned(record: Record) -> dict[str, object]:
+        if is_poison(record.data):
+            os.kill(driver, signal.SIGKILL)
+        return by_fate(record)
+
+    return poisoned
+
+
+def writing_to(given: SparkArguments) -> Callable[[TrackedBatch], None]:
     """The drill's own function for a batch."""
+    of_record = killing(os.getpid()) if given.is_poisoned else by_fate
+    out = given.out
 
     def process(batch: TrackedBatch) -> None:
-        batch.map_records(by_fate, WRITTEN).write.mode("append").parquet(out)
+        batch.map_records(of_record, WRITTEN).write.mode("append").parquet(out)
         failpoint("sink-written")
 
     return process
@@ -152,7 +165,7 @@ def session(given: SparkArguments) -> SparkSession:
 def run(given: SparkArguments, ending: threading.Event) -> None:
     """Run the query until it fails or the end is asked for. Raises the query's error."""
     teller = Teller(given.path)
-    process = load_function(given.process) if given.process else writing_to(given.out)
+    process = load_function(given.process) if given.process else writing_to(given)
     source = KinesisSource(**given.source)  # type: ignore[arg-type]  # it checks them
     spark = session(given)
     signal.signal(signal.SIGTERM, lambda *_: ending.set())  # after PySpark's own handlers

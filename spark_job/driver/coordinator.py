@@ -285,7 +285,7 @@ class Coordinator:
             )
             self._catalog.bind()
             self._catalog.states = dict(self._store.load_states())
-            self._outcomes.open(self._catalog.states)
+            self._outcomes.open(self._catalog.states, self._clock.now_ms())
             self._opened = True
         return self.pin_start(known_plan)
 
@@ -316,7 +316,7 @@ class Coordinator:
         for old in self._store.known_plans():
             if plan_number(old) < plan_number(plan_id):
                 self._store.remove_plan(old)
-        self._outcomes.on_settled(plan_id, settled)
+        self._outcomes.on_settled(plan_id, settled, self._clock.now_ms())
         self._on_unknown(settled.unknown_shards)
 
     def _settled(self, plan_id: str, pin: StartPin) -> Settled:

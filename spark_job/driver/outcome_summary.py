@@ -38,8 +38,8 @@ class OutcomeSummary:
         self._exhausted = 0
         self._dead_lettered = 0
 
-    def open(self, states: Mapping[str, StoredState]) -> None:
-        """Restore what an earlier run left in ZooKeeper.
+    def open(self, states: Mapping[str, StoredState], now_ms: int) -> None:
+        """Restore what an earlier run left in ZooKeeper. `now_ms`: by the machine's clock.
 
         With option `wholeBatchAck`, removes the mark of an application that tracks its records.
         """
@@ -51,7 +51,7 @@ class OutcomeSummary:
                 "application %s acks whole batches from now on, because wholeBatchAck is true",
                 self._settings.application,
             )
-        self.queue.update({shard: stored.state for shard, stored in states.items()}, policy)
+        self.queue.update({shard: stored.state for shard, stored in states.items()}, policy, now_ms)
         pointer = self._store.read_pointer()
         plan = None if pointer is None else self._store.read_plan(pointer.id)
         if pointer is not None and plan is not None:
@@ -61,12 +61,14 @@ class OutcomeSummary:
             self.outages = outages_after(plan, report, is_tracked=is_tracked)
             self.delivery_limit = delivery_limit_after(plan, report, is_tracked=is_tracked)
 
-    def on_settled(self, plan_id: str, settled: Settled) -> None:
-        """Take in a settled plan. Raises `ConfigError` when several plans in a row ended without a
-        report of their outcomes.
+    def on_settled(self, plan_id: str, settled: Settled, now_ms: int) -> None:
+        """Take in a settled plan. `now_ms`: by the machine's clock. Raises `ConfigError` when
+        several plans in a row ended without a report of their outcomes.
         """
         self.queue.update(
-            {shard: stored.state for shard, stored in settled.states.items()}, settled.policy
+            {shard: stored.state for shard, stored in settled.states.items()},
+            settled.policy,
+            now_ms,
         )
         if settled.outages and not self.outages:
             log.warning(

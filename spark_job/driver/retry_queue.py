@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.shards.ancestors import unresolved_ancestors
 from spark_job.driver.retry_planner import DueRetry, QueuedRetry, due_retries, queued_retries
 from state.report import OnFailure
+from state.shard_state import by_the_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -47,9 +48,16 @@ class RetryQueue:
     _held_until_ms: dict[str, int] = field(default_factory=dict)
     _shards: dict[str, _ShardQueue] = field(default_factory=dict)
     _held: set[str] = field(default_factory=set)
+    _updated_ms: int = 0
 
-    def update(self, states: Mapping[str, ShardState], policy: OutcomePolicy | None) -> None:
-        known = self._shards if policy == self.policy else {}
+    def update(
+        self, states: Mapping[str, ShardState], policy: OutcomePolicy | None, now_ms: int
+    ) -> None:
+        """`now_ms`: what this process has for the time. Failures that are stored as later ones came
+        by a clock that was ahead, and their retries are due that much earlier.
+        """
+        known = self._shards if policy == self.policy and now_ms >= self._updated_ms else {}
+        self._updated_ms = now_ms
         self.policy = policy
         ancestors = unresolved_ancestors(states) if self.in_order else {}
         self._shards = {
@@ -58,6 +66,7 @@ class RetryQueue:
                 tuple(states[one].unresolved for one in ancestors.get(shard, ())),
                 policy,
                 known.get(shard),
+                now_ms,
             )
             for shard, state in states.items()
             if state.unresolved
@@ -159,6 +168,7 @@ def _queue_of(
     inherited: tuple[tuple[UnresolvedRecord, ...], ...],
     policy: OutcomePolicy | None,
     known: _ShardQueue | None,
+    now_ms: int,
 ) -> _ShardQueue:
     # Identity is enough: a state that was not written again is the same object.
     if (
@@ -168,7 +178,11 @@ def _queue_of(
         and all(map(is_, known.inherited, inherited))
     ):
         return known
-    queue = queued_retries(unresolved, policy, list(chain.from_iterable(inherited)))
+    queue = queued_retries(
+        by_the_time(unresolved, now_ms),
+        policy,
+        by_the_time(tuple(chain.from_iterable(inherited)), now_ms),
+    )
     return _ShardQueue(
         unresolved,
         inherited,

@@ -1,6 +1,8 @@
 """Puts each mutant into a copy of the project and shows that its test catches it: `python -m
 tests.simulation.run_mutants [name...]`.
 
+Those that a recovery drill catches take minutes each, so they run by name only, one at a time.
+
 The exit code is 1 when a mutant survives, or when its `old` text does not occur exactly once in its
 file.
 """
@@ -13,23 +15,29 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
+from tests.drills.mutants import DRILL, DRILLED
 from tests.simulation.aggregate_mutants import AGGREGATES
 from tests.simulation.mutants import MUTANTS, SIMULATION, Mutant
 from tests.simulation.protocol_mutants import PROTOCOL
 from tests.simulation.spout_mutants import SPOUT, SPOUT_SIMULATION
 
-ALL = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT)
+QUICK = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT)
+ALL = (*QUICK, *DRILLED)
 SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesis_spout", "state", "scheme", "spark_job", "tests", "localstack", "scripts")
 HISTORIES, SEED = 300, 1
-LIMIT_S = 300.0
+LIMIT_S, DRILL_LIMIT_S = 300.0, 900.0
 BROKEN = re.compile(r"histories/s, [1-9]\d* broken$", re.MULTILINE)
 FAILED = re.compile(r"^[1-9]\d* failed", re.MULTILINE)
+PROMISE_BROKEN = re.compile(r"^BROKEN: ", re.MULTILINE)
+_ONE_DRILL = threading.Lock()
 
 
 def misfits(mutants: tuple[Mutant, ...] = ALL) -> list[str]:
@@ -55,12 +63,20 @@ def command(mutant: Mutant) -> list[str]:
             *(["--spout"] if mutant.catcher == SPOUT_SIMULATION else []),
         ]
         return [sys.executable, "-m", "tests.simulation", *given]
+    if mutant.catcher.startswith(DRILL):
+        return [sys.executable, "-m", "kinesis_spout.cli.entry", *mutant.catcher.split()]
     plugins = ["-p", "no:cacheprovider", "-p", "tests.simulation.first_failure"]
     return [sys.executable, "-m", "pytest", "-x", "-q", *plugins, *mutant.catcher.split()]
 
 
 def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
     """Whether its catcher fails as it should, its last line of output, and its seconds."""
+    is_drill = mutant.catcher.startswith(DRILL)
+    with _ONE_DRILL if is_drill else nullcontext():
+        return _is_caught(mutant, DRILL_LIMIT_S if is_drill else LIMIT_S)
+
+
+def _is_caught(mutant: Mutant, limit_s: float) -> tuple[bool, str, float]:
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         copy = Path(name)
@@ -82,13 +98,19 @@ def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=LIMIT_S,
+                timeout=limit_s,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return False, "it hangs; bound the loop of its catcher", LIMIT_S
+            return False, "it hangs; bound the loop of its catcher", limit_s
     said = (ran.stdout.strip() or ran.stderr.strip()).splitlines()[-1:]
-    failed = BROKEN if mutant.catcher in SIMULATIONS else FAILED
+    if mutant.catcher in SIMULATIONS:
+        failed = BROKEN
+    elif mutant.catcher.startswith(DRILL):
+        failed = PROMISE_BROKEN
+        said = [line for line in ran.stdout.splitlines() if failed.match(line)][:1] or said
+    else:
+        failed = FAILED
     return (
         ran.returncode == 1 and failed.search(ran.stdout) is not None,
         said[0] if said else "",
@@ -103,7 +125,7 @@ def main(names: list[str]) -> int:
             f"{', '.join(rotten)}"
         )
         return 1
-    chosen = [one for one in ALL if not names or any(name in one.name for name in names)]
+    chosen = [one for one in ALL if any(name in one.name for name in names)] if names else QUICK
     survivors = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for mutant, (caught, said, took_s) in zip(chosen, pool.map(is_caught, chosen), strict=True):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from kinesis_spout.drills.history.events import Fault
+from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.testing import slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 _DAEMON = "pyspark.daemon"  # forks the Python workers
 _EXECUTOR = "CoarseGrainedExecutorBackend"
+_SLOW_S = 1.0  # much longer than a task waits before it appends what it has
 _AGAIN = 100  # records that go on after a start
 
 
@@ -39,9 +42,32 @@ def kill_driver_at(*steps: str) -> Callable[[World], None]:
     return act
 
 
+def kill_driver_at_second_append(world: World) -> None:
+    """At the failpoint of a task that has appended to its log and is not done: one of its shards
+    answers slowly, and what the others have is published meanwhile.
+    """
+    fake, name = world.stream.fake, "log-appended"
+    if fake is None:
+        raise DrillError(
+            "only our own Kinesis answers slowly for one shard, and at once for others"
+        )
+    run = world.job.start(stop_at=name)
+    marker = world.job.marker(run)
+
+    def has_come() -> bool:
+        fake.faults.clear()
+        fake.faults.add(slow(_SLOW_S), operation="GetRecords", times=1)
+        return marker.exists()
+
+    world.wait_until(has_come, f"{run}'s arrival at {name}")
+    fake.faults.clear()
+    world.faults.append(world.job.kill(f"kill -9 of the driver at {name}"))
+    world.job.start()
+
+
 def kill_python_worker(world: World) -> None:
     """A Python worker of an executor. Spark starts its task again."""
-    _kill_below(world, "kill -9 of a Python worker", _is_worker)
+    _kill_below(world, "kill -9 of a Python worker", is_worker)
 
 
 def kill_executor(world: World) -> None:
@@ -56,7 +82,7 @@ def _kill_below(world: World, name: str, is_wanted: Callable[[psutil.Process], b
     def killed() -> bool:
         nonlocal began_ns
         for pid in world.job.pids().values():
-            for one in _below(pid):
+            for one in below(pid):
                 if is_wanted(one):
                     began_ns = time.monotonic_ns()
                     one.kill()
@@ -68,14 +94,15 @@ def _kill_below(world: World, name: str, is_wanted: Callable[[psutil.Process], b
     world.wait_for_acks(_AGAIN)
 
 
-def _below(pid: int) -> list[psutil.Process]:
+def below(pid: int) -> list[psutil.Process]:
+    """The processes below it."""
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.Error:
         return []
 
 
-def _is_worker(one: psutil.Process) -> bool:
+def is_worker(one: psutil.Process) -> bool:
     """Whether a daemon of PySpark has forked it. It has the daemon's command line."""
     try:
         parent = one.parent()

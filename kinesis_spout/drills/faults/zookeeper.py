@@ -20,6 +20,8 @@ _FROZEN_S = 7.0  # longer than the job's session may last without a sign of life
 
 def restart(world: World) -> None:
     """Kill it, and later stop it for a while."""
+    if world.setting.spout:
+        world.max_restarts = 0  # a spout outlives the outage; a Spark query may end, by design
     for name, act in (
         ("kill -9 of ZooKeeper", world.zookeeper.kill),
         (

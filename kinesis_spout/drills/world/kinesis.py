@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.drills.credentials import REGION, aws_of
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from kinesis_spout.testing.service.requests import UpdateShardCount
@@ -72,16 +73,29 @@ class DrillStream(Protocol):
     def update_shard_count(self, shards: int) -> None: ...
 
 
+class ServiceClock(SystemClock):
+    """The clock of our own Kinesis. `ahead_ms`: by how much it is wrong; any thread may set it."""
+
+    __slots__ = ("ahead_ms",)
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
 class OwnStream:
     """A stream of our own Kinesis, which runs in this process and listens on loopback. A drill
-    reaches it without HTTP, so no fault hits its own calls.
+    reaches it without HTTP, so no fault hits its own calls. `clock`: the service's.
     """
 
     is_local = True
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.fake = FakeKinesis()
+        self.clock = ServiceClock()
+        self.fake = FakeKinesis(clock=self.clock)
         self._server = FakeKinesisServer(self.fake)
 
     @property

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Extra(StrEnum):
+    """What a drill adds to its world."""
+
+    LINK = "the job reaches ZooKeeper over a link that can be cut"
+    CLOCK = "the clock of the job's processes can be set"
+    POISON = "one record kills the process that gets it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +25,7 @@ class Setting:
       the former it is our own, in this process. `is_emulator`: it takes any credentials.
     - `process`: `module:function`, the user's function for `KinesisSource.tracked`.
     - `payload`: `module:function`, from key and number to the data of a record.
+    - `extras`: what the drill itself adds; no option of the command.
     """
 
     spout: bool = False
@@ -29,6 +39,7 @@ class Setting:
     process: str | None = None
     payload: str | None = None
     seed: int = 1
+    extras: frozenset[Extra] = frozenset()
 
     @property
     def is_fake(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.spark_arguments import SparkArguments
+from kinesis_spout.drills.world.setting import Extra
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +42,7 @@ def spark_arguments(
         out=str(directory / "out"),
         checkpoint=str(directory / "checkpoint"),
         process=setting.process or "",
+        is_poisoned=Extra.POISON in setting.extras,
     )
 
 

@@ -15,11 +15,14 @@ import msgspec
 
 from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.drills.world.job_clock import add_variables
 from kinesis_spout.modules import clean_environment, module_path
 from kinesis_spout.processes import kill_family
 from state import failpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kinesis_spout.drills.spark_arguments import SparkArguments
 
 PROGRAM = "spark_job.commands.drill_job"  # started by name: Spark is above this package
@@ -36,12 +39,22 @@ class _Running:
 
 
 class SparkJob:
-    """A `Job`. `is_local`: its Kinesis is on this machine, and no process may reach another one."""
+    """A `Job`. `is_local`: its Kinesis is on this machine, and no process may reach another one.
+    `variables`: more of the environment, of all its processes.
+    """
 
-    def __init__(self, directory: Path, arguments: SparkArguments, *, is_local: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        arguments: SparkArguments,
+        *,
+        is_local: bool,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._directory = directory
         self._arguments = arguments
         self._is_local = is_local
+        self._variables = variables or {}
         self._running: list[_Running] = []
         self.tasks: dict[str, int] = {}
 
@@ -139,6 +152,7 @@ class SparkJob:
     def _environment(self, run: str, stop_at: str | None) -> dict[str, str]:
         env = clean_environment() if self._is_local else dict(os.environ)
         env["PYTHONPATH"] = module_path(env.get("PYTHONPATH", ""), Path.cwd())
+        add_variables(env, self._variables)
         env["PYSPARK_PYTHON"] = sys.executable
         env["SPARK_LOCAL_IP"] = "127.0.0.1"
         env["JAVA_TOOL_OPTIONS"] = f"{env.get('JAVA_TOOL_OPTIONS', '')} {_QUICK_JVM}".strip()

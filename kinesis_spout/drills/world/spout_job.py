@@ -8,6 +8,7 @@ from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.spout_processes import Running, SpoutProcesses
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kinesis_spout.drills.history.events import Fault
@@ -18,9 +19,18 @@ _KILLED = 0  # the task whose process is killed
 
 
 class SpoutJob:
-    """A `Job`. Its first task is the one that is killed."""
+    """A `Job`. Its first task is the one that is killed. `variables`: more of the environment."""
 
-    def __init__(self, directory: Path, stream: DrillStream, zookeeper: str, *, seed: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        stream: DrillStream,
+        zookeeper: str,
+        *,
+        seed: int,
+        variables: Mapping[str, str] | None = None,
+        is_poisoned: bool = False,
+    ) -> None:
         self._directory = directory
         self._processes = SpoutProcesses(
             directory,
@@ -31,6 +41,8 @@ class SpoutJob:
             stream=stream.name,
             region=stream.aws.region,
             is_local=stream.is_local,
+            variables=variables,
+            is_poisoned=is_poisoned,
         )
         self._first: Running | None = None  # of a task for which two processes run
 

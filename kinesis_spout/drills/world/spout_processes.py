@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,9 +15,10 @@ import msgspec
 
 from kinesis_spout.drills import spout_program as program
 from kinesis_spout.drills.history.events import Fault
+from kinesis_spout.drills.world.job_clock import add_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 CLOSING_LIMIT_S = 60.0
@@ -43,10 +45,12 @@ class SpoutProcesses:
         zookeeper: str,
         tasks: int,
         seed: int,
+        variables: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
-        """`more`: the other fields of `program.Given`."""
+        """`variables`: more of the environment. `more`: the other fields of `program.Given`."""
         self._directory = directory
+        self._variables = variables or {}
         self._given = program.Given(
             endpoint=endpoint, zookeeper=zookeeper, path="", task=0, tasks=tasks, seed=seed, **more
         )
@@ -65,7 +69,11 @@ class SpoutProcesses:
         )
         arguments = ["-m", program.__name__, msgspec.json.encode(given).decode()]
         with (self._directory / f"{run}.err").open("wb") as errors:
-            process = subprocess.Popen([sys.executable, *arguments], stderr=errors)
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stderr=errors,
+                env=add_variables(dict(os.environ), self._variables),
+            )
         self.running[task] = Running(run, task, process)
         return self.running[task]
 

@@ -13,10 +13,13 @@ from kinesis_spout.drills.history.events import Fault, History
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
 from kinesis_spout.drills.world.ensemble import ZookeeperEnsemble
 from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.drills.world.job_clock import JobClock
 from kinesis_spout.drills.world.kinesis import OwnStream
+from kinesis_spout.drills.world.link import Link
 from kinesis_spout.drills.world.producers import Producers, numbered
 from kinesis_spout.drills.world.remote_stream import RemoteStream
 from kinesis_spout.drills.world.samples import Samples
+from kinesis_spout.drills.world.setting import Extra
 from kinesis_spout.drills.world.spark_conf import spark_arguments
 from kinesis_spout.drills.world.spark_job import SparkJob
 from kinesis_spout.drills.world.spout_job import SpoutJob
@@ -47,7 +50,8 @@ class World:
 
     `faults`: what was done to it, which the acts of drills append. `notes`: what a reader of the
     verdict should know. `is_disturbed`: something was done to it, so that a process may end by
-    itself.
+    itself, and be started again: `max_restarts` times since the last fault. `link`: the job's way
+    to ZooKeeper, if the drill wants one; nobody else goes by it.
     """
 
     def __init__(self, directory: Path, setting: Setting, tell: Callable[[str], object]) -> None:
@@ -63,6 +67,9 @@ class World:
         self._tick = threading.Event()
         self._restarts = self._restarts_of = 0
         self.is_disturbed = False
+        self.max_restarts = MAX_RESTARTS
+        self.link: Link | None = None
+        self.job_clock = JobClock(directory / "job-clock")
         self.job: Job
         self.stored: StoredStates
         self.samples: Samples
@@ -80,6 +87,9 @@ class World:
                 stream=self.stream.name,
             )
             stack.callback(self.stored.close)
+            if Extra.LINK in self.setting.extras:
+                server = self.zookeeper.connect_string.partition("/")[0]
+                self.link = stack.enter_context(Link(server))
             self.job = self._job()
             stack.callback(self.job.end)
             self.files = ToldFiles(self.job)
@@ -101,21 +111,30 @@ class World:
         self._stack.close()
 
     def _job(self) -> Job:
+        zookeeper = self.zookeeper.connect_string
+        if self.link is not None:
+            zookeeper = self.link.address + zookeeper[zookeeper.index("/") :]
+        extras = self.setting.extras
+        variables = self.job_clock.variables() if Extra.CLOCK in extras else {}
         if self.setting.spout:
             return SpoutJob(
                 self.directory,
                 self.stream,
-                self.zookeeper.connect_string,
+                zookeeper,
                 seed=self.setting.seed,
+                variables=variables,
+                is_poisoned=Extra.POISON in extras,
             )
         arguments = spark_arguments(
             self.directory,
             self.setting,
             self.stream,
-            zookeeper=self.zookeeper.connect_string,
+            zookeeper=zookeeper,
             application=SPARK_APPLICATION,
         )
-        return SparkJob(self.directory, arguments, is_local=self.stream.is_local)
+        return SparkJob(
+            self.directory, arguments, is_local=self.stream.is_local, variables=variables
+        )
 
     # waiting --------------------------------------------------------------------------------------
     def wait_until(
@@ -164,7 +183,7 @@ class World:
         for run, words in self.job.ended():
             self._restarts = self._restarts + 1 if self._restarts_of == len(self.faults) else 1
             last = words.strip().rpartition("\n")[2][:300]
-            if not self.is_disturbed or self._restarts > MAX_RESTARTS:
+            if not self.is_disturbed or self._restarts > self.max_restarts:
                 before = "before anything was done to it" if not self.is_disturbed else "again"
                 raise DrillError(f"{run} ended by itself {before}: {last}")
             self.tell(f"{run} ended by itself and is started again: {last}")

@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -103,7 +103,7 @@ class Sharing:
 
 @contextmanager
 def sharing(
-    directory: Path, zookeeper: str, *, tasks: int = TASKS, **more: float
+    directory: Path, zookeeper: str, *, tasks: int = TASKS, **more: Any
 ) -> Iterator[Sharing]:
     """A stream, and processes that are not started yet. `more`: see `SpoutProcesses`."""
     fake = FakeKinesis()

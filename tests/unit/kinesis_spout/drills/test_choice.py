@@ -72,9 +72,8 @@ def test_a_soak_draws_only_what_its_world_has() -> None:
 
 
 def test_every_failpoint_is_drilled() -> None:
-    """But one, which a task that reads more than a page at once comes to."""
     at = {name.removeprefix("kill-driver-at-") for name in DRILLS}
-    assert failpoint.NAMES - at == {"log-appended"}
+    assert at >= failpoint.NAMES
 
 
 def test_each_drill_says_what_it_needs_in_words() -> None:

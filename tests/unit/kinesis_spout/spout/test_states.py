@@ -47,6 +47,23 @@ def test_a_restart_delivers_unresolved_records_with_their_attempts_and_no_others
     assert found == [("record 1", 2), ("record 3", 1), ("record 5", 1)]
 
 
+def test_a_retry_of_a_clock_that_was_hours_ahead_comes_after_its_own_delay(
+    one: SimulatedJob,
+) -> None:
+    one.clock.advance(6 * 3_600.0)
+    one.put(1)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    spout.drain(ack=False)[0].fail("once")
+    spout.coordinate()
+    spout.crash()
+    one.clock._passed_s -= 6 * 3_600.0
+    again = SteppedSpout(one)
+    again.after(2.0).fetch()
+    again.step("retries")
+    assert [emission.attempt for emission in again.drain()] == [2]
+
+
 def test_a_commit_writes_only_changed_states(job: SimulatedJob) -> None:
     for index in (0, 1):
         job.put(1, key=job.key_of(index))

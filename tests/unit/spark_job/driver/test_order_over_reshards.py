@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BLOCKING = (OnFailure.BLOCK_KEY, OnFailure.BLOCK_SHARD)
 DELAY_S = 5.0
+NOW_MS = 0
 
 
 def record(first: int, last: int | None = None, **rest: Any) -> UnresolvedRecord:
@@ -68,10 +69,10 @@ def test_a_retry_is_not_due_while_an_ancestor_has_an_unresolved_record_that_bloc
     """However long ago it was due itself. Once the ancestor's record is settled, it is."""
     of_shard = (record(10, key="a"), record(11, key="b"), record(12, key="a"))
     queue = RetryQueue()
-    queue.update(states(of_ancestor, of_shard=of_shard), policy(on_failure))
+    queue.update(states(of_ancestor, of_shard=of_shard), policy(on_failure), NOW_MS)
     ancestors = {"a": [of_ancestor.first.sequence]}
     assert due(queue, 10**15) == (ancestors | {"s": found} if found else ancestors)
-    queue.update(states(of_shard=of_shard), policy(on_failure))
+    queue.update(states(of_shard=of_shard), policy(on_failure), NOW_MS)
     assert due(queue) == {"s": [10, 11, 12]}
 
 
@@ -81,7 +82,9 @@ def test_with_block_key_a_range_waits_for_every_record_of_an_ancestor_and_holds_
     of_shard = (record(10, key="b"), record(11, 19), record(20, key="b"))
     queue = RetryQueue()
     queue.update(
-        states(record(1, key="a", due_ms=5_000), of_shard=of_shard), policy(OnFailure.BLOCK_KEY)
+        states(record(1, key="a", due_ms=5_000), of_shard=of_shard),
+        policy(OnFailure.BLOCK_KEY),
+        NOW_MS,
     )
     assert due(queue, 4_999) == {"s": [10]}
     assert due(queue, 5_000) == {"s": [10], "a": [1]}
@@ -91,10 +94,22 @@ def test_a_retry_that_waits_for_an_ancestor_has_no_due_time() -> None:
     """Nobody polls for it, or waits for it, beyond the ancestor's retry."""
     queue = RetryQueue()
     made = states(record(1, key="a", due_ms=5_000), of_shard=(record(10, key="a"),))
-    queue.update(made, policy(OnFailure.BLOCK_KEY))
+    queue.update(made, policy(OnFailure.BLOCK_KEY), NOW_MS)
     assert queue.next_ms() == 5_000
     assert not queue.is_due(4_999)
     assert queue.records() == 2
+
+
+@pytest.mark.parametrize("was_seen", [False, True], ids=["a new process", "the clock is set back"])
+def test_a_retry_of_a_clock_that_was_ahead_is_due_after_its_own_delay(*, was_seen: bool) -> None:
+    queue = RetryQueue()
+    failed = record(1, due_ms=90_200, first_failure_ms=90_000, last_failure_ms=90_000)
+    made = states(failed)
+    if was_seen:
+        queue.update(made, policy(), 90_000)
+        assert queue.next_ms() == 90_200
+    queue.update(made, policy(), 5_000)
+    assert queue.next_ms() == 5_200
 
 
 def test_shards_in_a_circle_wait_for_each_other_and_the_queue_still_answers() -> None:
@@ -108,7 +123,7 @@ def test_shards_in_a_circle_wait_for_each_other_and_the_queue_still_answers() ->
         for name, parent in (("s", "t"), ("t", "s"))
     }
     queue = RetryQueue()
-    queue.update(made, policy(OnFailure.BLOCK_KEY))
+    queue.update(made, policy(OnFailure.BLOCK_KEY), NOW_MS)
     assert queue.next_ms() is None
     assert not queue.is_due(10**15)
     assert queue.due(10**15) == {}
@@ -127,10 +142,10 @@ def test_a_shard_is_not_read_while_an_ancestor_has_a_record_that_blocks_all_of_i
     on_failure: OnFailure, of_ancestor: UnresolvedRecord, *, held: bool
 ) -> None:
     queue = RetryQueue()
-    queue.update(states(of_ancestor), policy(on_failure))
+    queue.update(states(of_ancestor), policy(on_failure), NOW_MS)
     assert queue.holds("s", 100) is held
     assert queue.holds("p", 100) is held
-    queue.update(states(), policy(on_failure))
+    queue.update(states(), policy(on_failure), NOW_MS)
     assert not queue.holds("s", 100)
 
 
