@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from kinesis_spout.drills.drill import Drill, Need
-from kinesis_spout.drills.faults import kills, owners, resharding, service, zookeeper
+from kinesis_spout.drills.faults import (
+    backups,
+    disk,
+    kills,
+    outages,
+    owners,
+    resharding,
+    service,
+    znodes,
+    zookeeper,
+)
 from state import failpoint
 
 _SPARK = frozenset({Need.SPARK})
@@ -138,6 +148,93 @@ _ALL = (
         sentence="starts a second driver beside the first, then kills the first",
         protection="one owner at a time: the second waits for the lease",
         act=owners.two_drivers,
+    ),
+    Drill(
+        name="shard-state-removed",
+        sentence="removes the states of two shards from ZooKeeper by hand",
+        protection="a shard without a state starts again; nothing is settled into it",
+        act=znodes.shard_states,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="task-log-removed",
+        sentence="removes from ZooKeeper what a task has published",
+        protection="a plan with a removed log is closed, and its records come again",
+        act=znodes.task_log,
+        needs=_SPARK,
+        is_cold=True,
+    ),
+    Drill(
+        name="report-removed",
+        sentence="removes the report of a batch from ZooKeeper",
+        protection="a batch without a report is never acked",
+        act=znodes.report,
+        needs=_SPARK,
+        is_cold=True,
+    ),
+    Drill(
+        name="plan-removed",
+        sentence="removes plans, and the pointer to them, from ZooKeeper",
+        protection="what is not known to be settled is read again",
+        act=znodes.plan,
+        needs=_SPARK,
+        is_cold=True,
+    ),
+    Drill(
+        name="application-removed",
+        sentence="removes all of the application from ZooKeeper, and follows the error's advice",
+        protection="a job whose progress is lost stops and says so",
+        act=znodes.application,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="checkpoint-lost",
+        sentence="removes Spark's checkpoint location",
+        protection="ZooKeeper is the one authority; plan numbers go on from it",
+        act=backups.checkpoint_lost,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="checkpoint-restored",
+        sentence="restores Spark's checkpoint location from an older copy",
+        protection="a plan that ZooKeeper has settled is not settled again",
+        act=backups.checkpoint_restored,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="zookeeper-restored",
+        sentence="restores ZooKeeper's data from an older copy",
+        protection="only a plan that fits the states is settled; what does not comes again",
+        act=backups.zookeeper_restored,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="disk-full",
+        sentence="lets no write of the driver to its disk succeed, until the job ends",
+        protection="a batch that Spark could not commit is not settled",
+        act=disk.disk_full,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="sink-outage",
+        sentence="lets every batch fail, until the job has ended twice",
+        protection="a batch that failed is not acked",
+        act=outages.sink_outage,
+        needs=_SPARK,
+    ),
+    Drill(
+        name="record-outage",
+        sentence="lets every record fail for some seconds",
+        protection="failures in an outage do not count as attempts",
+        act=outages.record_outage,
+        needs=_SPARK | {Need.OWN_FUNCTION},
+    ),
+    Drill(
+        name="dead-letter-outage",
+        sentence="lets no dead letter be written, until the job has ended twice",
+        protection="nothing is acked before its dead letters are written",
+        act=outages.dead_letter_outage,
+        needs=_SPARK,
     ),
 )
 DRILLS = {drill.name: drill for drill in _ALL}

@@ -26,6 +26,7 @@ class Need(StrEnum):
 
     OWN_KINESIS = "our own Kinesis"
     SPARK = "Spark"
+    OWN_FUNCTION = "our own function"
     EXECUTORS = "Spark on executors"
     ENSEMBLE = "a ZooKeeper ensemble"
 
@@ -51,6 +52,11 @@ class Drill:
             return (
                 f"{self.name} makes faults of the service, which only the drill's own Kinesis "
                 "makes; run it without --localstack, --endpoint-url and --region"
+            )
+        if Need.OWN_FUNCTION in self.needs and setting.process is not None:
+            return (
+                f"{self.name} makes faults of the drill's own function for a record; run it "
+                "without --process"
             )
         if setting.spout and self.needs & {Need.SPARK, Need.EXECUTORS}:
             return f"{self.name} is about a Spark job; run it without --spout"

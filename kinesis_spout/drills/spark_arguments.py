@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 RETRY_LIMIT = 3
 RETRY_FIRST_DELAY = "200ms"
 RETRY_MAX_DELAY = "1s"
+
+
+class Outage(StrEnum):
+    """What the job writes to does not answer: its function fails as a whole, or for each record; or
+    the function for dead letters does.
+    """
+
+    SINK = "sink"
+    RECORDS = "records"
+    LETTERS = "letters"
 
 
 class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +28,7 @@ class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
     - `path`: the file for its lines. `out`: the directory for its parquet. `checkpoint`: that of
       Spark's own log.
     - `process`: `module:function`, the user's function; empty for that of the drill.
+    - `outages`: a directory. While it has a file with the name of an `Outage`, there is that one.
     """
 
     source: dict[str, str | float | int]
@@ -25,3 +38,4 @@ class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
     out: str
     checkpoint: str
     process: str = ""
+    outages: str
