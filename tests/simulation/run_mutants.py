@@ -17,18 +17,21 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.drills.stored_mutants import STORED
 from tests.simulation.aggregate_mutants import AGGREGATES
 from tests.simulation.mutants import MUTANTS, SIMULATION, Mutant
 from tests.simulation.protocol_mutants import PROTOCOL
 from tests.simulation.spout_mutants import SPOUT, SPOUT_SIMULATION
 
-ALL = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT)
+ALL = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT, *STORED)
+DRILL = "drill "  # followed by what the command gets
 SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesis_spout", "state", "scheme", "spark_job", "tests", "localstack", "scripts")
 HISTORIES, SEED = 300, 1
 LIMIT_S = 300.0
 BROKEN = re.compile(r"histories/s, [1-9]\d* broken$", re.MULTILINE)
+DRILLED = re.compile(r"\bBROKEN\b")
 FAILED = re.compile(r"^[1-9]\d* failed", re.MULTILINE)
 
 
@@ -55,6 +58,8 @@ def command(mutant: Mutant) -> list[str]:
             *(["--spout"] if mutant.catcher == SPOUT_SIMULATION else []),
         ]
         return [sys.executable, "-m", "tests.simulation", *given]
+    if mutant.catcher.startswith(DRILL):
+        return [sys.executable, "-m", "kinesis_spout.cli.entry", *mutant.catcher.split()]
     plugins = ["-p", "no:cacheprovider", "-p", "tests.simulation.first_failure"]
     return [sys.executable, "-m", "pytest", "-x", "-q", *plugins, *mutant.catcher.split()]
 
@@ -88,7 +93,11 @@ def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
         except subprocess.TimeoutExpired:
             return False, "it hangs; bound the loop of its catcher", LIMIT_S
     said = (ran.stdout.strip() or ran.stderr.strip()).splitlines()[-1:]
-    failed = BROKEN if mutant.catcher in SIMULATIONS else FAILED
+    failed = FAILED
+    if mutant.catcher in SIMULATIONS:
+        failed = BROKEN
+    elif mutant.catcher.startswith(DRILL):
+        failed = DRILLED
     return (
         ran.returncode == 1 and failed.search(ran.stdout) is not None,
         said[0] if said else "",
