@@ -151,7 +151,7 @@ _ALL = (
     ),
     Drill(
         name="shard-state-removed",
-        sentence="removes the states of two shards from ZooKeeper by hand",
+        sentence="removes the states of shards from ZooKeeper by hand",
         protection="a shard without a state starts again; nothing is settled into it",
         act=znodes.shard_states,
         needs=_SPARK,
