@@ -27,6 +27,7 @@ class Need(StrEnum):
 
     OWN_KINESIS = "our own Kinesis"
     SPARK = "Spark"
+    OWN_FUNCTION = "our own function"
     EXECUTORS = "Spark on executors"
     ENSEMBLE = "a ZooKeeper ensemble"
 
@@ -49,20 +50,33 @@ class Drill:
 
     def refusal(self, setting: Setting) -> str | None:
         """Why it is not possible in this setting; None if it is."""
-        if Need.OWN_KINESIS in self.needs and not setting.is_fake:
-            return (
-                f"{self.name} makes faults of the service, which only the drill's own Kinesis "
-                "makes; run it without --localstack, --endpoint-url and --region"
-            )
-        if setting.spout and self.needs & {Need.SPARK, Need.EXECUTORS}:
-            return f"{self.name} is about a Spark job; run it without --spout"
-        if setting.ensemble and Extra.LINK in self.extras:
-            return f"{self.name} cuts the link to one ZooKeeper server; run it without --ensemble"
-        if setting.process and Extra.POISON in self.extras:
-            return f"{self.name} has a function of its own; run it without --process"
-        if setting.payload and Extra.POISON in self.extras:
-            return f"{self.name} has records of its own; run it without --payload"
-        return None
+        has_own_records = Extra.POISON in self.extras
+        refusals = (
+            (
+                Need.OWN_KINESIS in self.needs and not setting.is_fake,
+                (
+                    "makes faults of the service, which only the drill's own Kinesis makes; run it "
+                    "without --localstack, --endpoint-url and --region"
+                ),
+            ),
+            (
+                (Need.OWN_FUNCTION in self.needs or has_own_records) and setting.process,
+                "makes faults of the drill's own function for a record; run it without --process",
+            ),
+            (
+                has_own_records and setting.payload,
+                "has records of its own; run it without --payload",
+            ),
+            (
+                setting.spout and self.needs & {Need.SPARK, Need.EXECUTORS},
+                "is about a Spark job; run it without --spout",
+            ),
+            (
+                setting.ensemble and Extra.LINK in self.extras,
+                "cuts the link to one ZooKeeper server; run it without --ensemble",
+            ),
+        )
+        return next((f"{self.name} {why}" for applies, why in refusals if applies), None)
 
     def setting(self, given: Setting) -> Setting:
         """The given one with what the drill needs besides."""

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 RETRY_LIMIT = 3
 RETRY_FIRST_DELAY = "200ms"
 RETRY_MAX_DELAY = "1s"
+
+
+class Outage(StrEnum):
+    """What the job writes to does not answer: its function fails as a whole, or for each record; or
+    the function for dead letters does.
+    """
+
+    SINK = "sink"
+    RECORDS = "records"
+    LETTERS = "letters"
 
 
 class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +29,7 @@ class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
       Spark's own log.
     - `process`: `module:function`, the user's function; empty for that of the drill.
     - `is_poisoned`: one record kills the driver whenever it is delivered.
+    - `outages`: a directory. While it has a file with the name of an `Outage`, there is that one.
     """
 
     source: dict[str, str | float | int]
@@ -26,4 +39,5 @@ class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
     out: str
     checkpoint: str
     process: str = ""
+    outages: str
     is_poisoned: bool = False

@@ -5,7 +5,7 @@
 A delivery is told before the function gets the batch. Outcomes are told after it has returned and
 before they are reported, so no stored state is ahead of what was told. The job ends in order at
 SIGTERM, and when its stdin ends: the drill is gone then. An error of the query ends it with a
-traceback.
+traceback, and with its cause in one sentence.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import signal
 import sys
 import threading
 import time
+import traceback
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,12 +28,14 @@ from kinesis_spout.drills.spark_arguments import (
     RETRY_FIRST_DELAY,
     RETRY_LIMIT,
     RETRY_MAX_DELAY,
+    Outage,
     SparkArguments,
 )
 from kinesis_spout.drills.teller import Teller, is_poison, key_and_number
 from kinesis_spout.modules import load_function
 from spark_job.dead_letter.dead_letter import DeadLetter
 from spark_job.kinesis_source import KinesisSource
+from spark_job.query_failure import failure_sentence
 from spark_job.tracking.outcomes import Outcome, Reject, Retry
 from state.failpoint import failpoint
 
@@ -55,8 +60,21 @@ _COLUMNS = (
 )
 
 
-def by_fate(record: Record) -> dict[str, object]:
+class Outages:
+    """Raises while there is an outage (`SparkArguments.outages`). Executors get it, too."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def check(self, outage: Outage) -> None:
+        """Raises OSError while there is one."""
+        if (Path(self._directory) / outage).exists():
+            raise OSError(f"outage of {outage}")
+
+
+def by_fate(record: Record, outages: Outages) -> dict[str, object]:
     """The drill's own function for a record: it fails those whose number says so."""
+    outages.check(Outage.RECORDS)
     key, number = key_and_number(record.data, record.partition_key)
     of = fate(number)
     if of is Fate.REJECTED:
@@ -66,33 +84,37 @@ def by_fate(record: Record) -> dict[str, object]:
     return {"key": key, "number": number, "attempt": record.attempt}
 
 
-def killing(driver: int) -> Callable[[Record], dict[str, object]]:
-    """`by_fate`, but one record kills the driver, whose process id this is."""
+def killing(of_record: Callable[[Record], object], driver: int) -> Callable[[Record], object]:
+    """The function, but one record kills the driver, whose process id this is."""
 
-    def poisoned(record: Record) -> dict[str, object]:
+    def poisoned(record: Record) -> object:
         if is_poison(record.data):
             os.kill(driver, signal.SIGKILL)
-        return by_fate(record)
+        return of_record(record)
 
     return poisoned
 
 
-def writing_to(given: SparkArguments) -> Callable[[TrackedBatch], None]:
+def writing_to(given: SparkArguments, outages: Outages) -> Callable[[TrackedBatch], None]:
     """The drill's own function for a batch."""
-    of_record = killing(os.getpid()) if given.is_poisoned else by_fate
+    written: Callable[[Record], object] = partial(by_fate, outages=outages)
+    if given.is_poisoned:
+        written = killing(written, os.getpid())
     out = given.out
 
     def process(batch: TrackedBatch) -> None:
-        batch.map_records(of_record, WRITTEN).write.mode("append").parquet(out)
+        batch.map_records(written, WRITTEN).write.mode("append").parquet(out)
         failpoint("sink-written")
 
     return process
 
 
 def telling(
-    process: Callable[[TrackedBatch], object], teller: Teller
+    process: Callable[[TrackedBatch], object], teller: Teller, outages: Outages
 ) -> Callable[[TrackedBatch], None]:
-    """`process`, with every delivery told before it and every outcome after it."""
+    """`process`, with every delivery told before it and every outcome after it. It fails while the
+    sink is out.
+    """
 
     def told(batch: TrackedBatch) -> None:
         rows = batch.df.select(*_COLUMNS).toArrow().to_pylist()
@@ -104,6 +126,7 @@ def telling(
                 teller.tell(*(_outcome(row, failed.get(row["messageId"])) for row in rows))
 
         batch.at_end(tell_outcomes)
+        outages.check(Outage.SINK)
         process(batch)
 
     return told
@@ -131,10 +154,11 @@ def _outcome(row: dict[str, Any], failed: Any) -> Told:
     return _told(row, step, failed.reason or "")
 
 
-def letters_to(teller: Teller) -> Callable[[list[Letter]], None]:
+def letters_to(teller: Teller, outages: Outages) -> Callable[[list[Letter]], None]:
     """The function for dead letters."""
 
     def tell(letters: list[Letter]) -> None:
+        outages.check(Outage.LETTERS)
         teller.tell(*(_letter(one) for one in letters))
 
     return tell
@@ -165,7 +189,8 @@ def session(given: SparkArguments) -> SparkSession:
 def run(given: SparkArguments, ending: threading.Event) -> None:
     """Run the query until it fails or the end is asked for. Raises the query's error."""
     teller = Teller(given.path)
-    process = load_function(given.process) if given.process else writing_to(given)
+    outages = Outages(given.outages)
+    process = load_function(given.process) if given.process else writing_to(given, outages)
     source = KinesisSource(**given.source)  # type: ignore[arg-type]  # it checks them
     spark = session(given)
     signal.signal(signal.SIGTERM, lambda *_: ending.set())  # after PySpark's own handlers
@@ -173,8 +198,8 @@ def run(given: SparkArguments, ending: threading.Event) -> None:
         source.read_stream(spark)
         .writeStream.foreachBatch(
             source.tracked(
-                telling(process, teller),
-                dead_letter=DeadLetter.to(letters_to(teller)),
+                telling(process, teller, outages),
+                dead_letter=DeadLetter.to(letters_to(teller, outages)),
                 retry_limit=RETRY_LIMIT,
                 retry_first_delay=RETRY_FIRST_DELAY,
                 retry_max_delay=RETRY_MAX_DELAY,
@@ -202,7 +227,11 @@ def main() -> None:
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     threading.Thread(target=_end_with_stdin, args=(ending,), daemon=True).start()
-    run(given, ending)
+    try:
+        run(given, ending)
+    except Exception as exc:  # noqa: BLE001  # whatever ends the query
+        traceback.print_exc()
+        sys.exit(failure_sentence(str(exc)))  # the last line, which the drill shows
 
 
 if __name__ == "__main__":

@@ -36,14 +36,14 @@ AGGREGATES = (
     Mutant(
         "a plan that refused aggregates goes on with any option",
         "spark_job/driver/coordinator.py",
-        "        if is_open and plan.aggregated_records == FAIL",
+        "        if plan.aggregated_records == FAIL",
         "        if False and plan.aggregated_records == FAIL",
         _DRIVER,
     ),
     Mutant(
         "a plan does not say which hash keys its shards have",
         "spark_job/driver/planner.py",
-        "hash_keys=_texts(known_keys.get(shard)) if shard in new else None,",
+        "hash_keys=_texts(self.hash_keys.get(shard)),",
         "hash_keys=None,",
         _DRIVER,
     ),

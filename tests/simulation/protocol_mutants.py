@@ -199,7 +199,7 @@ PROTOCOL = (
     Mutant(
         "a plan whose log was removed is replayed",
         "spark_job/driver/coordinator.py",
-        "        if is_open and (removed := self._store.removed_logs(plan_id)):\n",
+        "        if removed := self._store.removed_logs(plan.plan_id):\n",
         "        removed = []\n        if removed:\n",
         f"{_DRIVER}/test_coordinator.py",
     ),

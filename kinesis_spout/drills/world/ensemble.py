@@ -53,6 +53,10 @@ class ZookeeperEnsemble:
     def connect_string(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self._ports) + CHROOT
 
+    @property
+    def data(self) -> list[Path]:
+        return [self._directory / f"server-{server + 1}" / "data" for server in range(SERVERS)]
+
     def start(self) -> None:
         """Start the servers that do not run. Returns when all serve."""
         if not self._ports:

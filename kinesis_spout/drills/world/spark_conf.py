@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LOCAL = "local[2]"
 EXECUTORS = "local-cluster[2,1,1024]"
 SESSION_TIMEOUT = "4s"
+CHECKPOINT, OUTAGES = "checkpoint", "outages"  # in the directory of the drill
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -40,7 +41,8 @@ def spark_arguments(
         conf=conf,
         path="",
         out=str(directory / "out"),
-        checkpoint=str(directory / "checkpoint"),
+        checkpoint=str(directory / CHECKPOINT),
+        outages=str(directory / OUTAGES),
         process=setting.process or "",
         is_poisoned=Extra.POISON in setting.extras,
     )

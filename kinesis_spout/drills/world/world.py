@@ -174,6 +174,21 @@ class World:
             lambda: marker.exists() and bool(marker.read_text()), f"{run}'s arrival at {name}"
         )
 
+    def wait_for_end(self, of: str) -> tuple[str, str]:
+        """Wait until a process ends by itself because `of` something, and return its run and its
+        last words. It is not started again.
+        """
+        deadline_s = time.monotonic() + WAIT_LIMIT_S
+        while not (ended := self.job.ended()):
+            self.producers.check()
+            if time.monotonic() > deadline_s:
+                raise DrillError(f"the job did not end of {of} within {WAIT_LIMIT_S:.0f} s")
+            self._tick.wait(_TICK_S)
+        run, words = ended[0]
+        self.tell(f"{run} ended of {of}: {_last_line(words)}")
+        self.notes.append(f"{run} ended of {of}: {_last_line(words)}")
+        return run, words
+
     def look_after(self) -> None:
         """Raise what has ended the producers, and start processes again that ended by themselves,
         as a supervisor would.
@@ -182,7 +197,7 @@ class World:
         now_ns = time.monotonic_ns()
         for run, words in self.job.ended():
             self._restarts = self._restarts + 1 if self._restarts_of == len(self.faults) else 1
-            last = words.strip().rpartition("\n")[2][:300]
+            last = _last_line(words)
             if not self.is_disturbed or self._restarts > self.max_restarts:
                 before = "before anything was done to it" if not self.is_disturbed else "again"
                 raise DrillError(f"{run} ended by itself {before}: {last}")
@@ -235,6 +250,10 @@ class World:
             one.is_open or (one.shard_id in states and states[one.shard_id].finished)
             for one in self.samples.sample_shards()
         )
+
+
+def _last_line(words: str) -> str:
+    return words.strip().rpartition("\n")[2][:300]
 
 
 def _stream(setting: Setting) -> DrillStream:

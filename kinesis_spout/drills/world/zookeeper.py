@@ -16,7 +16,7 @@ from state.codec.values import decode, encode
 from state.errors import StoreUnavailableError
 from state.state_store import OwnerInfo
 from state.znodes.paths import ZookeeperPaths
-from state.znodes.tree import Set, TransactionRefusedError
+from state.znodes.tree import Delete, Set, TransactionRefusedError
 from state.zookeeper.embedded import (
     answers,
     ensure_running,
@@ -68,6 +68,11 @@ class ZookeeperServers(Protocol):
         """All nodes; None while it does not answer."""
         ...
 
+    @property
+    def data(self) -> list[Path]:
+        """The data directory of each server, to be copied while none runs."""
+        ...
+
     def end(self) -> None:
         """Idempotent."""
         ...
@@ -91,6 +96,10 @@ class ZookeeperServer:
     @property
     def port(self) -> int:
         return int(self._address.rpartition(":")[2])
+
+    @property
+    def data(self) -> list[Path]:
+        return [self._directory / "data"]
 
     def kill(self) -> None:
         """SIGKILL. Returns when its supervisor has started another one."""
@@ -144,29 +153,62 @@ class StoredStates:
         application: str = program.APPLICATION,
         stream: str = program.STREAM,
     ) -> None:
-        times: dict[str, Any] = {
-            "session_timeout_s": 10.0,
-            "operation_timeout_s": 3.0,
-            "connect_timeout_s": 3.0,
-        }
-        self._store = ZookeeperStateStore(
-            connect_string, application=application, stream=stream, **times
-        )
-        address, slash, chroot = connect_string.partition("/")
-        self._tree = ZookeeperTree(address, **times)
+        self._connect_string = connect_string
+        self._lock = threading.Lock()  # held by a call; samples are taken in a thread
+        _, slash, chroot = connect_string.partition("/")
         self._paths = ZookeeperPaths(
             chroot=slash + chroot,
             root=DEFAULT_ROOT,
             application=application,
             stream=stream,
         )
+        self._connect()
+
+    def _connect(self) -> None:
+        times: dict[str, Any] = {
+            "session_timeout_s": 10.0,
+            "operation_timeout_s": 3.0,
+            "connect_timeout_s": 3.0,
+        }
+        self._store = ZookeeperStateStore(
+            self._connect_string,
+            application=self._paths.application,
+            stream=self._paths.stream,
+            **times,
+        )
+        self._tree = ZookeeperTree(self._connect_string.partition("/")[0], **times)
+
+    def connect_again(self) -> None:
+        """With new connections: a server whose data are older than what a connection has seen
+        refuses that one for ever.
+        """
+        with self._lock:
+            self._store.close()
+            self._tree.close()
+            self._connect()
 
     def read(self) -> dict[str, ShardState] | None:
         """None while ZooKeeper does not answer."""
         try:
-            return {shard: stored.state for shard, stored in self._store.load_states().items()}
+            with self._lock:
+                return {shard: stored.state for shard, stored in self._store.load_states().items()}
         except StoreUnavailableError:
             return None
+
+    def names(self, below: str = "") -> list[str]:
+        """The children of a node of the application, which is named by its path below that of the
+        stream. Raises `StoreUnavailableError`, as `remove` does.
+        """
+        path = f"{self._paths.base}/{below}".rstrip("/")
+        return sorted(self._tree.children([path])[0] or [])
+
+    def remove(self, name: str = "") -> None:
+        """Remove a node with all below it, as an operator would; without a name, the application's
+        whole stream.
+        """
+        for below in self.names(name):
+            self.remove(f"{name}/{below}".lstrip("/"))
+        self._tree.commit([Delete(f"{self._paths.base}/{name}".rstrip("/"))])
 
     def make_foreign(self, task: TaskShare) -> tuple[str, int] | None:
         """Let the owner of a task look like a process of another machine, so that its successor

@@ -47,6 +47,7 @@ def test_all_leaves_out_what_is_not_possible_and_says_why(setting: Setting) -> N
     [
         ("kill-executor", SPOUT, "about a Spark job"),
         ("throttling", REMOTE, "only the drill's own Kinesis"),
+        ("record-outage", Setting(process="jobs:process"), "run it without --process"),
         ("kill-drivr", SPARK, "did you mean kill-driver"),
         ("qqqqqqqq", SPARK, "--list shows all"),
     ],
