@@ -433,8 +433,16 @@ class ShardCatalog:
     def _check_never_read(self, pin: StartPin, retention_ms: int) -> None:
         now_ms = self.service_now_ms()
         lineage = self.lineage()
-        self.loss.check_never_read(lineage, pin, now_ms=now_ms, retention_ms=retention_ms)
+        self.loss.check_never_read(
+            lineage, pin, has_begun=self._has_begun, now_ms=now_ms, retention_ms=retention_ms
+        )
         self._forget(self.loss.children_unobserved(lineage, horizon_ms=now_ms - retention_ms))
+
+    def _has_begun(self) -> bool:
+        """Whether the list was written: it is after the states of the shards in it. The first
+        states are several writes, and a crash may come between them.
+        """
+        return bool(self._saved_list) or self._store.read_shard_list() is not None
 
     def _remove_tombstones(self, retention_ms: int) -> None:
         """Remove the states of finished shards that the service no longer lists: they would pile up

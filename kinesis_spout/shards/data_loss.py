@@ -29,7 +29,7 @@ from kinesis_spout.shards.lineage import lapsed_shards, open_range_holes
 from state.position import TRIM_HORIZON
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo
@@ -113,15 +113,24 @@ class DataLossDetector:
         )
 
     def check_never_read(
-        self, lineage: ShardLineage, pin: StartPin, *, now_ms: int, retention_ms: int
+        self,
+        lineage: ShardLineage,
+        pin: StartPin,
+        *,
+        has_begun: Callable[[], bool],
+        now_ms: int,
+        retention_ms: int,
     ) -> None:
         """Report shards that are gone and never had a state: those of the pin, and those that came
-        and went between two listings.
+        and went between two listings. `has_begun`: whether all shards of a listing have had states
+        once. One that has none is finished and forgotten then.
         """
-        # Only at the first listing. A shard that was open at the pin is listed for the retention
-        # at least, so earlier than that none can be missing.
-        since_pin = not lineage.states and now_ms - pin.time_ms > retention_ms
-        lost = [*(_lost_of_pin(lineage, pin) if since_pin else ()), *_lost_between(lineage, pin)]
+        # A shard that was open at the pin is listed for the retention at least, so earlier than
+        # that none can be missing.
+        lost = _lost_of_pin(lineage, pin) if now_ms - pin.time_ms > retention_ms else []
+        if lost and has_begun():
+            lost = []
+        lost += _lost_between(lineage, pin)
         wanted = [shard for shard in lost if not self._only or shard in self._only]
         gone = [shard for shard in wanted if not self._is_there(shard)]
         if gone:
@@ -229,7 +238,8 @@ class DataLossDetector:
 
 
 def _lost_of_pin(lineage: ShardLineage, pin: StartPin) -> list[str]:
-    return [shard for shard in pin.shards if shard not in lineage.listed]
+    known = lineage.listed.keys() | lineage.states.keys()
+    return [shard for shard in pin.shards if shard not in known]
 
 
 def _lost_between(lineage: ShardLineage, pin: StartPin) -> list[str]:

@@ -197,6 +197,20 @@ PROTOCOL = (
         "tests/contract/test_state_store_task_logs.py",
     ),
     Mutant(
+        "a crash between the first states hides a shard that has expired since",
+        "kinesis_spout/shards/data_loss.py",
+        "        if lost and has_begun():\n",
+        "        if lineage.states:\n",
+        f"{_DRIVER}/test_lost_records.py",
+    ),
+    Mutant(
+        "a finished shard of the pin is taken for lost when its state was removed",
+        "kinesis_spout/shards/data_loss.py",
+        "        if lost and has_begun():\n            lost = []\n",
+        "",
+        f"{_DRIVER}/test_lost_records.py",
+    ),
+    Mutant(
         "a plan whose log was removed is replayed",
         "spark_job/driver/coordinator.py",
         "        if removed := self._store.removed_logs(plan.plan_id):\n",

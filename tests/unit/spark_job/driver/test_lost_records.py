@@ -4,12 +4,19 @@ time.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from kinesis_spout.errors import AccessDeniedError, DataLossError
 from kinesis_spout.testing import end_without_children, error
+from state.znodes.store import ZnodeStateStore
+from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from state.state_store import StateChange
 
 DAY_S = 24 * 3600.0
 
@@ -71,6 +78,56 @@ def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_lis
     strict.close()
     assert next_plan(one.coordinator(fail_on_data_loss=False)) == ""
     assert set(one.states()) == {shard(1), shard(2)}
+
+
+def test_a_shard_of_the_pin_is_loss_also_where_a_crash_came_between_the_first_states(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of two states was written. When the job is back, days later, the other shard has
+    expired: what is left of its range are its children, which say nothing of it.
+    """
+
+    def save_first(store: ZnodeStateStore, changes: list[StateChange], **rest: Any) -> None:
+        save_states(store, changes[:1], **rest)
+        raise Crash("between two writes")
+
+    with simulated(shards=2) as job:
+        job.put(5, key=job.key_of(1))
+        save_states = ZnodeStateStore.save_states
+        first = job.coordinator()
+        with monkeypatch.context() as patched:
+            patched.setattr(ZnodeStateStore, "save_states", save_first)
+            with pytest.raises(Crash):
+                next_plan(first)
+        first.close()
+        assert set(job.states()) == {shard(0)}
+        job.fake.split(STREAM, shard(1))
+        job.clock.advance(2 * DAY_S)
+        strict = job.coordinator()
+        with pytest.raises(DataLossError, match=f"before anything of them was read: {shard(1)};"):
+            next_plan(strict)
+        strict.close()
+        tolerant = job.coordinator(fail_on_data_loss=False)
+        next_plan(tolerant)
+        assert set(job.states()) == {shard(0), shard(2), shard(3)}
+
+
+def test_a_finished_shard_of_the_pin_is_no_loss_when_its_state_is_removed() -> None:
+    """The service does not list it any more, and the job starts again."""
+    with simulated(shards=1) as job:
+        put = job.put(5)
+        job.fake.split(STREAM, shard(0))
+        driver = job.coordinator()
+        plan = next_plan(driver)
+        assert run(job, driver, plan) == put
+        job.clock.advance(DAY_S / 2)
+        plan = next_plan(driver, plan)
+        run(job, driver, plan)
+        job.clock.advance(DAY_S * 0.6)
+        plan = next_plan(driver, plan)
+        driver.close()
+        assert shard(0) not in job.states()
+        next_plan(job.coordinator(), plan)
 
 
 def test_a_shard_that_came_and_went_unobserved_is_loss() -> None:
