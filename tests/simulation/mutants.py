@@ -192,7 +192,7 @@ OURS = (
     Mutant(
         "shards that never had a state are not reported as lost",
         "kinesis_spout/shards/data_loss.py",
-        "[*(_lost_of_pin(lineage, pin) if since_pin else ()), *_lost_between(lineage, pin)]",
+        "[shard for shard in lost if not self._only or shard in self._only]",
         "list[str]()",
     ),
     Mutant(
