@@ -89,4 +89,5 @@ def test_the_guide_has_a_line_for_each_drill_with_its_sentence() -> None:
     guide = (Path(__file__).parents[4] / "docs/guides/drills.md").read_text("utf-8")
     for name, one in DRILLS.items():
         line = f"| `{name}` | {one.sentence} | {one.protection} |"
-        assert (line in guide) is one.of_all
+        is_contained = not one.of_all and name.startswith("kill-driver-at-")
+        assert (line in guide) is not is_contained
