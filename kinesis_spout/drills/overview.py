@@ -57,7 +57,9 @@ def overview(verdicts: Iterable[Verdict]) -> Table:
 
 def listing(drills: Sequence[Drill]) -> Table:
     """A row for each drill."""
-    table = _table(("drill", "what it does", "needs"))
+    table = _table(("drill",))
+    table.add_column("what it does")
+    table.add_column("needs")
     for one in drills:
         table.add_row(one.name, one.sentence, ", ".join(sorted(one.needs)))
     return table
