@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kinesis_spout.config import AwsConfig
 
 FIRST_SHARDS = 4
+_AGE_MS = 12 * 3_600_000  # of our own stream when a drill begins
 
 
 class SeenShard(NamedTuple):
@@ -103,7 +104,10 @@ class OwnStream:
         return aws_of(region=REGION, endpoint=self._server.endpoint_url, is_local=True)
 
     def __enter__(self) -> Self:
+        # An older stream is still there when its clock is set back.
+        self.clock.ahead_ms = -_AGE_MS
         self.fake.create(self.name, shards=FIRST_SHARDS)
+        self.clock.ahead_ms = 0
         self._server.start()
         return self
 
