@@ -12,7 +12,7 @@ signs and sends them, which also renews credentials. It gets all answers that ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import botocore.exceptions as vendor
 import msgspec
@@ -20,7 +20,7 @@ from botocore.awsrequest import create_request_object
 from botocore.parsers import create_parser
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _RECORDS = "KinesisSpoutRecords"  # in the context of a request
 _BODY = "KinesisSpoutPutBody"
@@ -29,12 +29,13 @@ _JSON = "application/x-amz-json-1.1"
 
 
 class PutResult(NamedTuple):
-    """The outcome of one record of a request: the shard that took it, or the error code with which
-    it was refused.
+    """The outcome of one record of a request: the shard that took it and its sequence number, or
+    the error code with which it was refused.
     """
 
     shard_id: str | None
     error_code: str | None
+    sequence_number: str | None = None
 
 
 class Entry(msgspec.Struct, gc=False, rename="pascal", omit_defaults=True):
@@ -45,16 +46,24 @@ class Entry(msgspec.Struct, gc=False, rename="pascal", omit_defaults=True):
     explicit_hash_key: str | None = None
 
 
-class _Outcome(msgspec.Struct, gc=False, rename="pascal"):
-    shard_id: str | None = None
+class _Code(msgspec.Struct, gc=False, rename="pascal"):
     error_code: str | None = None
 
 
-class _Answer(msgspec.Struct, rename="pascal"):
-    records: list[_Outcome]
+class _Outcome(_Code, gc=False, rename="pascal"):
+    shard_id: str | None = None
+    sequence_number: str | None = None
 
 
-_decoder = msgspec.json.Decoder(_Answer)
+_O = TypeVar("_O", bound=_Code)
+
+
+class _Answer(msgspec.Struct, Generic[_O], rename="pascal"):
+    records: list[_O]
+
+
+_decode_codes = msgspec.json.Decoder(_Answer[_Code]).decode
+_decode = msgspec.json.Decoder(_Answer[_Outcome]).decode
 
 
 def hook(client: Any) -> None:
@@ -76,22 +85,27 @@ def results(answer: dict[str, Any], count: int) -> list[PutResult]:
     """The outcomes of the `count` records of a request, in their order. Raises `ValueError` for an
     answer that does not have them.
     """
-    return [PutResult(outcome.shard_id, outcome.error_code) for outcome in _outcomes(answer, count)]
+    return [
+        PutResult(one.shard_id, one.error_code, one.sequence_number)
+        for one in _outcomes(_decode, answer, count)
+    ]
 
 
 def refusals(answer: dict[str, Any], count: int) -> dict[int, str]:
     """The error codes of the records that were refused, by their index in the request. Raises
     `ValueError` as `results` does.
     """
-    codes = [outcome.error_code for outcome in _outcomes(answer, count)]
+    codes = [outcome.error_code for outcome in _outcomes(_decode_codes, answer, count)]
     if codes.count(None) == count:  # nearly every answer
         return {}
     return {index: code for index, code in enumerate(codes) if code is not None}
 
 
-def _outcomes(answer: dict[str, Any], count: int) -> list[_Outcome]:
+def _outcomes(
+    decode: Callable[[bytes], _Answer[_O]], answer: dict[str, Any], count: int
+) -> list[_O]:
     try:
-        outcomes = _decoder.decode(answer[_BODY]).records
+        outcomes = decode(answer[_BODY]).records
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise ValueError("the answer has no outcomes") from exc
     if len(outcomes) != count:

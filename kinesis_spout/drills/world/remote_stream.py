@@ -13,6 +13,7 @@ from kinesis_spout.drills.world.kinesis import FIRST_SHARDS, SeenShard
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError, StreamNotFoundError
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ class RemoteStream:
         stream = StreamRef(name)
         self._connection = KinesisConnection(aws, stream)
         self._client = KinesisClient(aws, stream)
+        self._putter = RecordPutter(aws, stream, connection=self._connection)
         self._tick = threading.Event()
 
     def __enter__(self) -> Self:
@@ -61,11 +63,10 @@ class RemoteStream:
         placed: dict[int, tuple[str, int]] = {}
         while len(placed) < len(records):
             missing = [at for at in range(len(records)) if at not in placed]
-            entries = [{"PartitionKey": records[at][0], "Data": records[at][1]} for at in missing]
-            answers = self._call("put_records", Records=entries)["Records"]
-            for at, answer in zip(missing, answers, strict=True):
-                if "SequenceNumber" in answer:
-                    placed[at] = answer["ShardId"], int(answer["SequenceNumber"])
+            results = self._putter.put_once([OutgoingRecord(*records[at]) for at in missing])
+            for at, result in zip(missing, results, strict=True):
+                if result.shard_id is not None and result.sequence_number is not None:
+                    placed[at] = result.shard_id, int(result.sequence_number)
             if len(placed) < len(records):
                 self._tick.wait(_PUT_AGAIN_S)  # a shard's limit
         return [placed[at] for at in range(len(records))]
