@@ -16,7 +16,7 @@ import argparse
 import json
 import multiprocessing
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,7 +35,7 @@ from spark_job.sink.sink_columns import SinkColumns
 from spark_job.sink.sink_settings import SinkSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from multiprocessing.connection import Connection
 
 SIZES = (100, 1_024)
@@ -120,6 +120,20 @@ def serve(pipe: Connection) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Accepting) as server:
         pipe.send(f"http://127.0.0.1:{server.server_address[1]}")
         server.serve_forever()
+
+
+@contextmanager
+def served() -> Iterator[tuple[str, int]]:
+    """The address of a running server, and its process id."""
+    here, there = multiprocessing.Pipe()
+    server = multiprocessing.Process(target=serve, args=(there,), daemon=True)
+    server.start()
+    assert server.pid is not None
+    try:
+        yield here.recv(), server.pid
+    finally:
+        server.terminate()
+        server.join()
 
 
 def batches(records: int, size: int) -> list[pa.RecordBatch]:
@@ -231,17 +245,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--bytes", type=int, nargs="+", default=SIZES, dest="sizes")
     arguments = parser.parse_args()
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.Process(target=serve, args=(there,), daemon=True)
-    server.start()
-    try:
-        url = here.recv()
+    with served() as (url, _):
         results = [
             measure(url, size, arguments.rounds, arguments.records) for size in arguments.sizes
         ]
-    finally:
-        server.terminate()
-        server.join()
     if arguments.json:
         print(json.dumps(results))
         return

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import sys
 from functools import partial
@@ -29,7 +28,7 @@ import psutil
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from benchmarks.sink import BATCH, SIZES, STREAM, boto3_loop, serve
+from benchmarks.sink import BATCH, SIZES, STREAM, boto3_loop, served
 from spark_job import register
 
 if TYPE_CHECKING:
@@ -138,24 +137,16 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--bytes", type=int, nargs="+", default=SIZES, dest="sizes")
     arguments = parser.parse_args()
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.Process(target=serve, args=(there,), daemon=True)
-    server.start()
-    assert server.pid is not None
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    try:
-        url = here.recv()
+    with served() as (url, pid):
         builder = SparkSession.builder.master(f"local[{CORES}]").config("spark.ui.enabled", "false")
         spark = builder.config("spark.log.level", "ERROR").getOrCreate()
         register(spark)
         results = [
-            measure(spark, Server(url, server.pid), size, arguments.rounds, arguments.records)
+            measure(spark, Server(url, pid), size, arguments.rounds, arguments.records)
             for size in arguments.sizes
         ]
         spark.stop()
-    finally:
-        server.terminate()
-        server.join()
     if arguments.json:
         print(json.dumps(results))
         return

@@ -12,22 +12,22 @@ import os
 import signal
 from pathlib import Path
 
-NAMES = frozenset(
-    {
-        "plan-created",
-        "plan-logged",
-        "log-appended",
-        "log-sealed",
-        "report-opened",
-        "sink-written",
-        "dead-letters-written",
-        "report-part-written",
-        "report-done",
-        "plan-closed",
-        "shard-states-half-written",
-        "plan-settled",
-    }
+STEPS = (
+    "plan-created",
+    "plan-logged",
+    "log-appended",
+    "log-sealed",
+    "report-opened",
+    "sink-written",
+    "dead-letters-written",
+    "report-part-written",
+    "report-done",
+    "plan-closed",
+    "shard-states-half-written",
+    "plan-settled",
 )
+"""All names, in the order of a batch."""
+NAMES = frozenset(STEPS)
 VARIABLE = "KINESIS_SPOUT_FAILPOINT"
 
 

@@ -57,13 +57,15 @@ class _Format(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-def _encode_hook(value: object) -> str:
+def encode_hook(value: object) -> str:
+    """For msgspec: the text of a value that it does not know."""
     if isinstance(value, SequenceNumber | Position):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} is not stored")
 
 
-def _decode_hook(kind: type, value: object) -> object:
+def decode_hook(kind: type, value: object) -> object:
+    """For msgspec: the value of that text."""
     if kind is SequenceNumber and isinstance(value, str):
         return SequenceNumber.parse(value)
     if kind is Position and isinstance(value, str):
@@ -71,7 +73,7 @@ def _decode_hook(kind: type, value: object) -> object:
     raise TypeError(f"expected {kind.__name__} as a text")
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_encode_hook)
+_ENCODER = msgspec.json.Encoder(enc_hook=encode_hook)
 _FORMAT_DECODER = msgspec.json.Decoder(_Format)
 _NEWEST_FORMAT: Mapping[type, int] = {
     PlanHeader: PLAN_FORMAT,
@@ -109,7 +111,7 @@ def decode(data: bytes, kind: type[T], path: str, *, newest_format: int | None =
     try:
         _check_format(data, path, newest)
         if kind not in _DECODERS:
-            _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=_decode_hook)
+            _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=decode_hook)
         value: T = _DECODERS[kind].decode(data)
     except _DAMAGE as exc:
         raise _damaged(data, kind, path, exc) from exc

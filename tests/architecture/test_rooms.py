@@ -52,9 +52,8 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "kinesis_spout.prometheus_exporter": frozenset({"kinesis_spout.spout"}),
     "kinesis_spout.testing": frozenset({"kinesis_spout"}),
     "kinesis_spout.html": frozenset({"kinesis_spout", "state"}),
-    "kinesis_spout.drills.history": frozenset(
-        {"kinesis_spout", "state", "state.tracker", "kinesis_spout.html"}
-    ),
+    "kinesis_spout.drills.history": frozenset({"state.codec"})
+    | frozenset({"kinesis_spout", "state", "state.tracker", "kinesis_spout.html"}),
     "kinesis_spout.drills": _ENGINE
     | _STORES
     | {

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from kinesis_spout.drills.faults.kills import below
-from kinesis_spout.drills.history.events import Fault
+from kinesis_spout.drills.faults.kills import below, resume
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.kinesis import OwnStream
 
@@ -68,9 +67,7 @@ def _is_stopped_with_retries(world: World) -> bool:
     waiting = sum(any(one.attempts for one in state.unresolved) for state in states)
     if waiting > _OF_OTHERS:
         return True
-    for one in members:
-        with suppress(psutil.NoSuchProcess):
-            one.resume()
+    resume(members)
     return False
 
 
@@ -79,6 +76,6 @@ def _jump(world: World, what: str, set_it: Callable[[int], None]) -> None:
         began_ns = time.monotonic_ns()
         set_it(ahead_ms)
         name = f"{what} {ahead_ms / _MINUTE_MS:+.0f} min"
-        world.faults.append(Fault(name, began_ns, time.monotonic_ns()))
+        world.note_fault(name, began_ns)
         world.wait_s(_BETWEEN_S)
         world.wait_for_acks(_AGAIN)

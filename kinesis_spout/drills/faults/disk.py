@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.world.job import DrillError
 
 if TYPE_CHECKING:
@@ -30,7 +29,5 @@ def disk_full(world: World) -> None:
     began_ns = time.monotonic_ns()
     jvm.rlimit(resource.RLIMIT_FSIZE, (0, most))
     run, _ = world.wait_for_end("the full disk")
-    world.faults.append(
-        Fault("no space for what the driver writes", began_ns, time.monotonic_ns(), run=run)
-    )
+    world.note_fault("no space for what the driver writes", began_ns, run=run)
     world.job.start()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import psutil
 
-from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.testing import slow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from kinesis_spout.drills.world.world import World
 
@@ -90,7 +90,7 @@ def _kill_below(world: World, name: str, is_wanted: Callable[[psutil.Process], b
         return False
 
     world.wait_until(killed, f"a process for {name}")
-    world.faults.append(Fault(name, began_ns, time.monotonic_ns()))
+    world.note_fault(name, began_ns)
     world.wait_for_acks(_AGAIN)
 
 
@@ -100,6 +100,25 @@ def below(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except psutil.Error:
         return []
+
+
+@contextmanager
+def frozen(world: World) -> Iterator[str]:
+    """Freeze the job's first process and all below it, and let them go on at the end. The run."""
+    run, pid = next(iter(world.job.pids().items()))
+    members = [psutil.Process(pid), *below(pid)]
+    try:
+        for one in members:
+            one.suspend()
+        yield run
+    finally:
+        resume(members)
+
+
+def resume(stopped: Iterable[psutil.Process]) -> None:
+    for one in stopped:
+        with suppress(psutil.NoSuchProcess):
+            one.resume()
 
 
 def is_worker(one: psutil.Process) -> bool:

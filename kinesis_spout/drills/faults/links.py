@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.world.job import DrillError
 
 if TYPE_CHECKING:
@@ -40,5 +39,5 @@ def _for_both_times(world: World, what: str, act: Callable[[Link], None]) -> Non
         world.wait_s(seconds)
         world.link.restore()
         name = f"the job {what} for {seconds:g} s"
-        world.faults.append(Fault(name, began_ns, time.monotonic_ns()))
+        world.note_fault(name, began_ns)
         world.wait_for_acks(_AGAIN)

@@ -6,7 +6,6 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.spark_arguments import Outage
 from kinesis_spout.drills.world.spark_conf import OUTAGES
 
@@ -34,9 +33,7 @@ def record_outage(world: World) -> None:
     began_ns = time.monotonic_ns()
     with _outage(world, Outage.RECORDS):
         world.wait_s(_FAILING_S)
-    world.faults.append(
-        Fault(f"every record failed for {_FAILING_S:.0f} s", began_ns, time.monotonic_ns())
-    )
+    world.note_fault(f"every record failed for {_FAILING_S:.0f} s", began_ns)
 
 
 def _ending(world: World, outage: Outage) -> None:
@@ -47,9 +44,7 @@ def _ending(world: World, outage: Outage) -> None:
                 world.job.start()
             began_ns = time.monotonic_ns()
             run, _ = world.wait_for_end(f"the outage of {outage}")
-            world.faults.append(
-                Fault(f"{run} ended of an outage of {outage}", began_ns, time.monotonic_ns(), run)
-            )
+            world.note_fault(f"{run} ended of an outage of {outage}", began_ns, run=run)
     world.job.start()
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import psutil
-
-from kinesis_spout.drills.faults.kills import below
-from kinesis_spout.drills.history.events import Fault
+from kinesis_spout.drills.faults.kills import frozen
 
 if TYPE_CHECKING:
     from kinesis_spout.drills.world.world import World
@@ -22,7 +18,7 @@ def two_drivers(world: World) -> None:
     began_ns = time.monotonic_ns()
     second = world.job.start_another()
     world.wait_s(_BESIDE_S)
-    world.faults.append(Fault(f"{second} started beside the first", began_ns, time.monotonic_ns()))
+    world.note_fault(f"{second} started beside the first", began_ns)
     world.faults.append(world.job.kill("kill -9 of the first driver"))
 
 
@@ -30,21 +26,13 @@ def replaced_while_frozen(world: World) -> None:
     """Freeze the first process until another one has taken over what it owns, then let it go on. It
     has records in its hands, and what it thinks that it owns is not its own any more.
     """
-    run, pid = next(iter(world.job.pids().items()))
-    members = [psutil.Process(pid), *below(pid)]
     began_ns = time.monotonic_ns()
-    try:
-        for one in members:
-            one.suspend()
+    with frozen(world) as run:
         second = world.job.start_another()
         world.wait_until(lambda: _has_told(world, second), f"a delivery by {second}")
-    finally:
-        for one in members:
-            with suppress(psutil.NoSuchProcess):
-                one.resume()
     world.wait_s(_BESIDE_S)
     name = f"{run} frozen until {second} had taken over"
-    world.faults.append(Fault(name, began_ns, time.monotonic_ns(), run=run))
+    world.note_fault(name, began_ns, run=run)
 
 
 def _has_told(world: World, run: str) -> bool:

@@ -6,8 +6,6 @@ import time
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.events import Fault
-
 if TYPE_CHECKING:
     from kinesis_spout.drills.world.kinesis import SeenShard
     from kinesis_spout.drills.world.world import World
@@ -25,9 +23,7 @@ def split_merge_burst(world: World) -> None:
         world.wait_s(_BETWEEN_S)
         merge_first(world)
         world.wait_s(_BETWEEN_S)
-    world.faults.append(
-        Fault(f"{_ROUNDS} splits and {_ROUNDS} merges", began_ns, time.monotonic_ns())
-    )
+    world.note_fault(f"{_ROUNDS} splits and {_ROUNDS} merges", began_ns)
 
 
 def update_shard_count(world: World) -> None:
@@ -36,7 +32,7 @@ def update_shard_count(world: World) -> None:
         began_ns = time.monotonic_ns()
         world.stream.update_shard_count(count)
         world.samples.sample_shards()
-        world.faults.append(Fault(f"UpdateShardCount to {count}", began_ns, time.monotonic_ns()))
+        world.note_fault(f"UpdateShardCount to {count}", began_ns)
         world.wait_s(2 * _BETWEEN_S)
 
 

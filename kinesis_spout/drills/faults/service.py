@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.testing import (
     drop,
@@ -46,7 +45,7 @@ def striking(
                 fake.faults.add(fault, operation=operation, times=None)
             world.wait_s(seconds / len(faults))
         fake.faults.clear()
-        world.faults.append(Fault(name, began_ns, time.monotonic_ns()))
+        world.note_fault(name, began_ns)
         world.notes.append(f"{len(fake.faults.struck) - struck_before} calls were struck")
 
     return act

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from kinesis_spout.drills.faults.kills import below, is_worker
+from kinesis_spout.drills.faults.kills import below, is_worker, resume
 from kinesis_spout.drills.faults.service import READ
-from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.processes import runs
 from kinesis_spout.testing import slow
@@ -33,9 +32,9 @@ def slow_worker(world: World) -> None:
     try:
         world.wait_s(_SLOW_S)
     finally:
-        _resume(stopped)
+        resume(stopped)
     name = f"{len(stopped)} Python workers stopped for {_SLOW_S:.0f} s"
-    world.faults.append(Fault(name, began_ns, time.monotonic_ns()))
+    world.note_fault(name, began_ns)
     world.wait_for_acks(_AGAIN)
 
 
@@ -59,7 +58,7 @@ def zombie_worker(world: World) -> None:
         late = [one for one in workers if runs(one)]
         if not late:
             raise DrillError("no stopped worker outlived its driver, so none can publish late")
-        _resume(late)
+        resume(late)
         world.wait_s(_AWAKE_S)
         left = sum(runs(one) for one in late)
         world.notes.append(
@@ -110,9 +109,3 @@ def _stop_workers(world: World) -> list[psutil.Process]:
 
 def _workers(world: World) -> list[psutil.Process]:
     return [one for pid in world.job.pids().values() for one in below(pid) if is_worker(one)]
-
-
-def _resume(stopped: Sequence[psutil.Process]) -> None:
-    for one in stopped:
-        with suppress(psutil.NoSuchProcess):
-            one.resume()

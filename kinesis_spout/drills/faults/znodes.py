@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.drills.faults.down import newest_plan, start_after
-from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.spark_conf import CHECKPOINT
 from state.plan import plan_number
@@ -46,14 +45,7 @@ def shard_states(world: World) -> None:
     one = _shards(world)[0]
     began_ns = time.monotonic_ns()
     world.stored.remove(f"{one}/state")
-    world.faults.append(
-        Fault(
-            f"the state of {one} removed from the running job",
-            began_ns,
-            time.monotonic_ns(),
-            rewinds=True,
-        )
-    )
+    world.note_fault(f"the state of {one} removed from the running job", began_ns, rewinds=True)
 
 
 def task_log(world: World) -> None:
@@ -95,9 +87,7 @@ def application(world: World) -> None:
     if _LOST not in words:
         raise DrillError(f"{run} did not say that {_LOST} its application: {words[-500:]}")
     shutil.rmtree(world.directory / CHECKPOINT)
-    world.faults.append(
-        Fault(f"{run} refused to go on", began_ns, time.monotonic_ns(), run=run, rewinds=True)
-    )
+    world.note_fault(f"{run} refused to go on", began_ns, run=run, rewinds=True)
     world.job.start()
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import psutil
-
-from kinesis_spout.drills.history.events import Fault
+from kinesis_spout.drills.faults.kills import frozen
 from kinesis_spout.drills.world.ensemble import ZookeeperEnsemble
 from kinesis_spout.drills.world.job import DrillError
 
@@ -31,7 +29,7 @@ def restart(world: World) -> None:
     ):
         began_ns = time.monotonic_ns()
         act()
-        world.faults.append(Fault(name, began_ns, time.monotonic_ns()))
+        world.note_fault(name, began_ns)
         world.wait_s(_AWAY_S)
 
 
@@ -43,7 +41,7 @@ def leader_loss(world: World) -> None:
     began_ns = time.monotonic_ns()
     gone = ensemble.kill_leader()
     world.wait_until(lambda: ensemble.leader() not in (None, gone), "the election of a leader")
-    world.faults.append(Fault("kill -9 of ZooKeeper's leader", began_ns, time.monotonic_ns()))
+    world.note_fault("kill -9 of ZooKeeper's leader", began_ns)
     world.wait_s(_AWAY_S)
     ensemble.start()
 
@@ -52,17 +50,7 @@ def session_loss(world: World) -> None:
     """Freeze the job for longer than its session lasts, then let it go on: it thinks that it owns
     what it has lost.
     """
-    run, pid = next(iter(world.job.pids().items()))
-    members = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     began_ns = time.monotonic_ns()
-    try:
-        for one in members:
-            one.suspend()
+    with frozen(world) as run:
         world.wait_s(_FROZEN_S)
-    finally:
-        for one in members:
-            if one.is_running():
-                one.resume()
-    world.faults.append(
-        Fault(f"{run} frozen for {_FROZEN_S:.0f} s", began_ns, time.monotonic_ns(), run=run)
-    )
+    world.note_fault(f"{run} frozen for {_FROZEN_S:.0f} s", began_ns, run=run)

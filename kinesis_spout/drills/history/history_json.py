@@ -7,8 +7,6 @@ differ from the sample before.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kinesis_spout.drills.history.events import (
@@ -20,9 +18,8 @@ from kinesis_spout.drills.history.events import (
     Told,
     parse_line,
 )
+from state.codec.values import decode_hook, encode_hook
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
-from state.position import Position
-from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
 
 FORMAT = 1
@@ -74,13 +71,13 @@ def encode_history(history: History) -> bytes:
         fates_known=history.fates_known,
         retry_limit=history.retry_limit,
     )
-    return msgspec.json.encode(stored, enc_hook=_encode_hook)
+    return msgspec.json.encode(stored, enc_hook=encode_hook)
 
 
 def decode_history(data: bytes) -> History:
     """Reads what `encode_history` has made. Raises ValueError, which says what is wrong."""
     try:
-        stored = msgspec.json.decode(data, type=_StoredHistory, dec_hook=_decode_hook)
+        stored = msgspec.json.decode(data, type=_StoredHistory, dec_hook=decode_hook)
     except (msgspec.MsgspecError, InvalidPositionError, InvalidSequenceNumberError) as exc:
         raise ValueError(f"this is not the history of a drill: {exc}") from exc
     if stored.format != FORMAT:
@@ -136,17 +133,3 @@ def _samples(stored: _StoredHistory) -> list[Sample]:
         known = kept | sample.changed
         found.append(Sample(sample.began_ns, sample.ended_ns, known))
     return found
-
-
-def _encode_hook(value: object) -> str:
-    if isinstance(value, SequenceNumber | Position):
-        return str(value)
-    raise NotImplementedError(f"{type(value).__name__} is not part of a history")
-
-
-def _decode_hook(kind: type, value: Any) -> object:
-    if kind is SequenceNumber and isinstance(value, str):
-        return SequenceNumber.parse(value)
-    if kind is Position and isinstance(value, str):
-        return Position.parse(value)
-    raise TypeError(f"expected {kind.__name__} as a text")

@@ -189,6 +189,12 @@ class World:
         self.notes.append(f"{run} ended of {of}: {_last_line(words)}")
         return run, words
 
+    def note_fault(self, name: str, began_ns: int, *, run: str = "", rewinds: bool = False) -> None:
+        """Something was done to the world from `began_ns` on, and is over now. `run` and `rewinds`
+        are those of a `Fault`.
+        """
+        self.faults.append(Fault(name, began_ns, time.monotonic_ns(), run, rewinds=rewinds))
+
     def look_after(self) -> None:
         """Raise what has ended the producers, and start processes again that ended by themselves,
         as a supervisor would.
