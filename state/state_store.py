@@ -208,6 +208,16 @@ class OutcomeStore(TaskStore, Protocol):
         """
         ...
 
+    def known_plans(self) -> Sequence[str]:
+        """The ids of all plans that the store still has, in the order of their numbers."""
+        ...
+
+    def read_report(self, plan_id: str) -> PlanReport | None:
+        """The done report of a plan; None if there is none, or if it is only open. Final when
+        called after `close_plan`.
+        """
+        ...
+
     def load_states(self) -> Mapping[str, StoredState]:
         """All shard states, by shard id. Raises `StoredDataError` if one cannot be read.
 
@@ -397,10 +407,6 @@ class StateStore(OutcomeStore, Protocol):
         """
         ...
 
-    def known_plans(self) -> Sequence[str]:
-        """The ids of all plans that the store still has, in the order of their numbers."""
-        ...
-
     def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
         """One task of a plan, counted from 0, or None when the store does not have it."""
         ...
@@ -414,12 +420,6 @@ class StateStore(OutcomeStore, Protocol):
     def removed_logs(self, plan_id: str) -> Sequence[int]:
         """The tasks of a plan whose logs were begun and are no longer there, in order: somebody has
         removed them. None of them can publish again (`append_log`).
-        """
-        ...
-
-    def read_report(self, plan_id: str) -> PlanReport | None:
-        """The done report of a plan; None if there is none, or if it is only open. Final when
-        called after `close_plan`.
         """
         ...
 

@@ -4,7 +4,9 @@ The protocol. The report of a batch is a znode beside its plan. In a tracked app
 acked only if its report is done; any other plan is delivered again. A batch goes through these
 steps, and an error in any of them fails the batch:
 
-1. Find the open plan. The source keeps at most one plan open, so it is the plan of this batch.
+1. Find the open plan. The source keeps at most one plan open, so it is the plan of this batch. If
+   none is open, the batch is a replay whose plan was closed since. A report that is done holds, and
+   the function is not called again. Without one, it is called, and nothing is acked.
 2. Mark the application as tracked, once per query run. From then on a plan without a done report is
    redelivered, so a batch that is lost before step 3 is safe too.
 3. Open the report, with a random token, before the function starts. This voids a report that an
@@ -146,7 +148,15 @@ class Tracked:
         self._mark(store, frame)
         plan = self._open_plan(store)
         if plan is None:
-            self._run_unreported(frame, batch_id)
+            if (known := self._reported_plan(store, frame)) is None:
+                self._run_unreported(frame, batch_id)
+            else:
+                log.warning(
+                    "batch %d was processed and reported before its plan %s was closed, so the "
+                    "function is not called again",
+                    batch_id,
+                    known,
+                )
             return
         opened = store.open_report(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
         failpoint("report-opened")
@@ -277,8 +287,36 @@ class Tracked:
         )
         return run
 
+    def _reported_plan(self, store: OutcomeStore, frame: DataFrame) -> str | None:
+        """The closed plan of this batch if it has a done report, else None.
+
+        What that report acks stays acked. Called again, the function could fail a record that it
+        did not fail before, and a sink that overwrites by batch would lose it. The plan is known by
+        its rows: the pointer may name a newer one. They are read only if some plan has a report.
+        """
+        reported = [one for one in store.known_plans() if store.read_report(one) is not None]
+        batch = BatchFrame(frame)
+        try:
+            for plan_id in reversed(reported):
+                plan = store.read_plan(plan_id)
+                if plan is not None and self._holds(batch, plan, store.read_ends(plan_id)):
+                    return plan_id
+        finally:
+            batch.close()
+        return None
+
+    def _holds(self, batch: BatchFrame, plan: Plan, ends: Mapping[int, TaskResult]) -> bool:
+        """Whether these are the rows of the plan, all or what has not expired."""
+        try:
+            self._check(batch.content(ends), ends, plan)
+        except _RowsExpiredError:
+            return True
+        except BatchContentError:
+            return False
+        return True
+
     def _run_unreported(self, frame: DataFrame, batch_id: int) -> None:
-        """Run a batch whose plan is not open, and only log its failures.
+        """Run a batch whose plan was closed without a report, and only log its failures.
 
         Nothing of it is acked. The shard states bring its records again.
         """

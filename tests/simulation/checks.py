@@ -220,16 +220,16 @@ class Checks(Past):
         self, outcomes: PlayedOutcomes
     ) -> Iterator[tuple[dict[str, None], dict[str, None]]]:
         """The records that were processed with each plan, and those that were given up with it."""
-        for processed, dead, gone in outcomes.resolved.values():
+        for each in outcomes.resolved.values():
             lost = [
                 f"{shard}:{number}"
-                for shard, low, high in gone
+                for shard, low, high in each.gone
                 for number in self.world.records.get(shard, ())
                 if low <= number <= high
             ]
             yield (
-                dict.fromkeys(one.rpartition(":")[0] for one in processed),
-                dict.fromkeys([*(one.rpartition(":")[0] for one in dead), *lost]),
+                dict.fromkeys(one.rpartition(":")[0] for one in each.processed),
+                dict.fromkeys([*(one.rpartition(":")[0] for one in each.dead), *lost]),
             )
 
     def _ancestors(self, shard: str) -> set[str]:

@@ -280,4 +280,18 @@ PROTOCOL = (
         ":\n                return True\n",
         "tests/unit/state/znodes/test_claim.py",
     ),
+    Mutant(
+        "a batch whose report holds is run again after its plan was closed",
+        "spark_job/tracking/foreach_batch.py",
+        " for one in store.known_plans() if store.read_report(one) is not None]\n",
+        " for one in store.known_plans() if not one]\n",
+        "tests/integration/outcomes/test_tracked_batches.py -k reported_before",
+    ),
+    Mutant(
+        "the report of another plan holds for a replayed batch",
+        "spark_job/tracking/foreach_batch.py",
+        "        except BatchContentError:\n            return False\n        return True\n",
+        "        except BatchContentError:\n            return True\n        return True\n",
+        "tests/integration/outcomes/test_tracked_batches.py -k another_batch",
+    ),
 )

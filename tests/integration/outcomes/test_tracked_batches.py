@@ -238,6 +238,76 @@ def test_a_batch_of_a_closed_plan_is_not_reported(
     assert sorted(rows[2]) == list(range(10))
 
 
+def test_a_batch_that_was_reported_before_its_plan_was_closed_is_not_run_again(
+    tracked_query: TrackedQuery, store: ZookeeperStateStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark has not committed it, so it replays the batch. The report holds: a record that failed
+    in the replay alone would be acked, and missing from a sink that overwrites by batch.
+    """
+    tracked_query.stream.put(10)
+    sink: dict[int, list[int]] = {}
+    src = tracked_query.stream.source()
+
+    def process(batch: TrackedBatch) -> None:
+        is_replay = batch.id in sink
+        good = batch.fail_where(batch.df, number() == 3, "in the replay") if is_replay else batch.df
+        sink[batch.id] = numbers(good)
+
+    def start(*, commits: bool) -> Any:
+        tracked = src.tracked(process, on_exhausted="drop", **FAST)
+
+        def run(frame: DataFrame, batch_id: int) -> None:
+            tracked(frame, batch_id)
+            if not commits:
+                raise KeyError("not committed")
+
+        writer = src.read_stream(tracked_query.spark).writeStream.foreachBatch(run)
+        return (
+            writer.option("checkpointLocation", str(tracked_query.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    with pytest.raises(Exception, match="not committed"):
+        start(commits=False).awaitTermination(120)
+    pointer = store.read_pointer()
+    assert pointer is not None
+    store.acquire(this_process(0), timeout_s=30)
+    store.close_plan(pointer.id)
+    store.release()
+    with caplog.at_level(logging.WARNING, logger="kinesis_spout"):
+        assert start(commits=True).awaitTermination(120)
+    assert "the function is not called again" in caplog.text
+    assert {batch: sorted(rows) for batch, rows in sink.items()} == {0: list(range(10))}
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_the_report_of_another_batch_does_not_hold_for_a_replay(
+    tracked_query: TrackedQuery, store: ZookeeperStateStore
+) -> None:
+    """A batch whose plan was closed without a report runs again, whatever was reported before."""
+    tracked_query.stream.put(10)
+    tracked_query.run_quietly([])
+    tracked_query.stream.put(10)
+    rows: list[list[int]] = []
+
+    def fail_once(batch: TrackedBatch) -> None:
+        rows.append(sorted(numbers(batch.df)))
+        if len(rows) == 1:
+            raise KeyError("stopped here")
+
+    with pytest.raises(Exception, match="stopped here"):
+        tracked_query.run(fail_once)
+    reported, unreported = store.known_plans()
+    assert store.read_report(reported) is not None
+    assert store.read_report(unreported) is None
+    store.acquire(this_process(0), timeout_s=30)
+    store.close_plan(unreported)
+    store.release()
+    tracked_query.run(fail_once)
+    assert rows == 3 * [list(range(10, 20))]
+
+
 def test_two_queries_track_one_stream_under_two_names(
     tracked_query: TrackedQuery, tmp_path: Path
 ) -> None:

@@ -139,6 +139,9 @@ class PlayedOutcomes:
             is_open = pointer is not None and pointer.status is PlanStatus.OPEN
             plan = store.read_plan(pointer.id) if pointer is not None and is_open else None
             if not self.reports or pointer is None or plan is None:
+                known = self._processed_before(store, rows) if self.reports else None
+                if known is not None:
+                    return known
                 return [row for row in rows if self.fails(row) is None]
             opened = store.open_report(pointer.id, f"t{next(self._tokens)}")
             on_step("opened")
@@ -149,6 +152,7 @@ class PlayedOutcomes:
                 store.answer_report(opened)
                 self.resolved.pop(pointer.id, None)
                 return []
+            held = _ids_by_shard(rows)
             ends = {end.shard_id: end for task in seen.values() for end in task.shards}
             states = {shard: stored.state for shard, stored in store.load_states().items()}
             part = _first_part(rows, seen, plan, states, opened.openings)
@@ -175,6 +179,8 @@ class PlayedOutcomes:
             self.done.append(report)
             self.resolved.pop(pointer.id, None)
             self.resolved[pointer.id] = Resolved(
+                held,
+                good,
                 [row["messageId"] for row in good],
                 [message_id for message_id, _, _ in batch.letters if message_id.count(":") > 1],
                 self.gone[known_gone:],
@@ -182,10 +188,34 @@ class PlayedOutcomes:
             on_step("reported")
             return good
 
+    def _processed_before(self, store: StateStore, rows: Sequence[Row]) -> list[Row] | None:
+        """The rows that a closed plan with a done report has processed, if they are the rows of
+        this batch: the function is not called for them again. None if there is no such plan.
+
+        The first of them may have expired since. Late attempts may have added other shards.
+        """
+        ids = _ids_by_shard(rows)
+        for plan_id in reversed(store.known_plans()):
+            resolved = self.resolved.get(plan_id)
+            if store.read_report(plan_id) is None or resolved is None:
+                continue
+            given = resolved.given
+            if (not ids.keys().isdisjoint(given) or not (rows or given)) and all(
+                (here := ids.get(shard, [])) == all_of[len(all_of) - len(here) :]
+                for shard, all_of in given.items()
+            ):
+                return resolved.sunk
+        return None
+
 
 class Resolved(NamedTuple):
-    """The records that need not come again after a plan: message ids, and ranges as in `gone`."""
+    """The outcome of a plan, in message ids: what its batch held, by shard, and the records that
+    need not come again. `sunk`: the rows of the processed ones. `gone`: ranges as in
+    `PlayedOutcomes.gone`.
+    """
 
+    given: dict[str, list[str]]
+    sunk: list[Row]
     processed: list[str]
     dead: list[str]
     gone: list[tuple[str, SequenceNumber, SequenceNumber]]
@@ -208,6 +238,13 @@ def _first_part(
     order = first_rows(ends, delivery(len(rows), openings, plan.delivery_limit).records)
     numbers = [number_of(row) for row in rows if row["shardId"] == order.last]
     return give(order, numbers[: order.rows + 1], plan, ends, states)
+
+
+def _ids_by_shard(rows: Sequence[Row]) -> dict[str, list[str]]:
+    ids: dict[str, list[str]] = {}
+    for row in rows:
+        ids.setdefault(row["shardId"], []).append(row["messageId"])
+    return ids
 
 
 def _by_shard(rows: Sequence[Row], ends: Mapping[int, TaskResult]) -> list[Row]:
