@@ -163,7 +163,7 @@ AGGREGATES = (
     Mutant(
         "a user record that is an aggregate is put back in pieces",
         "spark_job/dead_letter/payload_records.py",
-        "    users = None if letter.sub_sequence_number else unpacked(data)\n",
+        "    users = unpacked(data) if letter.sub_sequence_number is None else None\n",
         "    users = unpacked(data)\n",
         _LETTERS,
     ),
