@@ -327,12 +327,7 @@ class RetryRead(NamedTuple):
         """The retry of exactly what was read."""
         last = None if self.last == self.retry.first else self.last
         count = self.retry.count if self.part is None else self.part.count
-        # Of a range with user records at its ends, only the last record can be a whole one.
-        is_mixed = bool(self.retry.first.sub or self.retry.end.sub)
-        whole = self.retry.whole and not (is_mixed and self.part is not None)
-        return msgspec.structs.replace(
-            self.retry, last=last, count=count, max_records=None, whole=whole
-        )
+        return msgspec.structs.replace(self.retry, last=last, count=count, max_records=None)
 
     def rest_of(self, stored: UnresolvedRecord) -> UnresolvedRecord | None:
         """What stays queued of `stored`, the record that was read; None if nothing does."""

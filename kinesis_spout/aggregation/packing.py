@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.aggregation.hash_range import hash_key_of
-from kinesis_spout.aggregation.message import Aggregate, Record, sealed
+from kinesis_spout.aggregation.message import Aggregate, encoded_record, sealed, varint
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ class Packer:
         if at < 0 or not self._shards[at][1].owns(hash_key):
             return [alone(user, None)]
         shard_id = self._shards[at][0]
-        current = self._open.setdefault(shard_id, _OpenAggregate(shard_id))
-        if current.add(user, self._max_bytes):
+        current = self._open.get(shard_id)
+        if current is not None and current.add(user, self._max_bytes):
             return []
-        complete = [current.packed()] if current.users else []
+        complete = [current.packed()] if current is not None and current.users else []
         self._open[shard_id] = fresh = _OpenAggregate(shard_id)
         return complete if fresh.add(user, self._max_bytes) else [*complete, alone(user, shard_id)]
 
@@ -127,23 +127,26 @@ class _OpenAggregate:
 
     def add(self, user: UserRecord, max_bytes: int) -> bool:
         """Add a record; False if it does not fit."""
+        partition_key, data, hash_key = user
         keys, explicit = self._partition_keys, self._explicit_hash_keys
-        indices = {"partition_key_index": keys.get(user.partition_key, len(keys))}
-        if user.explicit_hash_key is not None:
-            index = explicit.get(user.explicit_hash_key, len(explicit))
-            indices["explicit_hash_key_index"] = index
-        encoded = Record(data=user.data, **indices).SerializeToString(deterministic=True)
-        added_bytes = _field_bytes(len(encoded))
-        if user.partition_key not in keys:
-            added_bytes += _field_bytes(len(user.partition_key.encode()))
-        if user.explicit_hash_key is not None and user.explicit_hash_key not in explicit:
-            added_bytes += _field_bytes(len(user.explicit_hash_key))
+        index = keys.get(partition_key)
+        added_bytes = 0
+        if index is None:
+            index = len(keys)
+            added_bytes = _field_bytes(len(partition_key.encode()))
+        explicit_index = None
+        if hash_key is not None:
+            explicit_index = explicit.get(hash_key, len(explicit))
+            if explicit_index == len(explicit):
+                added_bytes += _field_bytes(len(hash_key))
+        encoded = encoded_record(index, explicit_index, data)
+        added_bytes += _field_bytes(len(encoded))
         if self.size_bytes + added_bytes > max_bytes:
             return False
         self.size_bytes += added_bytes
-        keys.setdefault(user.partition_key, len(keys))
-        if user.explicit_hash_key is not None:
-            explicit.setdefault(user.explicit_hash_key, len(explicit))
+        keys[partition_key] = index
+        if hash_key is not None and explicit_index is not None:
+            explicit[hash_key] = explicit_index
         self.users.append(user)
         self._records.append(encoded)
         return True
@@ -183,4 +186,4 @@ def alone(user: UserRecord, shard_id: str | None = None) -> PackedRecord:
 
 def _field_bytes(size: int) -> int:
     """What a string of so many bytes takes as a field: a tag, its length, and itself."""
-    return 1 + max(1, (size.bit_length() + 6) // 7) + size
+    return 1 + len(varint(size)) + size

@@ -132,7 +132,8 @@ class RetryReader:
 
     `unpacker`: aggregates are unpacked, and retries name user records. With `only_subs`, an
     aggregate is unpacked only for a retry with a sub-sequence number, which was unpacked when it
-    failed. A `whole` retry is read so in any case. Without an unpacker no retry may have one.
+    failed. A `whole` retry is not unpacked in any case, but for an aggregate of which one of its
+    ends names a user record. Without an unpacker no retry may have a sub-sequence number.
     """
 
     def __init__(

@@ -100,8 +100,8 @@ def unpacked_retries(
     """The records of a page that may be of `retries` (ascending), unpacked. All of the page where
     none of them may be an aggregate.
 
-    `only_subs`: an aggregate is unpacked only for a retry that names a sub-sequence number. The
-    same holds for each `whole` retry, whatever `only_subs` says.
+    Of a `whole` retry, only the aggregates are unpacked of which its ends name a sub-sequence
+    number. `only_subs`: of any retry without one, none is.
     """
     if not has_candidates(records):
         return records
@@ -139,13 +139,17 @@ def _wanted(
     for retry in retries:
         if not numbers or retry.first.sequence > numbers[-1]:
             break
-        if (only_subs or retry.whole) and not (retry.first.sub or retry.end.sub):
-            continue
-        first = bisect_left(numbers, retry.first.sequence)
-        # A range that begins with a user record may end with a whole one.
-        bisect = bisect_left if retry.whole and not retry.end.sub else bisect_right
-        end = bisect(numbers, retry.end.sequence, first)
-        wanted[first:end] = [True] * (end - first)
+        if retry.whole:
+            # Only an aggregate that a spout had delivered in part was unpacked: at the ends.
+            spans = [(end.sequence, end.sequence) for end in (retry.first, retry.end) if end.sub]
+        elif only_subs and not (retry.first.sub or retry.end.sub):
+            spans = []
+        else:
+            spans = [(retry.first.sequence, retry.end.sequence)]
+        for lowest, highest in spans:
+            first = bisect_left(numbers, lowest)
+            end = bisect_right(numbers, highest, first)
+            wanted[first:end] = [True] * (end - first)
     return wanted
 
 

@@ -33,7 +33,7 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StreamNotFoundError,
 )
-from kinesis_spout.service import put_records_wire
+from kinesis_spout.service import put_records_wire, summary_wire
 from kinesis_spout.service.call_retry import call_with_retries
 from kinesis_spout.service.faults import (
     EXPIRED_CREDENTIALS,
@@ -218,6 +218,7 @@ class KinesisConnection:
                 client = _new_vendor_client(self.aws, self._region)
                 self.wire.hook(client)
                 put_records_wire.hook(client)
+                summary_wire.hook(client)
                 built = self._built = (os.getpid(), client)
             return built[1]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kinesis_spout.errors import RequestRefusedError
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+from kinesis_spout.service.summary_wire import summary_in
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
 
@@ -68,7 +69,7 @@ def iterator_in(answer: dict[str, Any]) -> str:
 
 def stream_summary(answer: dict[str, Any]) -> StreamSummary:
     """The summary in an answer to DescribeStreamSummary."""
-    summary = answer["StreamDescriptionSummary"]
+    summary = summary_in(answer)
     largest_kib = summary.get("MaxRecordSizeInKiB")
     return StreamSummary(
         arn=summary["StreamARN"],
@@ -79,7 +80,7 @@ def stream_summary(answer: dict[str, Any]) -> StreamSummary:
         service_time_ms=service_time_ms(answer),
         max_record_bytes=None if largest_kib is None else largest_kib * 1024,
         ignores_keys=summary.get("RecordDistributionStrategy") == "AUTO",
-        # Streams on demand alone have a strategy, and an older boto3 drops it from the answer.
+        # Streams on demand alone have a strategy, and an emulator may not say which.
         may_have_ignored_keys="RecordDistributionStrategy" in summary
         or summary.get("StreamModeDetails", {}).get("StreamMode") == "ON_DEMAND",
     )

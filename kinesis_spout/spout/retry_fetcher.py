@@ -46,7 +46,6 @@ class SpoutRetryFetcher:
     ) -> None:
         self._now_ms = now_ms
         self._new_unpacker = new_unpacker
-        self._keeps_aggregates = context.config.aggregated_records != "unpack"
         self._gone = gone
         self._on_unknown = on_unknown
         self._unknown_until_s: dict[str, float] = {}  # by shard that was not known
@@ -133,7 +132,6 @@ class SpoutRetryFetcher:
             whole_ranges=True,
             one_attempt=True,
             unpacker=self._new_unpacker(shard_id),
-            only_subs=self._keeps_aggregates,
         )
         rows = RecordRun([], [], [], [])
         error: KinesisError | None = None

@@ -14,6 +14,7 @@ attempt, until its outcome. See `kinesis_spout.spout.scheduler`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from math import floor
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from state.tracker.inflight_record_tracker import UNANSWERED, InflightRecordTrac
 from state.tracker.transitions import Effect, NodeState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
     from kinesis_spout.spout.record_run import PageSource
@@ -41,7 +43,7 @@ class TrackedShard:
     """The records of one shard. Not thread-safe: the caller holds the spout's lock.
 
     `pages` None: the shard's end was read before, and only unresolved records are left. `whole`:
-    aggregates are not unpacked, and the state says so of what is unresolved.
+    aggregates are not unpacked, and the state says so of what is delivered here and unresolved.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class TrackedShard:
         self._verified_ms = state.verified_until_ms
         self._announced: Delivery | None = None
         # Records of earlier processes without an outcome here, by their due times.
+        self._last_restored = max((record.last for record in state.unresolved), default=None)
         restored = sorted(state.unresolved, key=lambda record: record.due_ms)
         self._restored = deque(restored)
         self._unanswered = deque(record for record in restored if record.reason == UNANSWERED)
@@ -362,10 +365,19 @@ class TrackedShard:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         if self._whole:
-            state = replace(state, unresolved=as_whole(state.unresolved))
+            state = replace(state, unresolved=self._with_whole(state.unresolved))
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
     # private --------------------------------------------------------------------------------------
+    def _with_whole(self, unresolved: Sequence[UnresolvedRecord]) -> tuple[UnresolvedRecord, ...]:
+        """The records (ascending), where those that are delivered here are whole. What was restored
+        lies before them, and stays as it was delivered.
+        """
+        at = 0
+        if self._last_restored is not None:
+            at = bisect_right(unresolved, self._last_restored, key=lambda record: record.last)
+        return (*unresolved[:at], *as_whole(unresolved[at:]))
+
     def _verify(self, until_ms: int | None) -> None:
         """Raise the time up to which no record can be missed: all that arrived by then was read and
         is covered by the state.

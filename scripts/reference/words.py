@@ -203,6 +203,8 @@ FIELDS = {
         "readPosition": "where the next read begins",
         "unresolved": "records between the two that wait for a retry",
         "reasons": "reasons that several of these share",
+        "userRecords": "whether these say where they are user records of aggregates; an earlier "
+        "version did not, and delivered aggregates as they were",
         "lifecycle": "`active`; `drained`: read to the end, records wait; `finished`: all acked",
         "parents": "the shards that this one continues",
         "settledPlan": "the last plan that was settled into this state",
@@ -365,6 +367,7 @@ FIELDS = {
     "ReportPart": {
         "shards": "outcomes by shard",
         "reasons": "reasons that several records share",
+        "userRecords": "as in a shard's state",
     },
     "StoredOutcome": {
         "shardId": "the shard",

@@ -32,14 +32,16 @@ class Letter:
     """One dead letter.
 
     Times are in UTC. `attempts` counts the deliveries that failed. `data` is None if the record was
-    gone from the stream before its retry. The repr shows neither payload nor partition key.
+    gone from the stream before its retry. `sub_sequence_number` is None for a record that was
+    delivered while aggregates were not unpacked: if it is one, `data` is all of it. The repr shows
+    neither payload nor partition key.
     """
 
     message_id: str
     stream_name: str
     shard_id: str
     sequence_number: str
-    sub_sequence_number: int
+    sub_sequence_number: int | None
     partition_key: str | None = field(repr=False)
     data: bytes | None = field(repr=False)
     approximate_arrival: datetime | None
@@ -69,7 +71,7 @@ def letter_of(row: Any) -> Letter:
         stream_name=row["streamName"],
         shard_id=row["shardId"],
         sequence_number=row["sequenceNumber"],
-        sub_sequence_number=row["subSequenceNumber"] or 0,
+        sub_sequence_number=row["subSequenceNumber"],
         partition_key=row["partitionKey"],
         data=None if row["data"] is None else bytes(row["data"]),
         approximate_arrival=moment(row["approximateArrivalTimestamp"]),

@@ -19,8 +19,7 @@ def payload_records(letter: Letter) -> list[OutgoingRecord]:
 
     An aggregate under the letter's key would come to a shard that owns few of its user records, and
     readers leave out the others. So it is put as its user records, unless the letter says that it
-    was one itself, in another aggregate: then it is put as that. The letter of a first user record
-    does not say so.
+    was one itself, in another aggregate: then it is put as that.
     """
     key, data = letter.partition_key or letter.message_id, letter.data
     if data is None:
@@ -31,7 +30,7 @@ def payload_records(letter: Letter) -> list[OutgoingRecord]:
     from kinesis_spout.aggregation.packing import UserRecord, alone  # noqa: PLC0415
     from kinesis_spout.aggregation.user_records import unpacked  # noqa: PLC0415
 
-    users = None if letter.sub_sequence_number else unpacked(data)
+    users = unpacked(data) if letter.sub_sequence_number is None else None
     if users is None:
         users = [UserRecord(key, data)]
     packed = (alone(user._replace(partition_key=user.partition_key or key)) for user in users)

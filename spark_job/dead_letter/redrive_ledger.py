@@ -61,7 +61,7 @@ class RedriveLedger:
                 letter.stream_name,
                 letter.shard_id,
                 letter.sequence_number,
-                letter.sub_sequence_number,
+                letter.sub_sequence_number or 0,
                 letter.message_id,
                 now,
             )

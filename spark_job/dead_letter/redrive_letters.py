@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 REASONS_SHOWN = 20
 TO_PUT, PUT_BEFORE = "to put", "put before"
+_IS_WHOLE = "isWhole"
 WITHOUT_PAYLOAD, INCOMPLETE = "without payload", "incomplete"
 
 
@@ -114,7 +115,9 @@ class RedriveLetters:
         selected = self._every.where(self._is_letter & selection.condition())
         wanted = joined(selected).withColumn("target", target)
         known = ledger.read().select(*IDENTITY, _true().alias("known")).distinct()
-        letters = _each_record_once(wanted.fillna(0, ["subSequenceNumber"])).join(
+        # A null says that the record is whole, and is no number to join by.
+        numbered = wanted.withColumn(_IS_WHOLE, F.col("subSequenceNumber").isNull())
+        letters = _each_record_once(numbered.fillna(0, ["subSequenceNumber"])).join(
             known, list(IDENTITY), "left"
         )
         self._letters = letters.withColumn("state", _state())
@@ -154,7 +157,9 @@ class RedriveLetters:
         them in memory at a time.
         """
         sequence = F.length("sequenceNumber"), "sequenceNumber", "subSequenceNumber"
-        ordered = self._to_put.orderBy("target", "streamName", "shardId", *sequence)
+        ordered = self._to_put.orderBy("target", "streamName", "shardId", *sequence).withColumn(
+            "subSequenceNumber", F.when(~F.col(_IS_WHOLE), F.col("subSequenceNumber"))
+        )
         for row in letters_with_plain_times(ordered, "target").toLocalIterator():
             yield row["target"], letter_of(row)
 
@@ -182,7 +187,7 @@ def _each_record_once(letters: DataFrame) -> DataFrame:
     A record has several letters if its plan was repeated, or if the shard states were restored.
     """
     best = F.struct(F.col("data").isNotNull(), F.col("lastFailure"), F.col("attempts"))
-    others = [name for name in (*LETTER_COLUMNS, IS_INCOMPLETE) if name not in IDENTITY]
+    others = [name for name in (*LETTER_COLUMNS, IS_INCOMPLETE, _IS_WHOLE) if name not in IDENTITY]
     chosen = letters.groupBy(*IDENTITY).agg(F.max_by(F.struct(*others), best).alias("chosen"))
     return chosen.select(*IDENTITY, "chosen.*")
 

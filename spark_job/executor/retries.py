@@ -62,7 +62,7 @@ def find_retries(
             return FoundRetries(
                 (), msgspec.structs.replace(entry, retries_done=len(firsts), retries_gone=firsts)
             )
-        reader = _new_reader(shard.shard_id, shard.retries, services)
+        reader = _new_reader(shard.shard_id, shard.retries, services, plan)
         deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is first))
         if mode_of(plan, settings) == FAIL:
             for delivery in deliveries:
@@ -79,20 +79,20 @@ def find_retries(
 
 def read_retries_again(
     entry: ShardReadResult,
-    planned: Sequence[PlannedRetry],
+    plan: TaskPlan,
     services: ProcessServices,
     settings: SourceSettings,
-    *,
-    refuses_aggregates: bool = False,
 ) -> Iterator[Delivery]:
     """The retries of an entry that another attempt has appended, or this one has handed over.
     Blocks on Kinesis. Raises `DataLossError` where some are gone, unless `failOnDataLoss` is
     false.
     """
+    planned = next((one.retries for one in plan.shards if one.shard_id == entry.shard_id), ())
     reads = retries_with_rows(planned, entry)
+    refuses_aggregates = mode_of(plan, settings) == FAIL
     rows = 0
     for _ in range(ANSWERS):
-        reader = _new_reader(entry.shard_id, reads, services)
+        reader = _new_reader(entry.shard_id, reads, services, plan)
         for delivery in reader.read(RetryByteBudget()):
             if refuses_aggregates:
                 refuse_aggregates(delivery.records, entry.shard_id)
@@ -110,9 +110,18 @@ def read_retries_again(
 
 
 def _new_reader(
-    shard_id: str, retries: Sequence[PlannedRetry], services: ProcessServices
+    shard_id: str, retries: Sequence[PlannedRetry], services: ProcessServices, plan: TaskPlan
 ) -> RetryReader:
     """A reader whose retries are read as they failed, unpacked or `whole`, whatever the option is
     now. They were handed over before, so none of them is left out as another shard's.
+
+    A plan of an earlier version says `whole` of none. It has a retry without a sub-sequence number
+    read whole, as the state has it (`state.codec.unresolved`).
     """
-    return RetryReader(shard_id, retries, services, unpacker=Unpacker(lambda: None))
+    return RetryReader(
+        shard_id,
+        retries,
+        services,
+        unpacker=Unpacker(lambda: None),
+        only_subs=plan.aggregated_records is None,
+    )

@@ -223,14 +223,7 @@ class _Attempt:
         if found is not None and found.entry == entry:
             yield from found.deliveries
             return
-        planned = self._slices[entry.shard_id].retries if entry.shard_id in self._slices else ()
-        yield from read_retries_again(
-            entry,
-            planned,
-            self._services,
-            self._settings,
-            refuses_aggregates=self._mode == FAIL,
-        )
+        yield from read_retries_again(entry, self._plan, self._services, self._settings)
 
     # appending
     def _append_next(self) -> None:

@@ -411,6 +411,7 @@ class Tracked:
             succeeded_ms=self._succeeded_ms,
             now_ms=self._clock.now_ms(),
             random=Random(plan.plan_id),  # noqa: S311  # jitter; a repeated batch draws the same
+            whole=mode_of(plan, self._settings) == RAW,
         )
 
     def _write_letters(self, outcomes: BatchOutcomes, opened: OpenReport, run: BatchRun) -> None:

@@ -32,11 +32,13 @@ _NOTES = pa.schema(
         ("reason", pa.string()),
         ("goneShard", pa.string()),
         ("goneSequence", pa.string()),
+        ("isWhole", pa.bool_()),
     ]
 )
 _GONE_SUB = (
     "IF(contains(goneSequence, '.'), CAST(substring_index(goneSequence, '.', -1) AS BIGINT), NULL)"
 )
+_SUB = f"coalesce(subSequenceNumber, {_GONE_SUB}, 0)"
 NO_REASON = "not known"
 LOST = (
     "a failed record cannot be found again for its dead letter: the persisted rows were lost, and "
@@ -75,7 +77,7 @@ def letters_frame(
         "streamName": literal(stream),
         "shardId": "coalesce(shardId, goneShard)",
         "sequenceNumber": "coalesce(sequenceNumber, substring_index(goneSequence, '.', 1))",
-        "subSequenceNumber": f"coalesce(subSequenceNumber, {_GONE_SUB}, 0)",
+        "subSequenceNumber": f"IF(isWhole AND {_SUB} = 0, NULL, {_SUB})",
         "application": literal(application),
     }
     typed = (column.split() for column in LETTER_DDL.split(", "))
@@ -119,6 +121,7 @@ def _notes_table(letters: Sequence[LetterNote]) -> pa.Table:
         "reason": [letter.reason or NO_REASON for letter in letters],
         "goneShard": [letter.gone[0] if letter.gone else None for letter in letters],
         "goneSequence": [letter.gone[1] if letter.gone else None for letter in letters],
+        "isWhole": [letter.whole for letter in letters],
     }
     return pa.Table.from_pydict(columns, schema=_NOTES)
 

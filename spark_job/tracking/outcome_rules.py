@@ -85,7 +85,8 @@ class LetterNote:
 
     `gone`: shard and sequence number of a record that is past the stream's retention. Nothing else
     of it is known. `records`: how many records the letter stands for: of a range that is gone, in
-    part or as a whole, only the first number is known.
+    part or as a whole, only the first number is known. `whole`: it was delivered while aggregates
+    were not unpacked.
     """
 
     message_id: str
@@ -95,6 +96,7 @@ class LetterNote:
     reason: str | None
     gone: tuple[str, str] | None = None
     records: int = 1
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,7 @@ class BatchContext:
     - `outages`: outages in a row before this batch. `first_tries`: the result of `first_tries`.
     - `succeeded_ms`: when a record of an earlier batch of this query run last succeeded; None if
       none did.
+    - `whole`: its new records were delivered without unpacking aggregates.
     - `random` draws the jitter. It is seeded by the plan, so a repeated batch draws the same.
     """
 
@@ -121,6 +124,7 @@ class BatchContext:
     succeeded_ms: int | None
     now_ms: int
     random: Random
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +388,11 @@ class _Decider:
             first_failure_ms=known.first_counted_failure_ms if known else None,
             last_failure_ms=known.last_failure_ms if known else None,
             reason=known.reason if known else None,
+            whole=self._is_whole(known),
         )
+
+    def _is_whole(self, known: UnresolvedRecord | None) -> bool:
+        return self._context.whole if known is None else known.whole
 
     def _key(self, record: FailedRecord) -> str | None:
         return record.key if self._context.policy.on_failure is OnFailure.BLOCK_KEY else None
@@ -397,6 +405,7 @@ class _Decider:
             first_failure_ms=_first_counted_ms(known, now_ms),
             last_failure_ms=now_ms,
             reason=record.reason,
+            whole=self._is_whole(known),
         )
 
 
@@ -440,6 +449,7 @@ def _gone_letter(shard_id: str, read: RetryRead, known: UnresolvedRecord | None)
         reason=f"{several}past the stream's retention; last failure: {last_reason}",
         gone=(shard_id, str(retry.first.sequence)),
         records=missing,
+        whole=retry.whole,
     )
 
 

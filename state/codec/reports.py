@@ -45,12 +45,13 @@ class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Outcomes of shards, in order, with the reasons that their records share. The outcome of a
-    shard may continue in the next part.
+    """Outcomes of shards, in order, with what is stored beside their records' rows. The outcome of
+    a shard may continue in the next part.
     """
 
     shards: tuple[StoredOutcome, ...]
     reasons: tuple[str, ...] = ()
+    user_records: bool = False
 
 
 class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -216,6 +217,7 @@ def _part(shards: Sequence[ShardOutcome]) -> ReportPart:
             for outcome in shards
         ),
         reasons=reasons,
+        user_records=True,
     )
 
 
@@ -224,7 +226,7 @@ def _joined(parts: Sequence[ReportPart], path: str) -> tuple[ShardOutcome, ...]:
     for part in parts:
         for stored in part.shards:
             joined.setdefault(stored.shard_id, []).extend(
-                from_rows(stored.unresolved, part.reasons, path)
+                from_rows(stored.unresolved, part.reasons, path, user_records=part.user_records)
             )
     return tuple(
         ShardOutcome(shard_id=shard_id, unresolved=tuple(records))

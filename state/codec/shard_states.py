@@ -34,6 +34,7 @@ class _StoredShardState(
     read_position: Position | None = None
     unresolved: tuple[StoredRecord, ...] = ()
     reasons: tuple[str, ...] = ()
+    user_records: bool = False
     lifecycle: Lifecycle = Lifecycle.ACTIVE
     parents: tuple[str, ...] = ()
     settled_plan: str | None = None
@@ -84,7 +85,9 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
         shard_id=shard_id,
         checkpoint=stored.last_checkpoint if finished else _sequence(stored.checkpoint, path),
         read_position=stored.read_position,
-        unresolved=from_rows(stored.unresolved, stored.reasons, path),
+        unresolved=from_rows(
+            stored.unresolved, stored.reasons, path, user_records=stored.user_records
+        ),
         lifecycle=stored.lifecycle,
         parents=stored.parents,
         settled_plan=stored.settled_plan,
@@ -103,6 +106,7 @@ def _shard_state_bytes(state: ShardState) -> bytes:
             read_position=state.read_position,
             unresolved=to_rows(state.unresolved, reasons),
             reasons=reasons,
+            user_records=bool(state.unresolved),
             lifecycle=state.lifecycle,
             parents=state.parents,
             settled_plan=state.settled_plan,

@@ -7,6 +7,11 @@
 Trailing defaults may be left out, and `whole` always is where it is false. A reason is a text; or,
 if several records share it, its index in the list `reasons` that is stored beside the rows. The
 older form, an object with the fields of `UnresolvedRecord`, is read as well.
+
+`userRecords` is stored beside the rows where the version that wrote them says `whole`. An earlier
+version delivered aggregates as they were, and stored nothing of it. So without `userRecords` a
+record without a sub-sequence number is a whole one: read as the first user record of an aggregate,
+it would be acked for all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from state.errors import InvalidSequenceNumberError, StoredDataError
 from state.sequence_number import SequenceNumber
-from state.shard_state import UnresolvedRecord
+from state.shard_state import UnresolvedRecord, as_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,11 +68,13 @@ def to_rows(records: Iterable[UnresolvedRecord], reasons: Sequence[str]) -> tupl
 
 
 def from_rows(
-    rows: Iterable[StoredRecord], reasons: Sequence[str], path: str
+    rows: Iterable[StoredRecord], reasons: Sequence[str], path: str, *, user_records: bool
 ) -> tuple[UnresolvedRecord, ...]:
-    """The records of these rows; raises `StoredDataError` for a damaged row."""
+    """The records of these rows; raises `StoredDataError` for a damaged row. `user_records`: what
+    is stored beside the rows.
+    """
     try:
-        return tuple(
+        records = tuple(
             row if isinstance(row, UnresolvedRecord) else _record(row, reasons) for row in rows
         )
     except (InvalidSequenceNumberError, IndexError) as exc:
@@ -75,6 +82,11 @@ def from_rows(
             f"{path} holds unresolved records that cannot be read ({exc}); restore it, or reset "
             "the application"
         ) from exc
+    return records if user_records else tuple(map(_of_earlier_version, records))
+
+
+def _of_earlier_version(record: UnresolvedRecord) -> UnresolvedRecord:
+    return record if record.first.sub or record.last.sub else as_whole([record])[0]
 
 
 def _row(record: UnresolvedRecord, index: Mapping[str, int]) -> Row:

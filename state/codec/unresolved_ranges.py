@@ -24,7 +24,9 @@ def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> Sh
     None if no form fits.
 
     Merging is even over the whole list: all ranges have about the same number of records (2, 4, 8,
-    ...), and some have half of that.
+    ...), and some have half of that. Records that were delivered whole are not merged with user
+    records: a range is read in one of the two ways, and in the other its count would be wrong. A
+    queue has few places where the two meet, one for each change of the option.
     """
     records = [
         msgspec.structs.replace(record, reason=None)
@@ -36,8 +38,8 @@ def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> Sh
 
     if not fit(records):
         # Halve the number of ranges while even that does not fit, then merge the fewest pairs.
-        while not fit(merged := merge_neighbours(records, len(records) // 2)):
-            if len(merged) <= 1:
+        while not fit(merged := merge_neighbours(records, len(_pairs(records)))):
+            if not _pairs(merged):
                 return None
             records = merged
         records = _least_merged(records, fit)
@@ -46,20 +48,37 @@ def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> Sh
 
 def merge_neighbours(records: Sequence[UnresolvedRecord], pairs: int) -> list[UnresolvedRecord]:
     """The records (ascending) with `pairs` pairs of neighbours merged, spread evenly over the list.
-    The last record of an odd number is never merged.
+    The last record of an odd number that were delivered alike is never merged.
     """
-    max_pairs = len(records) // 2
+    starts = _pairs(records)
     merged: list[UnresolvedRecord] = []
-    for pair in range(max_pairs):
-        both = records[2 * pair : 2 * pair + 2]
-        # Bresenham's rule: of `max_pairs` pairs it chooses exactly `pairs`, evenly.
-        chosen = (pair + 1) * pairs // max_pairs > pair * pairs // max_pairs
-        merged.extend([merge_range(both)] if chosen else both)
-    return merged + list(records[2 * max_pairs :])
+    done = 0
+    for pair, start in enumerate(starts):
+        both = records[start : start + 2]
+        # Bresenham's rule: of all pairs it chooses exactly `pairs`, evenly.
+        chosen = (pair + 1) * pairs // len(starts) > pair * pairs // len(starts)
+        merged += records[done:start]
+        merged += [merge_range(both)] if chosen else both
+        done = start + 2
+    return [*merged, *records[done:]]
+
+
+def _pairs(records: Sequence[UnresolvedRecord]) -> list[int]:
+    """Where the pairs of neighbours begin that may be merged."""
+    starts: list[int] = []
+    start = 0
+    while start + 1 < len(records):
+        if records[start].whole == records[start + 1].whole:
+            starts.append(start)
+            start += 1
+        start += 1
+    return starts
 
 
 def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
-    """One range for these records. It has a reason and a key only if all of them have the same."""
+    """One range for these records, which were delivered alike: all `whole`, or none. It has a
+    reason and a key only if all of them have the same.
+    """
     return UnresolvedRecord(
         first=min(record.first for record in records),
         last=max(record.last for record in records),
@@ -78,7 +97,7 @@ def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
         key=_common(record.key for record in records),
         blocked=all(record.blocked for record in records),
         rejected=all(record.rejected for record in records),
-        whole=any(record.whole for record in records),
+        whole=records[0].whole,
     )
 
 
@@ -87,7 +106,7 @@ def _least_merged(
 ) -> list[UnresolvedRecord]:
     """The records with the fewest merged pairs that fit, found by bisection."""
     # Invariant: merging `too_few` pairs does not fit, merging `enough` pairs does.
-    too_few, enough = 0, len(records) // 2
+    too_few, enough = 0, len(_pairs(records))
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
         if fit(merge_neighbours(records, middle)):

@@ -6,6 +6,7 @@ from tests.simulation.mutants import SIMULATION, Mutant
 
 _DRIVER = "tests/unit/spark_job/driver/test_aggregates.py"
 _EXECUTOR = "tests/unit/spark_job/executor/test_aggregates.py"
+_STATES = "tests/unit/state/codec/test_shard_states.py"
 _SETTLING = "tests/unit/state/test_settle_tracked.py"
 _PUTTER = "tests/unit/kinesis_spout/cli/test_aggregating_putter.py"
 _SINK = "tests/integration/sink/test_record_writer.py"
@@ -64,9 +65,44 @@ AGGREGATES = (
     Mutant(
         "a retry without a sub-sequence number is read as a whole record",
         "spark_job/executor/retries.py",
-        "unpacker=Unpacker(lambda: None))\n",
-        "unpacker=Unpacker(lambda: None), only_subs=True)\n",
+        "        only_subs=plan.aggregated_records is None,\n",
+        "        only_subs=True,\n",
         _EXECUTOR,
+    ),
+    Mutant(
+        "a plan of a version that said whole of nothing has first user records",
+        "spark_job/executor/retries.py",
+        "        only_subs=plan.aggregated_records is None,\n",
+        "",
+        _EXECUTOR,
+    ),
+    Mutant(
+        "a queue of a version that said whole of nothing has first user records",
+        "state/codec/unresolved.py",
+        "    return records if user_records else tuple(map(_of_earlier_version, records))\n",
+        "    return records\n",
+        _STATES,
+    ),
+    Mutant(
+        "a queue is merged over a change of the option",
+        "state/codec/unresolved_ranges.py",
+        "        if records[start].whole == records[start + 1].whole:\n",
+        "        if True:\n",
+        _EXECUTOR,
+    ),
+    Mutant(
+        "a whole range that begins with user records is unpacked",
+        "kinesis_spout/reading/user_records.py",
+        "        if retry.whole:\n",
+        "        if retry.whole and not retry.first.sub:\n",
+        _EXECUTOR,
+    ),
+    Mutant(
+        "the sink packs for a stream whose strategy its boto3 does not know",
+        "kinesis_spout/service/botocore_connection.py",
+        "                summary_wire.hook(client)\n",
+        "",
+        _SINK,
     ),
     Mutant(
         "a user record that fails again under raw is queued as its aggregate",
@@ -127,7 +163,7 @@ AGGREGATES = (
     Mutant(
         "a user record that is an aggregate is put back in pieces",
         "spark_job/dead_letter/payload_records.py",
-        "    users = None if letter.sub_sequence_number else unpacked(data)\n",
+        "    users = unpacked(data) if letter.sub_sequence_number is None else None\n",
         "    users = unpacked(data)\n",
         _LETTERS,
     ),

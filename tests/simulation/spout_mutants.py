@@ -605,9 +605,16 @@ _AGGREGATES = (
     Mutant(
         "a user record that failed is gone where raw is set later",
         "spark_job/executor/retries.py",
-        "services, unpacker=Unpacker(lambda: None))\n",
-        "services, unpacker=None)\n",
+        "        unpacker=Unpacker(lambda: None),\n",
+        "        unpacker=None,\n",
         "tests/unit/spark_job/executor/test_aggregates.py",
+    ),
+    Mutant(
+        "a first user record that failed is its aggregate where raw is set later",
+        "kinesis_spout/spout/tracked_shard.py",
+        "        if self._last_restored is not None:\n",
+        "        if False and self._last_restored is not None:\n",
+        "tests/unit/kinesis_spout/spout/test_aggregates.py",
     ),
 )
 SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES, *_CAREFUL, *_AGGREGATES)

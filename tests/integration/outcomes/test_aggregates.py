@@ -66,6 +66,22 @@ def test_one_of_five_hundred_is_retried_alone_and_dead_lettered_alone(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
+@pytest.mark.parametrize("mode", ["unpack", "raw"])
+def test_a_letter_tells_a_whole_aggregate_from_a_first_user_record(
+    mode: str, tracked_query: TrackedQuery
+) -> None:
+    """Both have the number of their Kinesis record alone, and may have an aggregate as payload."""
+    inner = aggregate_of([b"one", b"two"], ("k",))
+    outer = aggregate_of([inner], ("k",))
+    tracked_query.stream.put_record("k", outer)
+    tracked_query.run(
+        lambda batch: batch.fail(batch.df, "no", retry=False), source={"aggregated_records": mode}
+    )
+    (letter,) = tracked_query.letters
+    expected = (inner, 0) if mode == "unpack" else (outer, None)
+    assert (letter.data, letter.sub_sequence_number) == expected
+
+
 def test_after_a_restart_the_failed_user_record_comes_alone(tracked_query: TrackedQuery) -> None:
     """The checkpoint stays below its aggregate until then."""
     put_aggregates(tracked_query, 2, USERS)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.aggregation.packing import UserRecord
+from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import StreamNotFoundError
@@ -146,11 +148,21 @@ def test_an_aggregate_that_was_dead_lettered_whole_is_put_back_as_its_user_recor
     """A query with `raw` has put it into a letter. Under its own key it would come to any shard,
     where readers leave out what another shard owns.
     """
-    letter = replace(ORDERS.letter(0), data=aggregate_of([b"one", b"two"], ["x", "y"]))
-    dead.write([letter])
+    data = aggregate_of([b"one", b"two"], ["x", "y"])
+    dead.write([replace(ORDERS.letter(0), data=data, sub_sequence_number=None)])
     assert dead.redrive().put() == 1
     assert dead.on() == [("x", b"one"), ("y", b"two")]
     assert dead.redrive().put() == 0
+
+
+def test_a_first_user_record_that_is_an_aggregate_is_put_back_as_one_record(dead: Dead) -> None:
+    """As the later ones are: in an aggregate of its own, which readers open and not more."""
+    data = aggregate_of([b"one", b"two"], ["x", "y"])
+    dead.write([replace(ORDERS.letter(0), data=data)])
+    assert dead.redrive().put() == 1
+    ((_, put),) = dead.on()
+    assert put is not None
+    assert unpacked(put) == [UserRecord("key 0", data)]
 
 
 def test_the_ledger_does_not_disturb_a_job_that_writes_more_letters(dead: Dead) -> None:

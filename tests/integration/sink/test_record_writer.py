@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from contextlib import closing
 from itertools import count
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from botocore.loaders import create_loader
 
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import AccessDeniedError, ConfigError, StreamNotFoundError, ThrottledError
@@ -26,6 +28,7 @@ from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, confi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from kinesis_spout.testing import FakeKinesis, Fault
     from kinesis_spout.testing.service.requests import PutRecords
@@ -448,8 +451,27 @@ def test_an_order_by_key_and_aggregates_do_not_go_together() -> None:
         settings("http://localhost:1", aggregate="true", ordering="key")
 
 
-def test_aggregates_are_refused_for_a_stream_that_ignores_keys() -> None:
+@pytest.mark.parametrize("description", ["as installed", "of an old boto3"])
+def test_aggregates_are_refused_for_a_stream_that_ignores_keys(
+    description: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is put, and whether the botocore knows of record distribution or not."""
+    if description == "of an old boto3":
+        describe_without_record_distribution(tmp_path)
+        monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
     with serve() as fake:
         fake.model.create(STREAM, shards=2, distribution="AUTO")
         with pytest.raises(ConfigError, match="option aggregate is true, but stream orders"):
             write(settings(fake.endpoint_url, aggregate="true"), batch(range(2)))
+        assert not any(shard.records for shard in fake.model.stream(STREAM).shards.values())
+
+
+def describe_without_record_distribution(folder: Path) -> None:
+    """Write a description of the service from before it had that, for botocore to find."""
+    service = create_loader().load_service_model("kinesis", "service-2")
+    members = service["shapes"]["StreamDescriptionSummary"]["members"]
+    for name in ("RecordDistributionStrategy", "MaxRecordSizeInKiB"):
+        members.pop(name, None)
+    path = folder / "kinesis" / service["metadata"]["apiVersion"] / "service-2.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(service))

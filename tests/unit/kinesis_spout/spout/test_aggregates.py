@@ -174,6 +174,33 @@ def test_what_was_unpacked_stays_unpacked_where_raw_is_set_later(one: SimulatedJ
     assert [one.data for one in spout.drain()] == [*USERS[3:5], aggregate_of([b"whole"])]
 
 
+@pytest.mark.parametrize("mode", ["raw", "fail"])
+def test_the_first_user_record_stays_one_where_the_option_changes(
+    mode: str, one: SimulatedJob
+) -> None:
+    """The state has as whole only what is delivered since the change."""
+    packed = put_aggregate(one, USERS[:2])
+    spout = SteppedSpout(one)
+    spout.fetch()
+    for emission in spout.drain(ack=False):
+        emission.fail("no")
+    spout.spout.close()
+    flags = {SequenceNumber(packed, sub): False for sub in range(2)}
+    spout = SteppedSpout(one, aggregated_records=mode).after(60)
+    spout.drain()
+    spout.step("retries")
+    again = spout.after(5).drain(ack=False)
+    assert [each.data for each in again] == USERS[:2]
+    if mode == "raw":
+        flags[SequenceNumber(put_aggregate(one, [b"kept"]))] = True
+        spout.fetch()
+        again += spout.drain(ack=False)
+    for emission in again:
+        emission.fail("no")
+    spout.spout.close()
+    assert {each.first: each.whole for each in state_of(one).unresolved} == flags
+
+
 def test_what_was_raw_stays_whole_where_unpack_is_set_later(one: SimulatedJob) -> None:
     """An aggregate that failed, until its letter, and one that had no outcome. Those that were not
     delivered are unpacked.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEYS = [f"key {number}" for number in range(12)]
 INNER = aggregate_of([b"%d" % number for number in range(12)], KEYS)
 LETTER = replace(Story().letter(0), partition_key="a")
-WHOLE = replace(LETTER, data=INNER)
+WHOLE = replace(LETTER, data=INNER, sub_sequence_number=None)
 """Delivered under raw, with the partition key that producers give to every aggregate."""
 
 THIRD = replace(LETTER, message_id="shardId-000000000000:1000.2:4", sub_sequence_number=2)
@@ -61,9 +61,12 @@ def test_an_aggregate_is_put_as_its_user_records(served: ServedFake) -> None:
     assert put(served, WHOLE) == sorted((key, b"%d" % n) for n, key in enumerate(KEYS))
 
 
-def test_a_user_record_that_is_an_aggregate_is_put_as_one_record(served: ServedFake) -> None:
+@pytest.mark.parametrize("letter", [THIRD, LETTER], ids=["third", "first"])
+def test_a_user_record_that_is_an_aggregate_is_put_as_one_record(
+    letter: Letter, served: ServedFake
+) -> None:
     """It is delivered as it was: with its bytes."""
-    assert put(served, replace(THIRD, data=INNER)) == [("a", INNER)]
+    assert put(served, replace(letter, data=INNER)) == [("a", INNER)]
 
 
 def test_an_aggregate_of_aggregates_is_unpacked_once(served: ServedFake) -> None:

@@ -9,9 +9,12 @@ from msgspec.structs import replace
 
 from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.testing.stream.hash_keys import hash_key
-from state.plan import PlannedRetry, ShardSlice
+from spark_job.driver.retry_planner import due_retries, queued_retries
+from state.codec.shard_states import encode_shard_state
+from state.plan import PlannedRetry, ShardSlice, TaskPlan
 from state.position import Position
 from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState, UnresolvedRecord
 from tests.support.aggregates.wire import aggregate, user
 from tests.support.simulated.planned_task import BY_TWOS, PlannedTask, entry_of, task, whole
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
@@ -29,6 +32,11 @@ def owning(job: SimulatedJob, index: int) -> ShardSlice:
     """A slice of all of a shard, with its hash keys."""
     hash_keys = job.fake.stream(STREAM).shard(shard(index)).hash_keys
     return whole(index, hash_keys=(str(hash_keys.start), str(hash_keys.end)))
+
+
+def unpacking(*slices: ShardSlice) -> TaskPlan:
+    """A plan that says what was done with aggregates, as those of this version do."""
+    return task(*slices, aggregated_records="unpack")
 
 
 def rows(batches: Iterable[pa.RecordBatch], *names: str) -> list[tuple[Any, ...]]:
@@ -97,7 +105,7 @@ def test_a_user_record_is_retried_alone(one: SimulatedJob) -> None:
         ),
         PlannedRetry(first=SequenceNumber(plain), attempts=4),
     )
-    planned = PlannedTask(one, task(whole(max_records=0, retries=retries)))
+    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=retries)))
     expected = [
         (f"{shard(0)}:{first}:2", b"a"),
         (f"{shard(0)}:{first}.2:3", b"c"),
@@ -113,7 +121,7 @@ def test_a_user_record_is_retried_alone(one: SimulatedJob) -> None:
 
 
 def test_an_aggregate_that_failed_as_one_record_is_retried_as_one(one: SimulatedJob) -> None:
-    """So is the last one of a range that begins with a user record; others may be in between."""
+    """So are those of a range that begins with user records, which a spout had not delivered."""
     alone, begin, between, end, unpacked = one.put(5, data=THREE)
     retries = (
         PlannedRetry(first=SequenceNumber(alone), attempts=1, whole=True),
@@ -126,12 +134,11 @@ def test_an_aggregate_that_failed_as_one_record_is_retried_as_one(one: Simulated
         ),
         PlannedRetry(first=SequenceNumber(unpacked), attempts=1),
     )
-    planned = PlannedTask(one, task(whole(max_records=0, retries=retries)))
+    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=retries)))
     expected = [
         (f"{shard(0)}:{alone}:2", THREE),
         *((f"{shard(0)}:{begin}.{sub}:3", data) for sub, data in ((1, b"b"), (2, b"c"))),
-        (f"{shard(0)}:{between}:3", b"a"),
-        *((f"{shard(0)}:{between}.{sub}:3", data) for sub, data in ((1, b"b"), (2, b"c"))),
+        (f"{shard(0)}:{between}:3", THREE),
         (f"{shard(0)}:{end}:3", THREE),
     ]
     assert rows(planned.attempt(aggregated_records="raw"), "messageId", "data")[:-1] == expected
@@ -148,7 +155,7 @@ def test_a_range_of_whole_aggregates_is_retried_as_it_failed(one: SimulatedJob) 
     )
     limited = replace(retry, max_records=2)
     for planned_retry, found in ((retry, [THREE, THREE, THREE, b"x"]), (limited, [THREE, THREE])):
-        planned = PlannedTask(one, task(whole(max_records=0, retries=(planned_retry,))))
+        planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(planned_retry,))))
         for _ in range(2):
             assert rows(planned.attempt(), "data") == [(data,) for data in found]
     part = planned.ends[shard(0)].retry_part
@@ -156,24 +163,85 @@ def test_a_range_of_whole_aggregates_is_retried_as_it_failed(one: SimulatedJob) 
     assert part.last == SequenceNumber(second)
 
 
-def test_a_part_of_a_mixed_range_is_read_again_as_it_was(one: SimulatedJob) -> None:
-    """It ends in an aggregate that was unpacked, after the first user record."""
+def test_an_aggregate_without_user_records_is_not_gone_from_a_range_of_whole_ones(
+    one: SimulatedJob,
+) -> None:
+    """It was a row, also where the range begins with the user records of another one."""
+    (begin,), _, (end,) = (one.put(1, data=data) for data in (THREE, NONE, THREE))
+    retry = PlannedRetry(
+        first=SequenceNumber(begin, 1), last=SequenceNumber(end), count=4, attempts=1, whole=True
+    )
+    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
+    assert rows(planned.attempt(), "data") == [(b"b",), (b"c",), (NONE,), (THREE,)]
+    assert planned.ends[shard(0)].retries_short == ()
+
+
+def test_a_queue_that_was_merged_for_lack_of_room_is_read_as_it_was_delivered(
+    one: SimulatedJob,
+) -> None:
+    """User records from a run with unpack, and whole aggregates from one with raw after it: none
+    of them is taken to have expired.
+    """
+    unpacked, kept = (one.put(2, data=THREE) for _ in range(2))
+    users = [SequenceNumber(number, sub) for number in unpacked for sub in range(3)]
+    failed = [(number, False) for number in users]
+    failed += [(SequenceNumber(number), True) for number in kept]
+    state = ShardState(
+        shard_id=shard(0),
+        read_position=Position.after(SequenceNumber(kept[-1])),
+        unresolved=tuple(
+            UnresolvedRecord(first=number, last=number, attempts=1, due_ms=0, whole=is_whole)
+            for number, is_whole in failed
+        ),
+    )
+    _, stored = encode_shard_state(state, "/state", max_bytes=550)
+    due = due_retries(queued_retries(stored.unresolved, None), None, 0)
+    assert len(due) == 2
+    slices = whole(max_records=0, retries=tuple(each.retry for each in due))
+    planned = PlannedTask(one, unpacking(slices))
+    expected = [(b"a",), (b"b",), (b"c",)] * 2 + [(THREE,)] * 2
+    assert rows(planned.attempt(), "data") == expected
+    assert planned.ends[shard(0)].retries_short == ()
+
+
+def test_a_plan_of_a_version_that_said_whole_of_nothing_has_whole_retries(
+    one: SimulatedJob,
+) -> None:
+    """Each attempt reads them so, whatever the option is: as first user records of aggregates
+    they would be acked for all of them.
+    """
+    single, first, last = one.put(3, data=THREE)
+    retries = (
+        PlannedRetry(first=SequenceNumber(single), attempts=1),
+        PlannedRetry(first=SequenceNumber(first), last=SequenceNumber(last), count=2, attempts=1),
+    )
+    for mode in ("unpack", "raw"):
+        planned = PlannedTask(one, task(whole(max_records=0, retries=retries)))
+        for _ in range(2):
+            assert rows(planned.attempt(aggregated_records=mode), "data") == [(THREE,)] * 3
+        assert planned.ends[shard(0)].retries_short == ()
+
+
+def test_a_part_of_a_range_that_begins_with_user_records_is_read_again_as_it_was(
+    one: SimulatedJob,
+) -> None:
+    """The aggregate that it ends with is whole, in each attempt."""
     begin, middle, end = one.put(3, data=THREE)
     retry = PlannedRetry(
         first=SequenceNumber(begin, 1),
         last=SequenceNumber(end),
-        count=6,
+        count=4,
         attempts=1,
         max_records=3,
         whole=True,
     )
-    planned = PlannedTask(one, task(whole(max_records=0, retries=(retry,))))
+    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
     expected = [(f"{shard(0)}:{begin}.1:2",), (f"{shard(0)}:{begin}.2:2",)]
     expected.append((f"{shard(0)}:{middle}:2",))
     for _ in range(2):
         attempt = list(planned.attempt())
         assert rows(attempt, "messageId") == expected
-        assert rows(attempt, "data")[-1] == (b"a",)
+        assert rows(attempt, "data")[-1] == (THREE,)
 
 
 def test_a_part_of_a_range_that_ends_with_a_first_user_record_is_read_again_as_it_was(
@@ -188,7 +256,7 @@ def test_a_part_of_a_range_that_ends_with_a_first_user_record_is_read_again_as_i
         attempts=1,
         max_records=4,
     )
-    planned = PlannedTask(one, task(whole(max_records=0, retries=(retry,))))
+    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
     expected = [(b"a",), (b"b",), (b"c",), (b"a",)]
     for _ in range(2):
         assert rows(planned.attempt(aggregated_records="raw"), "data") == expected
@@ -203,7 +271,7 @@ def test_a_range_of_user_records_whose_ends_are_first_ones_is_retried_under_raw(
     """Nothing of it is taken to have expired, as where its aggregates count as one record each."""
     begin, end = one.put(2, data=THREE)
     retry = PlannedRetry(first=SequenceNumber(begin), last=SequenceNumber(end), count=4, attempts=1)
-    planned = PlannedTask(one, task(whole(max_records=0, retries=(retry,))))
+    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
     found = rows(planned.attempt(aggregated_records="raw"), "data")
     assert found == [(b"a",), (b"b",), (b"c",), (b"a",)]
     assert planned.ends[shard(0)].retries_short == ()
@@ -304,7 +372,7 @@ def test_what_was_delivered_while_the_hash_keys_were_not_known_is_retried() -> N
                 attempts=1,
             ),
         )
-        planned = PlannedTask(job, task(replace(owning(job, 0), retries=retries)))
+        planned = PlannedTask(job, unpacking(replace(owning(job, 0), retries=retries)))
         assert rows(planned.attempt(), "data") == [(b"a",), (b"b",), (b"c",)]
         assert planned.ends[shard(0)].retries_gone == ()
 
@@ -321,5 +389,5 @@ def test_a_range_with_only_empty_aggregates_in_a_page_is_read_on(one: SimulatedJ
     retry = PlannedRetry(
         first=SequenceNumber(first, 1), last=SequenceNumber(last, 1), count=4, attempts=1
     )
-    planned = PlannedTask(one, task(whole(max_records=0, retries=(retry,))))
+    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
     assert len(rows(planned.attempt())) == 4

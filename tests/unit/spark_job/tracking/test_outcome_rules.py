@@ -137,6 +137,19 @@ def test_a_record_older_than_the_maximum_age_is_exhausted() -> None:
     assert not decide([failed(7, attempt=2)], context(young)).letters
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_letter_says_whether_its_record_was_delivered_whole(*, whole: bool) -> None:
+    """A new record by the option of its plan, a retry as it failed, whatever the option is."""
+    known = unresolved(7, attempts=3, whole=not whole)
+    records = [
+        failed(7, Outcome.REJECT, attempt=4),
+        failed(8, Outcome.REJECT),
+        failed(9, Outcome.EXHAUSTED),
+    ]
+    letters = decide(records, context(known, whole=whole)).letters
+    assert [letter.whole for letter in letters] == [not whole, whole, whole]
+
+
 def test_a_rejected_record_is_a_letter_at_once_and_does_not_count_as_exhausted() -> None:
     outcomes = decide([failed(7, Outcome.REJECT)], context())
     assert [letter.attempts for letter in outcomes.letters] == [1]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.codec.unresolved_ranges import merge_range
+from state.codec.unresolved_ranges import merge_neighbours, merge_range
 from state.codec.values import MAX_VALUE_BYTES
 from state.errors import StateTooLargeError, StoredDataError
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -67,7 +67,7 @@ def test_a_shard_state_is_readable_json() -> None:
         b'{"checkpoint":"12.3","readPosition":"AFTER:20","unresolved":[["13",2,99,80,90,0,null,false,false],'
         b'["14",1,99,90,90,0,null,false,false],[["15","19",3],1,0,null,null,"gone","00ff",true,false],'
         b'["20",1,0,null,null,null,null,false,false,true]],'
-        b'"reasons":["negative total"],"settledPlan":"4-ab","format":1}'
+        b'"reasons":["negative total"],"userRecords":true,"settledPlan":"4-ab","format":1}'
     )
 
 
@@ -128,8 +128,9 @@ def test_user_records_of_an_aggregate_are_stored_by_their_sub_sequence_numbers()
     """
     stored = (
         b'{"checkpoint":"12","readPosition":"AT:20.7","unresolved":[["13",1,9],["13.4",2,9],'
-        b'[["13.6","14.2",9],1,9]],"format":1}'
+        b'[["13.6","14.2",9],1,9]],"userRecords":true,"format":1}'
     )
+    assert not any(one.whole for one in decode_shard_state(stored, SHARD, PATH).unresolved)
     first, alone, several = decode_shard_state(stored, SHARD, PATH).unresolved
     assert (first.first, first.last, first.count) == (seq(13), seq(13), 1)
     assert (alone.first, alone.last, alone.attempts) == (seq(13, 4), seq(13, 4), 2)
@@ -156,10 +157,24 @@ def test_the_older_form_of_unresolved_records_is_read() -> None:
             first_failure_ms=80,
             last_failure_ms=90,
             reason="negative total",
+            whole=True,
         ),
-        record(15, 19, count=3),
-        record(20, due_ms=7),
+        record(15, 19, count=3, whole=True),
+        record(20, due_ms=7, whole=True),
     )
+
+
+def test_a_queue_of_a_version_that_said_whole_of_nothing_is_of_whole_records() -> None:
+    """It delivered aggregates as they were. A number with a sub-sequence number was unpacked. Once
+    it is stored again, the state says so itself.
+    """
+    stored = (
+        b'{"readPosition":"AFTER:20","unresolved":[["13",1,9],["14.4",2,9],[["15","19",3],1,9],'
+        b'["20",1,9,null,null,null,null,false,false,true]],"format":1}'
+    )
+    state = decode_shard_state(stored, SHARD, PATH)
+    assert [one.whole for one in state.unresolved] == [True, False, True, True]
+    assert decode_shard_state(encode_shard_state(state, PATH)[0], SHARD, PATH) == state
 
 
 @pytest.mark.parametrize(
@@ -273,8 +288,18 @@ def test_records_that_do_not_fit_become_ranges() -> None:
     assert decode_shard_state(data, SHARD, PATH) == stored
 
 
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[UnresolvedRecord, ...]:
+    """Some were delivered whole and some not, because the option was changed once."""
+    found = draw(st.lists(state_values.unresolved_records(), min_size=1, max_size=12))
+    change, ascending = draw(st.integers(0, 12)), sorted(found, key=lambda each: each.first)
+    return tuple(
+        msgspec.structs.replace(each, whole=at < change) for at, each in enumerate(ascending)
+    )
+
+
 @given(
-    records=st.lists(state_values.unresolved_records(), min_size=1, max_size=12).map(tuple),
+    records=queues(),
     max_bytes=st.integers(min_value=900, max_value=4000),
 )
 def test_detail_is_dropped_towards_redelivery_only(
@@ -291,6 +316,7 @@ def test_detail_is_dropped_towards_redelivery_only(
         assert any(
             each.first <= record.first
             and record.last <= each.last
+            and each.whole == record.whole
             and each.attempts <= record.attempts
             and each.due_ms <= record.due_ms
             for each in stored.unresolved
@@ -307,7 +333,7 @@ def test_a_state_that_does_not_fit_in_any_form_is_refused() -> None:
 
 def test_a_range_keeps_only_what_its_records_have_in_common() -> None:
     """With different keys it has no key. It is blocked only if all records are. It has a reason
-    only if all records have that reason. It may hold a whole aggregate if one of them does.
+    only if all records have that reason. It is whole as they are.
     """
     alike = merge_range(
         [
@@ -320,7 +346,24 @@ def test_a_range_keeps_only_what_its_records_have_in_common() -> None:
         [
             record(1, key="a", blocked=True, reason="x"),
             record(5, key="b", due_ms=9),
-            record(6, 9, count=3, whole=True),
+            record(6, 9, count=3),
         ]
     )
-    assert mixed == record(1, 9, count=5, whole=True)
+    assert mixed == record(1, 9, count=5)
+    kept = [record(1, whole=True), record(6, 9, count=3, whole=True)]
+    assert merge_range(kept) == record(1, 9, count=4, whole=True)
+
+
+def test_what_was_delivered_whole_is_not_merged_with_user_records() -> None:
+    """One range has one way to be read, and counts records of that way."""
+    records = [record(n, whole=n >= 4) for n in range(1, 9)]
+    for pairs, expected in ((2, 6), (3, 5)):
+        merged = merge_neighbours(records, pairs)
+        assert len(merged) == expected
+    state = ShardState(shard_id=SHARD, read_position=SHARD_END, unresolved=tuple(records))
+    data = encode_shard_state(state, PATH, max_bytes=200)[0]
+    stored = decode_shard_state(data, SHARD, PATH)
+    assert stored.unresolved == (
+        record(1, 3, count=3),
+        record(4, 8, count=5, whole=True),
+    )
