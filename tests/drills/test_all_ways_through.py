@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.testing import FakeKinesis
+    from kinesis_spout.testing.stream.shard import StoredRecord
     from tests.support.spark.spark_cluster import SparkCluster
 
 pytestmark = pytest.mark.spark
@@ -83,6 +85,10 @@ def records_on(client: Any, stream: str) -> list[dict[str, Any]]:
             found += page["Records"]
             iterator, behind = page["NextShardIterator"], page["MillisBehindLatest"] > 0
     return found
+
+
+def digest_of(record: StoredRecord) -> str:
+    return sha256(record.data).hexdigest()
 
 
 # large records ------------------------------------------------------------------------------------
@@ -153,7 +159,8 @@ def test_records_without_keys_come_through_and_block_nothing(
     auto: tuple[StreamUnderTest, FakeKinesis], spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
     """Under block_key: a failing record without a key holds no other one back, in the middle of a
-    split; their nulls arrive everywhere, and the sink gives them keys of its own.
+    split; their nulls arrive everywhere, and the sink gives them keys of its own. Each shard keeps
+    its order, and a child comes after its parent.
     """
     stream, model = auto
     keys = {b"record %d" % n: "same" if n % 3 == 0 else None for n in range(RECORDS)}
@@ -172,10 +179,21 @@ def test_records_without_keys_come_through_and_block_nothing(
     assert Counter(tuple(row[:3]) for row in answer["tracked"]) == Counter(
         (one, key, 2 if one in late else 1) for one, key in by_digest.items() if one not in bad
     )
-    first_tries = {
-        (shard, batch) for _, _, attempt, shard, batch in answer["tracked"] if attempt == 1
+    tried: dict[str, list[str]] = {}
+    batches: dict[str, set[int]] = {}
+    for digest, _, attempt, shard, batch in answer["tracked"]:
+        if attempt == 1:
+            tried.setdefault(shard, []).append(digest)
+            batches.setdefault(shard, set()).add(batch)
+    shards = model.stream(STREAM).shards
+    assert tried == {
+        shard: [one for one in map(digest_of, kept.records) if one not in {*bad, *late}]
+        for shard, kept in shards.items()
     }
-    assert len(first_tries) == len({shard for shard, _ in first_tries})  # each in one batch
+    assert {len(one) for one in batches.values()} == {1}  # nothing waited for a failed record
+    parents = [(batches[one], batches[shard]) for shard in shards for one in shards[shard].parents]
+    assert len(parents) == 2
+    assert all(max(before) < min(after) for before, after in parents)
     assert {(digest, key) for digest, key, _ in answer["batch"]} == set(by_digest.items())
     assert len(answer["batch"]) == RECORDS
     copied = records_on(stream.client, COPY)
