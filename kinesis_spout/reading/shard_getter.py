@@ -200,7 +200,9 @@ class KinesisShardGetter:
             else:
                 if not self.keeps_lists:
                     fetched.page.columns.to_arrow()
-                self._pacer.on_page(self._clock.monotonic_s(), fetched.page.columns.read_bytes)
+                # The service has counted the page before its answer began: what receiving and
+                # decoding took since is time of the shard that the limits do not ask for.
+                self._pacer.on_page(fetched.answered_s, fetched.page.columns.read_bytes)
                 return fetched
 
     def _new_iterator(self) -> str:

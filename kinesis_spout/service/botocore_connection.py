@@ -100,7 +100,7 @@ class KinesisConnection:
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._built: tuple[int, Any] | None = None
         self._as_lists = as_lists
-        self.wire = GetRecordsWire(aws.wire_format, as_lists=as_lists)
+        self.wire = GetRecordsWire(aws.wire_format, clock=clock, as_lists=as_lists)
 
     def __reduce__(self) -> tuple[Callable[..., KinesisConnection], tuple[AwsConfig, StreamRef]]:
         make = partial(

@@ -11,6 +11,7 @@ from kinesis_spout.service.botocore_connection import (
     ExpiredListingError,
     KinesisConnection,
 )
+from kinesis_spout.service.get_records_wire import ANSWERED_S
 from kinesis_spout.service.shapes import (
     iterator_arguments,
     iterator_in,
@@ -35,12 +36,14 @@ _LISTING_RESTARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class FetchedPage:
-    """A decoded page, and the service's clock when it answered (ms since 1970, to the second; None
-    if the answer has no date).
+    """A decoded page, and when the service answered: by its own clock (ms since 1970, to the
+    second; None if the answer has no date), and by the client's (monotonic). The client's time is
+    that of the answer's first bytes, before the page was received and decoded.
     """
 
     page: DecodedPage
     service_time_ms: int | None
+    answered_s: float
 
 
 class KinesisClient:
@@ -141,7 +144,7 @@ class KinesisClient:
                 lambda: self._connection.send("get_records", arguments, about="a shard"),
                 self.where,
             )
-            return FetchedPage(wire.decode(answer), service_time_ms(answer))
+            return FetchedPage(wire.decode(answer), service_time_ms(answer), answer[ANSWERED_S])
 
         if not retry:
             return fetch()

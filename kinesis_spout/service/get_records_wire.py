@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 
     from botocore.awsrequest import AWSPreparedRequest
 
+    from kinesis_spout.clock import Clock
+
 log = logging.getLogger("kinesis_spout")
 RAW_BODY = "KinesisSpoutRawBody"
 IS_CBOR = "KinesisSpoutIsCbor"
+ANSWERED_S = "KinesisSpoutAnsweredS"
 _CONTENT_TYPE = "application/x-amz-cbor-1.1"
 
 
@@ -61,10 +64,12 @@ class GetRecordsWire:
     """The encoding of one connection's GetRecords: `json`, `cbor`, or `auto`, which is CBOR where
     its packages are installed. Threads may share it.
 
-    `as_lists`: pages are for a caller that reads record by record (`RecordColumns`).
+    `as_lists`: pages are for a caller that reads record by record (`RecordColumns`). `clock`: says
+    when an answer began (`ANSWERED_S`, monotonic).
     """
 
-    def __init__(self, wire_format: str, *, as_lists: bool = False) -> None:
+    def __init__(self, wire_format: str, *, clock: Clock, as_lists: bool = False) -> None:
+        self._clock = clock
         self._as_lists = as_lists
         self._is_auto = wire_format == "auto"
         self._asks_in_cbor = wire_format != "json"
@@ -111,17 +116,22 @@ class GetRecordsWire:
                 if not self._is_auto:
                     raise
                 self._give_up_cbor(f"{exc}; reading JSON")
-        _read_at_once(client)
+        _read_at_once(client, self._on_head)
         events = client.meta.events
         events.register("before-call.kinesis.GetRecords", self._encode)
         events.register("before-parse.kinesis.GetRecords", self._take_body)
 
     def _encode(self, params: dict[str, Any], **_: Any) -> None:
         """Before the request is signed."""
+        self._request.answered_s = None
         self._request.is_cbor = self._asks_in_cbor and not self._request.must_be_json
         if self._request.is_cbor:
             params["body"] = _cbor_codec().encode_cbor(json.loads(params["body"]))
             params["headers"]["Content-Type"] = _CONTENT_TYPE
+
+    def _on_head(self) -> None:
+        """The head of an answer has come, and its body has not."""
+        self._request.answered_s = self._clock.monotonic_s()
 
     def _take_body(
         self, response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
@@ -140,7 +150,13 @@ class GetRecordsWire:
             kind = content_type.partition(";")[0] or "nothing"
             raise _CborNotSpokenError(f"status {status}, {kind}")
         if status < 300:
-            customized_response_dict |= {RAW_BODY: response_dict["body"], IS_CBOR: is_cbor}
+            if self._request.answered_s is None:  # botocore has read the body
+                self._on_head()
+            customized_response_dict |= {
+                RAW_BODY: response_dict["body"],
+                IS_CBOR: is_cbor,
+                ANSWERED_S: self._request.answered_s,
+            }
             response_dict["body"] = b"{}"
         elif is_cbor:
             response_dict["body"] = _as_json(response_dict["body"])
@@ -157,6 +173,7 @@ class _Request(threading.local):
 
     is_cbor = False
     must_be_json = False
+    answered_s: float | None = None
 
 
 @cache
@@ -188,24 +205,26 @@ def _as_json(error: bytes) -> bytes:
     return json.dumps(texts).encode()
 
 
-def _read_at_once(client: Any) -> None:
+def _read_at_once(client: Any, on_head: Callable[[], None]) -> None:
     events = client.meta.events
     # botocore gives its HTTP session to nobody, and one of our own would have to find proxies and
     # certificates as that one does. Without it, botocore reads the body.
     session = getattr(getattr(client, "_endpoint", None), "http_session", None)
     if session is not None:
-        events.register("before-send.kinesis.GetRecords", _OneRead(session))
+        events.register("before-send.kinesis.GetRecords", _OneRead(session, on_head))
 
 
 class _OneRead:
-    """Sends a request, and reads the answer's body by one call."""
+    """Sends a request, calls `on_head` when its answer begins, and reads the body by one call."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, on_head: Callable[[], None]) -> None:
         self._session = session
+        self._on_head = on_head
 
     def __call__(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         request.stream_output = True  # leaves the body unread
         response = self._session.send(request)
+        self._on_head()
         try:
             # http.client reads as much as Content-Length says, and raises when less comes.
             content = response.raw.read(decode_content=True)

@@ -28,6 +28,7 @@ from spark_job.tracking.record_note import (
     COLLECTED,
     NOTE,
     NOTE_DDL,
+    NOTE_SQL,
     ORIGINAL,
     SUMMARY,
     failed_record,
@@ -95,10 +96,10 @@ class Evaluation:
 
     def output(self) -> DataFrame:
         """The rows that the function returned. It is safe to run any number of actions on them."""
-        known = [f"{NOTE}.outcome = {SUMMARY}", _is_one_of(f"{NOTE}.run", self._runs)]
+        known = [f"{NOTE_SQL}.outcome = {SUMMARY}", _is_one_of(f"{NOTE_SQL}.run", self._runs)]
         if len(self.failures) <= MAX_KNOWN_IDS:
             known.append(
-                _is_one_of(f"{NOTE}.messageId", (record.message_id for record in self.failures))
+                _is_one_of(f"{NOTE_SQL}.messageId", (record.message_id for record in self.failures))
             )
         fails = (
             f"CASE WHEN {' OR '.join(known)} THEN false "
@@ -108,7 +109,7 @@ class Evaluation:
 
     def originals(self) -> DataFrame:
         """The failed records, in the source's columns."""
-        failed = self._persisted_rows().where(f"{NOTE}.outcome <> {SUMMARY}")
+        failed = self._persisted_rows().where(f"{NOTE_SQL}.outcome <> {SUMMARY}")
         return failed.selectExpr(f"struct({_fields(ORIGINAL)}) AS original").select("original.*")
 
     def close(self) -> None:
@@ -167,7 +168,7 @@ def _content(row: Mapping[str, Any]) -> ShardContent:
 
 
 def _fields(names: Iterable[str]) -> str:
-    return ", ".join(f"{NOTE}.{name} AS {name}" for name in names)
+    return ", ".join(f"{NOTE_SQL}.{name} AS {name}" for name in names)
 
 
 def _is_one_of(column: str, texts: Iterable[str]) -> str:

@@ -24,10 +24,10 @@ from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.outcomes import Outcome, Reject, Retry, order_key, reason_of
 from spark_job.tracking.record_note import (
     NOTE,
-    NOTE_TYPE,
     Failure,
     Stretch,
     failure_notes,
+    no_notes,
     summary_notes,
 )
 from spark_job.tracking.row_output import WrongOutputError
@@ -230,13 +230,11 @@ class _Partition:
         self.latest[shard_id] = number
 
     def _output(
-        self, arrays: Sequence[pa.Array], notes: Sequence[pa.StructArray]
+        self, arrays: Sequence[pa.Array], notes: Sequence[pa.ListArray]
     ) -> Iterator[pa.RecordBatch]:
         names = [*(column.name for column in self.mapper.columns.columns), NOTE]
         if len(arrays[0]):
-            yield pa.RecordBatch.from_arrays(
-                [*arrays, pa.nulls(len(arrays[0]), NOTE_TYPE)], names=names
-            )
+            yield pa.RecordBatch.from_arrays([*arrays, no_notes(len(arrays[0]))], names=names)
         for note in notes:
             empty = [pa.nulls(len(note), column.type) for column in self.mapper.columns.columns]
             yield pa.RecordBatch.from_arrays([*empty, note], names=names)

@@ -3,6 +3,9 @@
 A failure note stands for one failed record, and holds the record itself. A summary counts the rows
 of one stretch of a shard. Both are in the column `NOTE`, which is NULL in a row of output. They are
 persisted together with the output, so that all of them come from one evaluation.
+
+The column is a list of one note. As a struct it would have the bytes of all its fields in each row
+of output too, where it is NULL: a hundred, which Python writes and Spark reads. A list has four.
 """
 
 from __future__ import annotations
@@ -46,8 +49,12 @@ _OWN: dict[str, tuple[pa.DataType, str]] = {
 }
 FIELDS = {**_OWN, **ORIGINAL}
 COLLECTED = (*_OWN, "messageId", "shardId")
-NOTE_TYPE = pa.struct([(name, arrow) for name, (arrow, _) in FIELDS.items()])
-NOTE_DDL = f"{NOTE} STRUCT<{', '.join(f'{name}: {ddl}' for name, (_, ddl) in FIELDS.items())}>"
+_STRUCT_TYPE = pa.struct([(name, arrow) for name, (arrow, _) in FIELDS.items()])
+_STRUCT_DDL = f"STRUCT<{', '.join(f'{name}: {ddl}' for name, (_, ddl) in FIELDS.items())}>"
+NOTE_TYPE = pa.list_(pa.field("element", _STRUCT_TYPE))
+NOTE_DDL = f"{NOTE} ARRAY<{_STRUCT_DDL}>"
+NOTE_SQL = f"{NOTE}[0]"
+"""The note of a row that has one, in Spark's SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Failure:
 
 def failure_notes(
     batch: pa.RecordBatch, failures: Mapping[int, Failure], ordinals: Mapping[int, int], run: str
-) -> pa.StructArray:
+) -> pa.ListArray:
     """Failure notes for rows of a source batch, in the order of the rows.
 
     `failures` and `ordinals` are by row index. `run` is the id of the evaluation.
@@ -93,7 +100,7 @@ class Stretch:
     retry_rows: int
 
 
-def summary_notes(stretches: Sequence[Stretch], run: str) -> pa.StructArray:
+def summary_notes(stretches: Sequence[Stretch], run: str) -> pa.ListArray:
     """A summary for each stretch."""
     count = len(stretches)
     columns: dict[str, Sequence[Any] | pa.Array] = {
@@ -108,12 +115,19 @@ def summary_notes(stretches: Sequence[Stretch], run: str) -> pa.StructArray:
     return _notes(columns, count)
 
 
-def _notes(columns: Mapping[str, Sequence[Any] | pa.Array], count: int) -> pa.StructArray:
+def no_notes(count: int) -> pa.ListArray:
+    """The column of so many rows of output."""
+    # Not pa.nulls: it gives the empty fields buffers for all rows.
+    return pa.array([None] * count, NOTE_TYPE)
+
+
+def _notes(columns: Mapping[str, Sequence[Any] | pa.Array], count: int) -> pa.ListArray:
     arrays = [
         _typed(columns[name], arrow) if name in columns else pa.nulls(count, arrow)
         for name, (arrow, _) in FIELDS.items()
     ]
-    return pa.StructArray.from_arrays(arrays, fields=list(NOTE_TYPE))
+    notes = pa.StructArray.from_arrays(arrays, fields=list(_STRUCT_TYPE))
+    return pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), notes, type=NOTE_TYPE)
 
 
 def _typed(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> pa.Array:

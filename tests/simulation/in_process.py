@@ -18,7 +18,7 @@ import msgspec
 
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.get_records_wire import RAW_BODY
+from kinesis_spout.service.get_records_wire import ANSWERED_S, RAW_BODY
 from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class Service:
         return self._parsed("GetShardIterator", arguments)
 
     def get_records(self, **arguments: Any) -> dict[str, Any]:
-        return self._told({RAW_BODY: self._body("GetRecords", arguments)})
+        body = self._body("GetRecords", arguments)
+        return self._told({RAW_BODY: body, ANSWERED_S: self._clock.monotonic_s()})
 
     def _parsed(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return self._told(msgspec.json.decode(self._body(operation, arguments)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -108,6 +109,34 @@ def test_a_body_is_read_whole_and_its_connection_used_again(
         fetched = stubbed_client.get_records("it", 1)
         assert fetched.page.records.column("data").to_pylist() == [data]
     assert stub_kinesis.connections == 1
+
+
+class NoticedClock(WaitlessClock):
+    """Tells that it was read, and how often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.was_read = threading.Event()
+
+    def monotonic_s(self) -> float:
+        self.reads += 1
+        self.was_read.set()
+        return 7.0
+
+
+def test_the_time_of_a_page_is_that_of_its_first_bytes(
+    stub_kinesis: StubKinesis, no_aws_environment: object
+) -> None:
+    """The stub sends the body after the clock was read, which nothing else does in this call."""
+    clock = NoticedClock()
+    noticed: list[bool] = []
+    answer = replace(page(b"a"), before_body=lambda: noticed.append(clock.was_read.wait(10)))
+    stub_kinesis.answers("GetRecords", answer)
+    aws = config_of(stub_kinesis.url)
+    with closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client:
+        fetched = client.get_records("it", 1, retry=False)
+    assert (fetched.answered_s, noticed, clock.reads) == (7.0, [True], 1)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ DATE_MS = 1_767_225_607_000
 class Answer:
     """One answer. `cut_bytes` of the body are withheld before the connection is closed; `drop`
     closes it without any answer. `chunk_bytes`: sent in chunks of that size, without a length.
+    `before_body` is called when the head has been sent.
     """
 
     status: int = 200
@@ -43,6 +44,7 @@ class Answer:
     cut_bytes: int = 0
     drop: bool = False
     chunk_bytes: int = 0
+    before_body: Callable[[], object] | None = None
 
 
 def ok(**body: Any) -> Answer:
@@ -127,6 +129,8 @@ def _handler(stub: StubKinesis) -> type[BaseHTTPRequestHandler]:
             else:
                 self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
+            if answer.before_body is not None:
+                answer.before_body()
             sent = answer.body[: len(answer.body) - answer.cut_bytes]
             self.wfile.write(_chunks(sent, answer) if answer.chunk_bytes else sent)
             self.close_connection = self.close_connection or bool(answer.cut_bytes)

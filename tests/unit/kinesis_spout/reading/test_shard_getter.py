@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import deque
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +59,8 @@ class ScriptedClient(KinesisClient):
         self.script = deque(script)
         self.iterators_for: list[Position] = []
         self.fetches: list[tuple[str, int]] = []
+        self.clock = SimulatedClock()
+        self.receiving_s = 0.0
 
     def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:
         del retry
@@ -72,7 +76,9 @@ class ScriptedClient(KinesisClient):
         answer = self.script.popleft() if len(self.script) > 1 else self.script[0]
         if isinstance(answer, KinesisError):
             raise answer
-        return answer
+        answered_s = self.clock.monotonic_s()
+        self.clock.sleep(self.receiving_s)
+        return replace(answer, answered_s=answered_s)
 
 
 def fetched(
@@ -86,13 +92,20 @@ def fetched(
         {"SequenceNumber": str(number), "Data": "YQ==", "PartitionKey": "k"} for number in sequences
     ]
     body = {"Records": records, "NextShardIterator": after, "MillisBehindLatest": behind_ms} | rest
-    return FetchedPage(decode_get_records(json.dumps(body).encode()), 7000)
+    return FetchedPage(decode_get_records(json.dumps(body).encode()), 7000, 0.0)
+
+
+def record_of(size: int) -> dict[str, str]:
+    """A record of so many bytes and a key of one."""
+    data = base64.b64encode(bytes(size)).decode()
+    return {"SequenceNumber": "1", "Data": data, "PartitionKey": "k"}
 
 
 def getter_of(
     client: ScriptedClient, position: Position = TRIM_HORIZON, **rest: Any
 ) -> KinesisShardGetter:
-    clock = rest.pop("clock", None) or SimulatedClock()
+    clock = rest.pop("clock", None) or client.clock
+    client.clock = clock
     random = Random(3)  # noqa: S311  # the same in every run
     return KinesisShardGetter(
         client, SHARD, position, pacer=Pacer(ReadRate()), clock=clock, random=random, **rest
@@ -295,6 +308,18 @@ def test_fetches_keep_to_the_shards_limits() -> None:
     for _ in range(11):
         getter.fetch(10)
     assert clock.seconds == pytest.approx(1002.0)
+
+
+def test_a_page_is_paid_off_from_its_answer_on_while_it_is_received_and_decoded() -> None:
+    """The service counts it when it answers. A page of a second's bytes blocks the shard for a
+    second, however long it takes to come.
+    """
+    client = ScriptedClient(fetched([1], Records=[record_of(2 * 1024 * 1024)]))
+    client.receiving_s = 0.75
+    getter = getter_of(client)
+    getter.fetch(10)
+    assert client.clock.seconds == 1000.75
+    assert getter.ready_at_s() == pytest.approx(1001.0, abs=0.001)
 
 
 def test_other_errors_are_raised() -> None:
