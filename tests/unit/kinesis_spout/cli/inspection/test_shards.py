@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.shards import inspect_shards, print_shards
+from kinesis_spout.cli.inspection.shards import inspect_shards, print_shards
 from kinesis_spout.service.client import KinesisClient
 from state.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -24,7 +24,7 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesis_spout.cli.shards import ShardsOfStream
+    from kinesis_spout.cli.inspection.shards import ShardsOfStream
 
 
 def inspected(job: SimulatedJob, *, application: bool = True, lag: bool = False) -> ShardsOfStream:

@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
+from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
@@ -146,7 +146,7 @@ def inspect_shards(
 def print_shards(
     console: Console, found: ShardsOfStream, application: str | None, *, as_json: bool
 ) -> None:
-    """Print the tree, or the JSON list of `kinesis_spout.cli.shard_report`."""
+    """Print the tree, or the JSON list of `kinesis_spout.cli.inspection.shard_report`."""
     if as_json:
         text = json.dumps([line.as_json() for line in found.lines], indent=2)
         console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
