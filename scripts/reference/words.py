@@ -135,6 +135,7 @@ NODES = {
         "present where records are tracked one by one: how failed records are treated",
         "the Spark driver, when a tracked query starts",
     ),
+    "paused": Node(None, "present while the application is paused", "an operator"),
     "batches": Node(None, "a folder", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
