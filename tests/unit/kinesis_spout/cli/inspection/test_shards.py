@@ -19,7 +19,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StateChange, StreamIdentity
 from tests.support.shell.command_line import run_cli
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,11 @@ def inspected(job: SimulatedJob, *, application: bool = True, lag: bool = False)
         closing(job.store()) as store,
     ):
         return inspect_shards(
-            client, store if application else None, now_ms=job.clock.now_ms(), lag=lag
+            client,
+            store if application else None,
+            application=APPLICATION,
+            clock=job.clock,
+            lag=lag,
         )
 
 

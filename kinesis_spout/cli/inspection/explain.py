@@ -1,0 +1,181 @@
+"""`kinesis-spout explain`: why a shard stands where it does, and what to do. Read-only."""
+
+import json
+from collections.abc import Collection, Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, code_of, one_sentence
+from kinesis_spout.cli.inspection.looking import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    Looking,
+    Place,
+    looking,
+)
+from kinesis_spout.cli.inspection.shards import FILE_WIDTH
+from kinesis_spout.cli.inspection.status_screen import COLOURS
+from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.inspection.explanation import Group, explain, grouped
+from kinesis_spout.inspection.health import Look
+from kinesis_spout.inspection.status import status_of, verdict_sentence
+from kinesis_spout.inspection.wording import short_shard
+from state.zookeeper.store import DEFAULT_ROOT
+
+MAX_NAMED = 5
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def explain_command(
+    ctx: typer.Context,
+    shard: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SHARD",
+            help="Id of a shard, or its number. Without one, all shards are explained, those with "
+            "the same cause together.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    application: Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")],
+    stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
+    zookeeper: Annotated[
+        str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
+    ],
+    zookeeper_root: Annotated[
+        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
+    ] = DEFAULT_ROOT,
+    window: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="How long to watch before explaining, e.g. 30s."),
+    ] = DEFAULT_WINDOW,
+    ask: Annotated[
+        int,
+        typer.Option(metavar="SHARDS", min=0, help="How many shards to ask for their tips."),
+    ] = DEFAULT_ASKED,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else.")
+    ] = False,
+    region: Annotated[
+        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
+    ] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Explain why a shard stands where it does: a chain of causes, down to what a person can do.
+
+    It only reads, so it may run beside the job. What cannot be seen from outside
+    is said: throttling by other consumers, the job's own limits, its log. The
+    exit code is 0 when there is an answer, whatever it says.
+    """
+    place = Place(
+        application=application,
+        stream=stream,
+        zookeeper=zookeeper,
+        zookeeper_root=zookeeper_root,
+        region=region,
+        endpoint_url=endpoint_url,
+        option=option or (),
+    )
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=code_of),
+        StopSignals() as signals,
+        looking(place, max_asked=ask) as looks,
+    ):
+        window_s = parse_duration_ms(window, option="window") / 1000
+        commands = ctx.find_root().command.list_commands(ctx)  # type: ignore[attr-defined]  # a group
+        look = _look(looks, signals, window_s, shard)
+        if shard is None:
+            found = grouped(look)
+        else:
+            found = [Group(explain(look, _named(look, shard)), (_named(look, shard),))]
+        if as_json:
+            typer.echo(json.dumps([_json(look, one, commands) for one in found], indent=2))
+            return
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=FILE_WIDTH)
+        for text in _texts(look, found, commands, whole=shard is None):
+            console.print(text, highlight=False, emoji=False)
+
+
+def _look(looks: Looking, signals: StopSignals, window_s: float, shard: str | None) -> Look:
+    before = looks.snapshot()
+    now = before
+    if window_s and before.is_known:
+        signals.wait(window_s)
+        now = looks.snapshot()
+    first = None if shard is None else _id_of(shard)
+    return looks.look(before, now, first=first)
+
+
+def _id_of(shard: str) -> str:
+    return f"shardId-{int(shard):012}" if shard.isdigit() and shard.isascii() else shard
+
+
+def _named(look: Look, shard: str) -> str:
+    shard_id = _id_of(shard)
+    if look.now.is_known and shard_id not in look.now.shard_ids:
+        raise CliError(
+            f"stream {look.now.stream.name} does not list shard {shard_id}, and application "
+            f"{look.now.application} has no state of it; see the shards with kinesis-spout shards"
+        )
+    return shard_id
+
+
+def _texts(
+    look: Look, found: Collection[Group], commands: Collection[str], *, whole: bool
+) -> Iterator[Text]:
+    if whole:
+        status = status_of(look)
+        yield Text.assemble(
+            f"application {look.now.application} on stream {look.now.stream.name}: ",
+            (status.verdict.value, COLOURS[status.verdict]),
+            f": {verdict_sentence(status)}",
+        )
+    for group in found:
+        yield Text()
+        yield from _lines(look, group, commands)
+
+
+def _lines(look: Look, group: Group, commands: Collection[str]) -> Iterator[Text]:
+    names = ", ".join(map(short_shard, group.shards[:MAX_NAMED]))
+    more = len(group.shards) - MAX_NAMED
+    said = f"shard {names}" if len(group.shards) == 1 else f"shards {names}"
+    said += f" and {more:,} more" if more > 0 else ""
+    health = look.health(group.explanation.shard_id)
+    yield Text.assemble((said, "bold"), "  ", (health.value, COLOURS[health]))
+    before = group.explanation.shard_id
+    for cause in group.explanation.causes:
+        about = "" if cause.about == before else f"shard {short_shard(cause.about)}: "
+        before = cause.about
+        yield Text(f"  {about}{cause.says}")
+    for advice in group.explanation.advice(commands):
+        yield Text.assemble(("  -> ", "cyan"), advice.text)
+
+
+def _json(look: Look, group: Group, commands: Collection[str]) -> dict[str, Any]:
+    explained = group.explanation
+    return {
+        "shards": list(group.shards),
+        "health": look.health(explained.shard_id).value,
+        "causes": [
+            {"kind": one.kind, "shardId": one.about, "says": one.says} for one in explained.causes
+        ],
+        "advice": [
+            {"act": one.act.value, "text": one.text, "untilMs": one.until_ms}
+            for one in explained.advice(commands)
+        ],
+    }

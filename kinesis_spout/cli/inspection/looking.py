@@ -1,0 +1,91 @@
+"""What `status` and `explain` share: their options, and looks at an application over a window."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.cli.inspection.shards import RETRY_FOR_S, check_exists
+from kinesis_spout.cli.shared_options import connection_of
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import StreamRef
+from kinesis_spout.inspection.health import Look, worth_asking
+from kinesis_spout.inspection.reader import TipReader, read_snapshot
+from kinesis_spout.service.client import KinesisClient
+from state.zookeeper.store import ZookeeperStateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.inspection.snapshot import Snapshot
+    from state.znodes.store import ZnodeStateStore
+
+DEFAULT_WINDOW = "10s"
+DEFAULT_ASKED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the application is, as the options say it."""
+
+    application: str
+    stream: str
+    zookeeper: str
+    zookeeper_root: str
+    region: str | None
+    endpoint_url: str | None
+    option: Sequence[str]
+
+
+@dataclass(slots=True)
+class Looking:
+    """Looks at one application. `max_asked`: how many shards are asked for their tips in a look."""
+
+    client: KinesisClient
+    store: ZnodeStateStore
+    tips: TipReader
+    clock: Clock
+    application: str
+    max_asked: int
+
+    def snapshot(self) -> Snapshot:
+        return read_snapshot(
+            self.client, self.store, application=self.application, clock=self.clock
+        )
+
+    def look(self, before: Snapshot, now: Snapshot, *, first: str | None = None) -> Look:
+        """Ask the shards whose tips decide, `first` before all others."""
+        unasked = Look(before=before, now=now)
+        wanted = worth_asking(unasked, self.max_asked)
+        if first is not None and self.max_asked:
+            wanted = [first, *wanted]
+        positions = {
+            shard: progress.position
+            for shard in wanted
+            if (progress := now.progress(shard)) is not None and not progress.position.is_end
+        }
+        return Look(before=before, now=now, tips=self.tips.ask(positions.items()))
+
+
+@contextmanager
+def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iterator[Looking]:
+    """Open the connections, and close them at the end. Raises `CliError` for an embedded ZooKeeper
+    that never ran.
+    """
+    clock = clock or SystemClock()
+    ref = StreamRef.of(place.stream)
+    aws = connection_of({"region": place.region, "endpoint_url": place.endpoint_url}, place.option)
+    check_exists(place.zookeeper)
+    store = ZookeeperStateStore(
+        place.zookeeper,
+        root=place.zookeeper_root,
+        application=place.application,
+        stream=ref.name,
+    )
+    with (
+        closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)) as client,
+        closing(store),
+    ):
+        yield Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
