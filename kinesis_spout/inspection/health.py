@@ -1,11 +1,13 @@
 """The health of each shard, judged over a window, and one verdict on all. Pure.
 
-The window is between two snapshots. It is the only measure of patience, so no threshold is needed:
+The window is between two snapshots. It is the only measure of patience, so there is no threshold:
 
-    ok       all that was in the shard when the window began was read by its end; an idle shard too
+    ok       all that was in the shard when the window began was read when it ended, and so was the
+             end of a closed shard; an idle shard is ok
     lagging  it was not, but the position has moved, or the batch under way takes no longer than
              the one before it, or the application is paused
-    stalled  it was not, and the position stands still
+    stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
+             the one before it, or that no process works on
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
     unknown  nobody asked the service for the shard's tip, and the state does not tell
@@ -114,6 +116,17 @@ class Look:
         before, now = self.before.progress(shard_id), self.now.progress(shard_id)
         return before is not None and now is not None and before.position != now.position
 
+    def is_unsettled(self, shard_id: str) -> bool:
+        """Whether one batch has had rows of the shard since the window began, and is not settled:
+        they come again if it never is.
+        """
+        was, planned = self.before.open_plan, self.now.planned.get(shard_id)
+        plan = self.now.open_plan
+        if was is None or plan is None or plan.plan_id != was.plan_id or planned is None:
+            return False
+        result = planned.result
+        return result is not None and result.count + result.retry_rows > 0
+
     def speed(self, shard_id: str) -> float | None:
         """How fast the position moves through the stream's time: 1 keeps pace with the clock, less
         falls behind. None where it is not known.
@@ -151,13 +164,23 @@ class Look:
         """Whether all that was in the shard when the window began was read by its end. None where
         nobody asked the service, and the state does not tell.
         """
-        tip = self.tips.get(shard_id)
+        tip, progress = self.tips.get(shard_id), self.now.progress(shard_id)
+        if tip is not None and tip.next_ms is not None:
+            return tip.next_ms >= self.before.now_ms
+        if self.lacks_end(shard_id):
+            return None if tip is None else False
         if tip is not None:
-            return tip.next_ms is None or tip.next_ms >= self.before.now_ms
-        progress = self.now.progress(shard_id)
+            return True
         if progress is None or progress.verified_ms is None or not self.window_ms:
             return None
         return True if progress.verified_ms >= self.before.now_ms else None
+
+    def lacks_end(self, shard_id: str) -> bool:
+        """Whether the shard was closed all through the window, and its end is not read: its
+        children wait for that, though no record of it may be left.
+        """
+        closed = ShardPhase.DRAINING
+        return self.phase(shard_id) is closed and self.before.lineage.phase(shard_id) is closed
 
     # judgement ------------------------------------------------------------------------------------
     def health(self, shard_id: str) -> Health:
@@ -222,7 +245,8 @@ class Look:
     def _judged_position(self, shard_id: str) -> Health:
         keeps_up = self.keeps_up(shard_id)
         if keeps_up:
-            return Health.OK
+            hangs = self.is_unsettled(shard_id) and not self._has_time()
+            return Health.STALLED if hangs else Health.OK
         if self.has_moved(shard_id):
             return Health.LAGGING
         if keeps_up is None:

@@ -25,7 +25,10 @@ def _paused(look: Look, shard_id: str) -> Cause | None:
         kind="paused",
         about=shard_id,
         says="the application is paused: it keeps its place and reads nothing",
-        advice=(Advice(Act.RESUME, "end the pause with `kinesis-spout resume`", "resume"),),
+        advice=(
+            Advice(Act.RESUME, "end the pause with `kinesis-spout resume`", "resume"),
+            Advice(Act.CHANGE, "the pause ends when the node `paused` in ZooKeeper is removed"),
+        ),
     )
 
 

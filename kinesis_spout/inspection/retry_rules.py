@@ -122,17 +122,19 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             says=f"{whole}; it goes to the dead letters with the next batch",
             leads_to=THE_JOB,
         )
-    return _waits_for_its_time(look, shard_id, record, whole)
+    return _waits_for_its_time(look, state, record, whole)
 
 
-def _waits_for_its_time(look: Look, shard_id: str, record: UnresolvedRecord, says: str) -> Cause:
-    now_ms = look.now.now_ms
+def _waits_for_its_time(
+    look: Look, state: ShardState, record: UnresolvedRecord, says: str
+) -> Cause:
+    now_ms, shard_id = look.now.now_ms, state.shard_id
     if record.due_ms <= now_ms:
         return Cause(
             kind="retry due",
             about=shard_id,
             says=says,
-            advice=_beside_waiting(shard_id, record),
+            advice=_beside_waiting(state, record),
             leads_to=THE_JOB,
         )
     wait = Advice(Act.WAIT, f"wait until {moment(record.due_ms, now_ms)}", until_ms=record.due_ms)
@@ -140,7 +142,7 @@ def _waits_for_its_time(look: Look, shard_id: str, record: UnresolvedRecord, say
         kind="retry waits",
         about=shard_id,
         says=says,
-        advice=(wait, *_beside_waiting(shard_id, record)),
+        advice=(wait, *_beside_waiting(state, record)),
     )
 
 
@@ -222,7 +224,7 @@ def _number(record: UnresolvedRecord) -> str:
     return shortened(str(record.first))
 
 
-def _beside_waiting(shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
+def _beside_waiting(state: ShardState, record: UnresolvedRecord) -> tuple[Advice, ...]:
     why = f"correct what fails with {_quoted(record.reason)}" if record.reason else ""
     return (
         *((Advice(Act.CHANGE, why),) if why else ()),
@@ -233,8 +235,8 @@ def _beside_waiting(shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ..
         ),
         Advice(
             Act.RUN,
-            f"skip it with `kinesis-spout checkpoint set --shard {shard_id} --to "
-            f"AFTER:{record.last.whole} --allow-skip`, the job stopped",
+            f"skip {records(state.unresolved_count)}: stop the job, then `kinesis-spout checkpoint "
+            f"set --shard {state.shard_id} --to {state.read_position} --allow-skip`",
             "checkpoint",
         ),
     )

@@ -70,7 +70,7 @@ def _unknown_shard(look: Look, shard_id: str) -> Cause | None:
         kind="unknown shard",
         about=shard_id,
         says="the stream does not list it, and the application has no state of it",
-        advice=(Advice(Act.LOOK, "see the shards with `kinesis-spout shards`", "shards"),),
+        advice=(Advice(Act.LOOK, "see the shards with `kinesis-spout shards`"),),
     )
 
 
@@ -172,6 +172,13 @@ def _waiting(look: Look, shard_id: str) -> Cause | None:
 def _caught_up(look: Look, shard_id: str) -> Cause | None:
     if look.phase(shard_id) not in READ_PHASES or not look.keeps_up(shard_id):
         return None
+    if look.is_unsettled(shard_id):
+        return Cause(
+            kind="not settled",
+            about=shard_id,
+            says="was read up to its newest record, by a batch that is not settled",
+            leads_to=THE_JOB,
+        )
     tip = look.tips.get(shard_id)
     is_idle = tip is not None and tip.next_ms is None
     says = "is read as fast as records come"
@@ -236,6 +243,14 @@ def _not_read(look: Look, shard_id: str) -> Cause:
         )
     lag_ms = look.lag_ms(shard_id)
     tip = look.tips.get(shard_id)
+    if tip is not None and tip.next_ms is None:
+        return Cause(
+            kind="end not read",
+            about=shard_id,
+            says="is closed, and all its records were read; its end was not, for which its "
+            "children wait",
+            leads_to=THE_JOB,
+        )
     if tip is None:
         seen = "" if lag_ms is None else f"; it was last seen complete {duration(lag_ms)} ago"
         says = f"may have records that were not read{seen}"

@@ -66,9 +66,10 @@ SPOUT_FIELDS = {
 EXIT_CODES = {
     "0": "done",
     "1": "an error: one sentence on stderr says what is wrong, where, and what to do; `drill`: a "
-    "promise was broken, too",
-    "2": "wrong usage: an unknown option, a missing argument, a value out of bounds",
-    "3": "`drill`: Kinesis or ZooKeeper cannot be reached",
+    "promise was broken, too; `status`: stalled, losing, or no state",
+    "2": "wrong usage: an unknown option, a missing argument, a value out of bounds; `status` and "
+    "`explain`: no such stream, too",
+    "3": "`drill`, `status`, `explain`: Kinesis or ZooKeeper cannot be reached",
     "130": "stopped by SIGINT (Ctrl-C)",
     "141": "`consume`: the reader of stdout is gone, as `head` goes",
     "143": "stopped by SIGTERM",

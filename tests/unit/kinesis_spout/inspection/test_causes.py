@@ -86,6 +86,20 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         ["waits for parents", "not read", "no owner"],
     ),
     "idle": (look(ONE, HERE, tips={1: AT_TIP}), ["idle"]),
+    "not settled": (
+        look(
+            ONE,
+            HERE,
+            plan=plan(task(OPEN, log=TaskLog(entries=(read_of(1, 9),), sealed=True))),
+            tips={1: AT_TIP},
+            owners=(),
+        ),
+        ["not settled", "no owner"],
+    ),
+    "end not read": (
+        look(listed(1, closed=True), HERE, tips={1: AT_TIP}, owners=()),
+        ["end not read", "no owner"],
+    ),
     "healthy": (look(ONE, HERE, tips={1: behind(1_000)}), ["healthy"]),
     "healthy, not asked": (
         look(ONE, state(1, after(5), verified_until_ms=NOW_MS - 1_000)),
@@ -312,7 +326,7 @@ def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
     assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
     assert change.text == "correct what fails with 'no rates'"
     assert redrive.command == "redrive"
-    assert f"--shard {shard(0)} --to AFTER:3" in skip.text
+    assert f"--shard {shard(0)} --to SHARD_END" in skip.text
 
 
 def test_advice_names_only_commands_that_there_are() -> None:

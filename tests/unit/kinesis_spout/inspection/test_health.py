@@ -91,6 +91,19 @@ def test_a_first_batch_has_the_window_only() -> None:
     assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=first)) is Health.STALLED
 
 
+def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -> None:
+    """Its records come again unless it is settled. It may take as long as the one before."""
+    log = TaskLog(entries=(read_of(1, 9),), sealed=True)
+    usual = plan(task(slice_of(HERE), log=log))
+    began_ms = NOW_MS - HOUR_MS
+    hangs = plan(task(slice_of(HERE), log=log), created_ms=began_ms, previous_ms=began_ms - 60_000)
+    assert health(look(ONE, HERE, plan=usual, tips={1: AT_TIP})) is Health.OK
+    assert health(look(ONE, HERE, plan=hangs, tips={1: AT_TIP})) is Health.STALLED
+    assert health(look(ONE, HERE, plan=usual, tips={1: AT_TIP}, owners=())) is Health.STALLED
+    empty = plan(task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 0),), sealed=True)))
+    assert health(look(ONE, HERE, plan=empty, tips={1: AT_TIP}, owners=())) is Health.OK
+
+
 def test_a_paused_application_lags() -> None:
     assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, paused=True)) is Health.LAGGING
 
@@ -117,9 +130,23 @@ def test_a_shard_that_is_not_listed_in_both_looks_is_lost() -> None:
 
 
 def test_a_shard_that_waits_is_as_healthy_as_its_parents() -> None:
-    parts = (listed(0, closed=True), listed(1, 0), state(0, after(1)), state(1, TRIM_HORIZON, 0))
+    parts = (listed(0, closed=True), listed(1, 0), state(0, after(2)), state(1, TRIM_HORIZON, 0))
     assert health(look(*parts, tips={0: behind(HOUR_MS)})) is Health.STALLED
-    assert health(look(*parts, tips={0: AT_TIP})) is Health.OK
+    moved = (state(0, after(1)),)
+    assert health(look(*parts, tips={0: behind(HOUR_MS)}, before=moved)) is Health.LAGGING
+
+
+def test_the_end_of_a_closed_shard_is_something_to_read() -> None:
+    """Its children wait for it. A shard that was closed within the window has time."""
+    closed = listed(1, closed=True)
+    assert health(look(closed, HERE, tips={1: AT_TIP})) is Health.STALLED
+    assert health(look(closed, HERE)) is Health.UNKNOWN
+    just = Look(
+        before=snapshot(ONE, HERE, now_ms=BEGAN_MS),
+        now=snapshot(closed, HERE),
+        tips={shard(1): AT_TIP},
+    )
+    assert health(just) is Health.OK
 
 
 def test_a_record_that_was_due_and_that_nobody_tries_is_stalled() -> None:
