@@ -151,7 +151,14 @@ def _lapsed(look: Look, shard_id: str) -> Cause | None:
         says=f"was last seen complete {duration(look.now.now_ms - progress.verified_ms)} ago, and "
         f"the stream keeps records for {duration(look.now.stream.retention_ms)}: records may have "
         "expired unread",
-        leads_to=THE_NEXT_RULE,
+        advice=(
+            Advice(Act.CHANGE, "raise the stream's retention while there is something to save"),
+            Advice(
+                Act.CHANGE,
+                "the job stops with that error; failOnDataLoss=false goes on with what is left",
+            ),
+        ),
+        leads_to=None if look.keeps_up(shard_id) else THE_NEXT_RULE,
     )
 
 

@@ -8,7 +8,7 @@ import pty
 import signal
 import subprocess
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -26,6 +26,7 @@ from tests.support.shell.command_line import command_line, environment, run_cli
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from subprocess import CompletedProcess
 
     from tests.support.kinesis.services import ServedFake
 
@@ -33,15 +34,27 @@ IDLE, BUSY = "shardId-000000000000", "shardId-000000000001"
 MINUTE_MS = 60_000
 
 
-def words(command: str, fake: ServedFake, zookeeper: str, *more: str) -> list[str]:
-    place = ("--application", "etl", "--stream", "orders", "--zookeeper", zookeeper)
-    return [command, *more, *place, "--endpoint-url", fake.endpoint_url, "--region", REGION]
+class At(NamedTuple):
+    """Where the application is."""
+
+    fake: ServedFake
+    zookeeper: str
+
+
+def words(command: str, at: At, *more: str) -> list[str]:
+    place = ("--application", "etl", "--stream", "orders", "--zookeeper", at.zookeeper)
+    return [command, *more, *place, "--endpoint-url", at.fake.endpoint_url, "--region", REGION]
 
 
 def run(folder: Path, *arguments: str) -> CompletedProcess[str]:
     return run_cli(
         *arguments, cwd=folder, AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY
     )
+
+
+@pytest.fixture
+def at(fake_kinesis: ServedFake, zookeeper_chroot: str) -> At:
+    return At(fake_kinesis, zookeeper_chroot)
 
 
 @pytest.fixture
@@ -97,13 +110,11 @@ def behind_by_a_minute(fake: ServedFake, store: ZookeeperStateStore) -> None:
 
 
 def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
-    fake_kinesis: ServedFake, store: ZookeeperStateStore, zookeeper_chroot: str, tmp_path: Path
+    at: At, store: ZookeeperStateStore, tmp_path: Path
 ) -> None:
     """And an idle shard is ok. The owner keeps its ownership, and can write afterwards."""
-    behind_by_a_minute(fake_kinesis, store)
-    ended = run(
-        tmp_path, *words("status", fake_kinesis, zookeeper_chroot, "--json", "--window", "1s")
-    )
+    behind_by_a_minute(at.fake, store)
+    ended = run(tmp_path, *words("status", at, "--json", "--window", "1s"))
     assert (ended.returncode, ended.stderr) == (1, "")
     found = json.loads(ended.stdout)
     assert found["verdict"] == "stalled"
@@ -120,20 +131,13 @@ def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
 
 
 def test_the_same_as_a_screen_and_explained(
-    fake_kinesis: ServedFake, store: ZookeeperStateStore, zookeeper_chroot: str, tmp_path: Path
+    at: At, store: ZookeeperStateStore, tmp_path: Path
 ) -> None:
-    behind_by_a_minute(fake_kinesis, store)
-    ended = run(
-        tmp_path,
-        *words("status", fake_kinesis, zookeeper_chroot, "--window", "1s"),
-        cwd=tmp_path,
-        **KEYS,
-    )
+    behind_by_a_minute(at.fake, store)
+    ended = run(tmp_path, *words("status", at, "--window", "1s"))
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "stalled: 1 of 2 shards stands still" in ended.stdout
-    explained = run(
-        tmp_path, *words("explain", fake_kinesis, zookeeper_chroot, "1", "--window", "1s")
-    )
+    explained = run(tmp_path, *words("explain", at, "1", "--window", "1s"))
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "shard 1  stalled" in explained.stdout
     assert "has records that were not read, the oldest of 6" in explained.stdout
@@ -141,13 +145,11 @@ def test_the_same_as_a_screen_and_explained(
 
 
 def test_without_an_owner_the_advice_is_to_start_the_job(
-    fake_kinesis: ServedFake, store: ZookeeperStateStore, zookeeper_chroot: str, tmp_path: Path
+    at: At, store: ZookeeperStateStore, tmp_path: Path
 ) -> None:
-    behind_by_a_minute(fake_kinesis, store)
+    behind_by_a_minute(at.fake, store)
     store.release()
-    ended = run(
-        tmp_path, *words("explain", fake_kinesis, zookeeper_chroot, "--json", "--window", "1s")
-    )
+    ended = run(tmp_path, *words("explain", at, "--json", "--window", "1s"))
     assert (ended.returncode, ended.stderr) == (0, "")
     stalled, idle = json.loads(ended.stdout)
     assert [cause["kind"] for cause in stalled["causes"]] == ["not read", "no owner"]
@@ -156,11 +158,11 @@ def test_without_an_owner_the_advice_is_to_start_the_job(
 
 
 def test_a_retry_that_waits_is_explained_down_to_its_reason(
-    fake_kinesis: ServedFake, store: ZookeeperStateStore, zookeeper_chroot: str, tmp_path: Path
+    at: At, store: ZookeeperStateStore, tmp_path: Path
 ) -> None:
     """Only commands that there are are named."""
-    fake_kinesis.model.create("orders")
-    now_ms = fake_kinesis.model.clock.now_ms()
+    at.fake.model.create("orders")
+    now_ms = at.fake.model.clock.now_ms()
     record = UnresolvedRecord(
         first=SequenceNumber(7),
         last=SequenceNumber(7),
@@ -179,7 +181,7 @@ def test_a_retry_that_waits_is_explained_down_to_its_reason(
             unresolved=(record,),
         ),
     )
-    ended = run(tmp_path, *words("explain", fake_kinesis, zookeeper_chroot, IDLE, "--window", "0s"))
+    ended = run(tmp_path, *words("explain", at, IDLE, "--window", "0s"))
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "was read to its end, but holds 1 record that is not acked" in ended.stdout
     assert "failing with 'no rates'" in ended.stdout
@@ -187,31 +189,29 @@ def test_a_retry_that_waits_is_explained_down_to_its_reason(
 
 
 def test_where_reading_is_not_allowed_the_states_alone_are_judged(
-    fake_kinesis: ServedFake, store: ZookeeperStateStore, zookeeper_chroot: str, tmp_path: Path
+    at: At, store: ZookeeperStateStore, tmp_path: Path
 ) -> None:
     """And the screen says why nothing was asked."""
-    behind_by_a_minute(fake_kinesis, store)
-    fake_kinesis.model.faults.add(
+    behind_by_a_minute(at.fake, store)
+    at.fake.model.faults.add(
         error("AccessDeniedException", "not for you"), operation="GetRecords", times=None
     )
-    ended = run_cli(*words("status", fake_kinesis, zookeeper_chroot, "--window", "1s"))
+    ended = run(tmp_path, *words("status", at, "--window", "1s"))
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "2 of 2 shards were not asked" in ended.stdout
     assert "not asked" in ended.stdout
     assert "GetRecords" in ended.stdout or "not for you" in ended.stdout
 
 
-def test_names_that_nobody_knows_and_services_that_do_not_answer(
-    fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path
-) -> None:
+def test_names_that_nobody_knows_and_services_that_do_not_answer(at: At, tmp_path: Path) -> None:
     """1: no state. 2: a wrong stream, a wrong option. 3: no ZooKeeper."""
 
-    def code(*more: str, zookeeper: str = zookeeper_chroot, command: str = "status") -> int:
-        given = words(command, fake_kinesis, zookeeper, *more)
+    def code(*more: str, zookeeper: str = at.zookeeper, command: str = "status") -> int:
+        given = words(command, At(at.fake, zookeeper), *more)
         return run(tmp_path, *given).returncode
 
     assert code() == 2  # there is no such stream
-    fake_kinesis.model.create("orders")
+    at.fake.model.create("orders")
     assert code() == 1
     assert code(command="explain") == 0
     assert code("shardId-000000000000", command="explain") == 0
@@ -221,13 +221,13 @@ def test_names_that_nobody_knows_and_services_that_do_not_answer(
 
 
 def test_a_signal_ends_the_watch_with_its_number(
-    fake_kinesis: ServedFake, store: ZookeeperStateStore, zookeeper_chroot: str, tmp_path: Path
+    at: At, store: ZookeeperStateStore, tmp_path: Path
 ) -> None:
     """On a terminal, where the table is drawn over and over."""
-    behind_by_a_minute(fake_kinesis, store)
+    behind_by_a_minute(at.fake, store)
     for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         terminal, side = pty.openpty()
-        given = words("status", fake_kinesis, zookeeper_chroot, "--watch", "--window", "1s")
+        given = words("status", at, "--watch", "--window", "1s")
         process = subprocess.Popen(
             command_line(*given),
             cwd=tmp_path,

@@ -77,6 +77,10 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         look(ONE, state(1, after(5), verified_until_ms=NOW_MS - OLD), owners=()),
         ["lapsed", "not read", "no owner"],
     ),
+    "lapsed, with nothing left to read": (
+        look(ONE, state(1, after(5), verified_until_ms=NOW_MS - OLD), tips={1: AT_TIP}),
+        ["lapsed"],
+    ),
     "waits for parents": (
         look(listed(0, closed=True), listed(1, 0), state(0), state(1, after(0), 0), owners=()),
         ["waits for parents", "not read", "no owner"],
