@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.inspection.health import SEVERITY, Health
-from kinesis_spout.inspection.wording import duration, records
+from kinesis_spout.inspection.wording import duration, moment, records
 from kinesis_spout.shards.lineage import ShardPhase
 from state.plan import PlanStatus
 
@@ -165,8 +165,7 @@ def owners_sentence(look: Look) -> str:
     first = stored.owners[0]
     if stored.total_tasks is None:
         return (
-            f"process {first.info.pid} on {first.info.host}, "
-            f"for {duration(max(0, now_ms - first.info.since_ms))}"
+            f"process {first.info.pid} on {first.info.host}, {_since(first.info.since_ms, now_ms)}"
         )
     there = {one.task.index for one in stored.owners if one.task is not None}
     missing = [str(index) for index in range(stored.total_tasks) if index not in there]
@@ -175,9 +174,13 @@ def owners_sentence(look: Look) -> str:
     lacks = f"; task{'' if len(missing) == 1 else 's'} {', '.join(missing)} missing"
     return (
         f"{len(there)} of {stored.total_tasks} spout tasks, on {', '.join(hosts[:3])}"
-        f"{' ...' if len(hosts) > 3 else ''}, for {duration(max(0, now_ms - oldest_ms))} at most"
+        f"{' ...' if len(hosts) > 3 else ''}, the first {_since(oldest_ms, now_ms)}"
         f"{lacks if missing else ''}"
     )
+
+
+def _since(since_ms: int, now_ms: int) -> str:
+    return f"since {moment(since_ms, now_ms)} ({duration(max(0, now_ms - since_ms))})"
 
 
 def plan_sentence(look: Look) -> str | None:

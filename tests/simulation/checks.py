@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.support.simulated.played_outcomes import PlayedOutcomes
 
 
-LOOKS_EVERY = 12  # steps; a look takes as long as some of them
+LOOKS_EVERY = 20  # steps; a look takes as long as some of them
 
 
 class Checks(Past):

@@ -5,7 +5,10 @@ from collections.abc import Collection, Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, code_of, one_sentence
@@ -15,8 +18,9 @@ from kinesis_spout.cli.inspection.looking import (
     Looking,
     Place,
     looking,
+    show,
 )
-from kinesis_spout.cli.inspection.shards import FILE_WIDTH
+from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import COLOURS
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.config import parse_duration_ms
@@ -104,11 +108,7 @@ def explain_command(
         if as_json:
             typer.echo(json.dumps([_json(look, one, commands) for one in found], indent=2))
             return
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=FILE_WIDTH)
-        for text in _texts(look, found, commands, whole=shard is None):
-            console.print(text, highlight=False, emoji=False)
+        show(stdout_console(), explained_screen(look, found, commands, whole=shard is None))
 
 
 def _look(looks: Looking, signals: StopSignals, window_s: float, shard: str | None) -> Look:
@@ -135,35 +135,43 @@ def _named(look: Look, shard: str) -> str:
     return shard_id
 
 
-def _texts(
+def explained_screen(
     look: Look, found: Collection[Group], commands: Collection[str], *, whole: bool
-) -> Iterator[Text]:
+) -> RenderableType:
+    """The chains, a line for each cause, and below them what to do. `whole`: of all shards, so that
+    the verdict stands above them.
+    """
+    parts: list[RenderableType] = []
     if whole:
         status = status_of(look)
-        yield Text.assemble(
-            f"application {look.now.application} on stream {look.now.stream.name}: ",
-            (status.verdict.value, COLOURS[status.verdict]),
-            f": {verdict_sentence(status)}",
+        parts.append(
+            Text.assemble(
+                f"application {look.now.application} on stream {look.now.stream.name}: ",
+                (status.verdict.value, COLOURS[status.verdict]),
+                f": {verdict_sentence(status)}",
+            )
         )
     for group in found:
-        yield Text()
-        yield from _lines(look, group, commands)
+        parts += [*([""] if parts else []), *_parts(look, group, commands)]
+    return Lines(*parts)
 
 
-def _lines(look: Look, group: Group, commands: Collection[str]) -> Iterator[Text]:
+def _parts(look: Look, group: Group, commands: Collection[str]) -> Iterator[RenderableType]:
     names = ", ".join(map(short_shard, group.shards[:MAX_NAMED]))
     more = len(group.shards) - MAX_NAMED
     said = f"shard {names}" if len(group.shards) == 1 else f"shards {names}"
     said += f" and {more:,} more" if more > 0 else ""
-    health = look.health(group.explanation.shard_id)
+    about = group.explanation.shard_id
+    health = look.health(about)
     yield Text.assemble((said, "bold"), "  ", (health.value, COLOURS[health]))
-    before = group.explanation.shard_id
     for cause in group.explanation.causes:
-        about = "" if cause.about == before else f"shard {short_shard(cause.about)}: "
-        before = cause.about
-        yield Text(f"  {about}{cause.says}")
+        shard = "" if cause.about == about else f"shard {short_shard(cause.about)}: "
+        about = cause.about
+        yield Padding(Text(f"{shard}{cause.says}"), (0, 0, 0, 2))
+    todo = Table.grid(padding=(0, 1, 0, 0))
     for advice in group.explanation.advice(commands):
-        yield Text.assemble(("  -> ", "cyan"), advice.text)
+        todo.add_row(Text("  ->", "cyan"), Text(advice.text, overflow="fold"))
+    yield todo
 
 
 def _json(look: Look, group: Group, commands: Collection[str]) -> dict[str, Any]:

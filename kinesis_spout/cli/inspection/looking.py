@@ -6,6 +6,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import typer
+
 from kinesis_spout.cli.inspection.shards import RETRY_FOR_S, check_exists
 from kinesis_spout.cli.shared_options import connection_of
 from kinesis_spout.clock import SystemClock
@@ -17,6 +19,8 @@ from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.console import Console, RenderableType
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.inspection.snapshot import Snapshot
@@ -89,3 +93,14 @@ def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iter
         closing(store),
     ):
         yield Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
+
+
+def show(console: Console, shown: RenderableType) -> None:
+    """Print it on a terminal as it is, and into a file without spaces at the ends of lines."""
+    if console.is_terminal:
+        console.print(shown, highlight=False, emoji=False)
+        return
+    with console.capture() as captured:
+        console.print(shown, highlight=False, emoji=False)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())

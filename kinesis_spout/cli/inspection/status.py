@@ -15,6 +15,7 @@ from kinesis_spout.cli.inspection.looking import (
     Looking,
     Place,
     looking,
+    show,
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
@@ -148,5 +149,4 @@ def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | No
 def _print(
     console: Console, found: ApplicationStatus, most: int | None, refused: str | None
 ) -> None:
-    screen = status_screen(found, width=console.width, most=most, refused=refused)
-    console.print(screen, highlight=False, emoji=False)
+    show(console, status_screen(found, width=console.width, most=most, refused=refused))

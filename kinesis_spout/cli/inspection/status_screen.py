@@ -93,7 +93,8 @@ def _table(shown: Sequence[ShardStatus], *, is_wide: bool) -> Table:
 
 
 def _cells(one: ShardStatus, *, is_wide: bool) -> list[Text]:
-    lag = "-" if one.lag_ms is None else duration(one.lag_ms)
+    lag = "-" if one.lag_ms is None else duration(one.lag_ms) if one.lag_ms else "tip"
+    speed = "-" if one.speed is None or not one.lag_ms else f"{one.speed:.1f}x"
     lost = "-" if one.lost_in_ms is None else duration(one.lost_in_ms) if one.lost_in_ms else "now"
     colour = COLOURS[one.health]
     position = shortened(one.position or "-")
@@ -109,7 +110,7 @@ def _cells(one: ShardStatus, *, is_wide: bool) -> list[Text]:
         *cells,
         Text(lag if one.lag_measured or one.lag_ms is None else f"<{lag}"),
         Text(lost, "" if one.lost_in_ms is None else colour),
-        Text("-" if one.speed is None else f"{one.speed:.1f}x"),
+        Text(speed),
         Text(f"{one.unresolved:,}" if one.unresolved else "-"),
         Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),
         Text(str(one.attempts) if one.attempts else "-"),
