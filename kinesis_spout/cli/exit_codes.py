@@ -4,7 +4,7 @@
     Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
 Usage errors are typer's: exit code 2. Commands that look at an application, or change one, tell
-more by their codes: `code_of`.
+more by their codes: `exit_code_of`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-FAILED, USAGE, UNREACHABLE, NOT_OURS = 1, 2, 3, 4
+FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
 _CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
     (USAGE, (ConfigError, InvalidStoreSettingError, StreamNotFoundError)),
     (
@@ -55,11 +55,11 @@ _CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
             ThrottledError,
         ),
     ),
-    (NOT_OURS, (OwnedByAnotherError,)),
+    (OWNED, (OwnedByAnotherError,)),
 )
 
 
-def code_of(exc: Exception) -> int:
+def exit_code_of(exc: Exception) -> int:
     """The exit code of an operator's command: 2 for a wrong name or setting, 3 where Kinesis or
     ZooKeeper cannot be reached, 4 where another process owns the application, 1 for all else.
     """

@@ -17,7 +17,7 @@ from kinesis_spout.cli.exit_codes import (
     CliError,
     Interrupted,
     StopSignals,
-    code_of,
+    exit_code_of,
     one_sentence,
     sentence_of,
 )
@@ -173,7 +173,7 @@ def test_an_operators_command_tells_by_its_code_what_failed(exc: Exception, code
     assert ended.value.exit_code == 1
     with (
         pytest.raises(typer.Exit) as ended,
-        one_sentence(Console(file=io.StringIO()), code_of=code_of),
+        one_sentence(Console(file=io.StringIO()), code_of=exit_code_of),
     ):
         raise exc
     assert ended.value.exit_code == code
