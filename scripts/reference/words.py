@@ -681,6 +681,7 @@ CALLS = {
             "({shard_refresh_interval_s} s)",
             "batch read": "once at `load()`, and once before the first action",
             "`kinesis-spout shards`": "once",
+            "`kinesis-spout status`, `explain`": "twice, or every 2 s with `--watch`",
             "the sink": "once per write, and once per task",
             "any reader": "once after ResourceNotFoundException, to tell a missing shard from a "
             "missing stream",
@@ -697,6 +698,7 @@ CALLS = {
             "batch read": "once before the first action, one call per page of 1,000 shards; up to "
             "five times during a resharding",
             "`kinesis-spout shards`": "once",
+            "`kinesis-spout status`, `explain`": "twice, or every 2 s with `--watch`",
             "the sink": "once per task, and after a reshard every 10 s at most",
         },
     ),
@@ -709,6 +711,8 @@ CALLS = {
             "spout": "once per shard, after an error, and once per range of retries",
             "batch read": "once per shard and action, and after an error",
             "`kinesis-spout shards --lag`": "once per shard",
+            "`kinesis-spout status`, `explain`": "once for up to 100 shards (`--ask`), or every "
+            "2 s with `--watch`",
         },
     ),
     "get_records": Call(
@@ -724,6 +728,8 @@ CALLS = {
             "batch read": "up to `readsPerSecond` ({readsPerSecond}) per shard and second, to the "
             "end of the range",
             "`kinesis-spout shards --lag`": "once per shard",
+            "`kinesis-spout status`, `explain`": "once for up to 100 shards (`--ask`), or every "
+            "2 s with `--watch`",
         },
     ),
     "put_records": Call(
@@ -772,7 +778,8 @@ POLICIES = (
     ),
     Policy(
         "Look at shards",
-        "`kinesis-spout shards`; with `--lag` it needs the policy of a reader",
+        "`kinesis-spout shards`, `status --ask 0`; with `--lag`, and with `--ask` above 0, they "
+        "need the policy of a reader",
         ("describe_stream_summary", "list_shards"),
         "",
     ),

@@ -19,6 +19,7 @@ from kinesis_spout.cli.inspection.looking import (
     Place,
     looking,
     show,
+    two_snapshots,
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import COLOURS
@@ -112,11 +113,7 @@ def explain_command(
 
 
 def _look(looks: Looking, signals: StopSignals, window_s: float, shard: str | None) -> Look:
-    before = looks.snapshot()
-    now = before
-    if window_s and before.is_known:
-        signals.wait(window_s)
-        now = looks.snapshot()
+    before, now = two_snapshots(looks, signals, window_s)
     first = None if shard is None else _id_of(shard)
     return looks.look(before, now, first=first)
 

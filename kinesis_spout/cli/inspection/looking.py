@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from kinesis_spout.cli.inspection.shards import RETRY_FOR_S, check_exists
-from kinesis_spout.cli.shared_options import connection_of
+from kinesis_spout.cli.shared_options import connection_of, errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
 from kinesis_spout.inspection.health import Look, worth_asking
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
+from kinesis_spout.inspection.wording import duration
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.store import ZookeeperStateStore
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
+    from kinesis_spout.cli.exit_codes import StopSignals
     from kinesis_spout.clock import Clock
     from kinesis_spout.inspection.snapshot import Snapshot
     from state.znodes.store import ZnodeStateStore
@@ -93,6 +95,21 @@ def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iter
         closing(store),
     ):
         yield Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
+
+
+def two_snapshots(
+    looks: Looking, signals: StopSignals, window_s: float
+) -> tuple[Snapshot, Snapshot]:
+    """Snapshots at the beginning and at the end of the window; the same one twice where there is no
+    window, or nothing to watch. Says on a terminal that it waits.
+    """
+    before = looks.snapshot()
+    if not window_s or not before.is_known:
+        return before, before
+    if errors().is_terminal:
+        errors().print(f"watching for {duration(window_s * 1000)} ...", style="dim")
+    signals.wait(window_s)
+    return before, looks.snapshot()
 
 
 def show(console: Console, shown: RenderableType) -> None:

@@ -134,13 +134,7 @@ def inspect_shards(
     the same ids.
     """
     seen = read_snapshot(client, store, application=application, clock=clock)
-    known = seen.stored.identity
-    if known is not None and seen.is_of_another_stream:
-        raise CliError(
-            f"the application's state belongs to another stream than {seen.stream.arn} of today: "
-            f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}; leave out "
-            "--application, or remove that state with kinesis-spout reset"
-        )
+    refuse_another_stream(seen)
     lines = shard_lines(
         seen.lineage,
         has_application=store is not None,
@@ -149,6 +143,17 @@ def inspect_shards(
         measured_ms=_measured_ms(seen, TipReader(client, clock, patient=True)) if lag else {},
     )
     return ShardsOfStream(seen.stream, lines, None if store is None else bool(seen.states))
+
+
+def refuse_another_stream(seen: Snapshot) -> None:
+    """Raise `CliError` when the state belongs to an earlier stream of that name."""
+    known = seen.stored.identity
+    if known is not None and seen.is_of_another_stream:
+        raise CliError(
+            f"the application's state belongs to another stream than {seen.stream.arn} of today: "
+            f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}; leave out "
+            "--application, or remove that state with kinesis-spout reset"
+        )
 
 
 def print_shards(

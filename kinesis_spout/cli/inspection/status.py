@@ -16,8 +16,9 @@ from kinesis_spout.cli.inspection.looking import (
     Place,
     looking,
     show,
+    two_snapshots,
 )
-from kinesis_spout.cli.inspection.shards import stdout_console
+from kinesis_spout.cli.inspection.shards import refuse_another_stream, stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.config import parse_duration_ms
@@ -116,11 +117,8 @@ def status(
 
 def look_once(looks: Looking, signals: StopSignals, window_s: float) -> ApplicationStatus:
     """Two snapshots with the window between them, and the shards' tips. Blocks for the window."""
-    before = looks.snapshot()
-    now = before
-    if window_s and before.is_known:
-        signals.wait(window_s)
-        now = looks.snapshot()
+    before, now = two_snapshots(looks, signals, window_s)
+    refuse_another_stream(now)
     return status_of(looks.look(before, now))
 
 
@@ -131,6 +129,7 @@ def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | No
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
             now = looks.snapshot()
+            refuse_another_stream(now)
             seen.append(now)
             while len(seen) > 2 and now.now_ms - seen[1].now_ms >= window_s * 1000:
                 seen.popleft()
