@@ -10,18 +10,22 @@ from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain
 from tests.simulation.history import SETTLES_S, WIDE, drawn
 from tests.simulation.outlook import check_look, look_of, troubled
+from tests.simulation.spout_history import drawn as drawn_spouts
 from tests.simulation.world import LOGGER
+from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesis_spout.inspection.cause import Explanation
     from tests.simulation.history import History
+    from tests.simulation.past import Past
+    from tests.simulation.spout_history import SpoutHistory
 
 STEPS = 12
 MOST_ROUNDS = 2_000
 TRIES = 40  # batches after a due time; in order, each may bring one record
-SEEDS = range(30)
+SEEDS = range(60)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +58,7 @@ def reached(seed: int) -> History | None:
     return history
 
 
-def wait_until(history: History, until_ms: int) -> None:
+def wait_until(history: Past, until_ms: int) -> None:
     """By the clock of the job's machine, which says when a retry is due."""
     left_ms = until_ms - history.world.skewed.now_ms()
     history.world.clock.advance(max(0, left_ms) / 1000 + 0.001)
@@ -122,3 +126,57 @@ def test_a_retry_that_is_said_to_be_due_is_tried_then(seed: int) -> None:
     else:
         raise AssertionError(explain(look_of(history.world), about).root.says)
     history.job.stop()
+
+
+def reached_by_spouts(seed: int) -> SpoutHistory | None:
+    """The same of standalone spouts, whose processes have all ended."""
+    history, weights = drawn_spouts(seed)
+    if history.days_pass:
+        return None
+    for _ in range(STEPS):
+        name = history.random.choices(list(weights), weights=list(weights.values()))[0]
+        history.log.append(name)
+        getattr(history, f"do_{name}")()
+    history.log.append("calm")
+    history.world.fake.faults.clear()
+    history.world.outage.left = 0
+    history.refusals = 0.0
+    history.spouts.stop()
+    history.spouts.options |= {"max_pending": 10_000, "max_unresolved_per_shard": 1_000}
+    history.world.clock.advance(SETTLES_S)
+    history.world.note_shards()
+    return history
+
+
+def follow_with_spouts(history: SpoutHistory, explained: Explanation) -> None:
+    """Do what the first advice says. The processes that run go on, and ack all that they get."""
+    advice = explained.advice(())[0]
+    if advice.act is Act.START:
+        history.open_all()
+    elif advice.until_ms is not None:
+        wait_until(history, advice.until_ms)
+    else:
+        history.world.clock.advance(1.0)
+    for process in list(history.spouts.processes.values()):
+        for name in LOOPS:
+            history.step(process, name)
+        history.drain(process)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_does_what_it_says_of_spouts_ends_with_nothing_to_explain(seed: int) -> None:
+    """A task that is missing is started, and the shards are read to their tips."""
+    history = reached_by_spouts(seed)
+    if history is None:
+        return
+    for _ in range(MOST_ROUNDS):
+        look = look_of(history.world)
+        check_look(look)
+        wrong = troubled(look)
+        if not wrong:
+            break
+        follow_with_spouts(history, wrong[0])
+    else:
+        raise AssertionError([cause.says for cause in wrong[0].causes])
+    history.spouts.stop()
+    assert history.missing() == []
