@@ -208,7 +208,7 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
         (one.oldest_ms for one in status.shards if one.oldest_ms is not None), default=None
     )
     since = "" if oldest is None else f", the oldest failed first {duration(oldest)} ago"
-    return f"{records(count)} not acked{since}" if count else "none is unresolved"
+    return f"{records(count)} not acked{since}" if count else "every record that was read is acked"
 
 
 def _plan_json(look: Look) -> dict[str, Any] | None:

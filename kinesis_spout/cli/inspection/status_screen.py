@@ -108,7 +108,7 @@ def _cells(one: ShardStatus, *, is_wide: bool) -> list[Text]:
         cells.append(Text(shortened(one.checkpoint or "none")))
     return [
         *cells,
-        Text(lag if one.lag_measured or one.lag_ms is None else f"<{lag}"),
+        Text(lag if one.lag_measured or not one.lag_ms else f"<{lag}"),
         Text(lost, "" if one.lost_in_ms is None else colour),
         Text(speed),
         Text(f"{one.unresolved:,}" if one.unresolved else "-"),

@@ -152,6 +152,22 @@ def test_the_plan_is_said_with_its_tasks_and_its_report() -> None:
     assert plan_sentence(look(plan=settled, owners=(spout_task(0, 1),), total_tasks=1)) is None
 
 
+def test_a_lag_is_an_upper_bound_unless_the_service_was_asked() -> None:
+    """A shard that was at its tip at the time of the look lags by nothing."""
+    parts = (
+        listed(1),
+        listed(2),
+        listed(3),
+        state(1, after(5), verified_until_ms=NOW_MS),
+        state(2, after(5), verified_until_ms=NOW_MS - 5_000),
+        state(3, after(5)),
+    )
+    lines = printed(look(*parts, tips={3: behind(5_000)}), width=80).splitlines()
+    lags = {line.split()[0]: line.split()[4:6] for line in lines[-3:]}
+    assert lags == {"1": ["tip", "-"], "2": ["<5.0", "s"], "3": ["5.0", "s"]}
+    assert "every record that was read is acked" in "".join(lines)
+
+
 def test_a_paused_application_is_said_to_be_paused() -> None:
     assert "paused       yes: it keeps its place" in printed(look(*PARTS, paused=True), width=120)
     assert "paused" not in printed(SEEN, width=120)
