@@ -15,7 +15,7 @@ from kinesis_spout.inspection.cause import (
     has_reader,
     is_at_end,
 )
-from kinesis_spout.inspection.health import READ_PHASES
+from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
 from kinesis_spout.inspection.retry_rules import held_by_order, retries, waits_for_ancestor
 from kinesis_spout.inspection.wording import duration, moment, short_shard
 from kinesis_spout.shards.lineage import ShardPhase
@@ -172,7 +172,7 @@ def _waiting(look: Look, shard_id: str) -> Cause | None:
         about=shard_id,
         says=f"waits for {'shard' if len(parents) == 1 else 'shards'} {names}, which it continues "
         "and which must be read to the end first",
-        leads_to=parents[0],
+        leads_to=max(parents, key=lambda parent: SEVERITY[look.health(parent)]),
     )
 
 

@@ -21,6 +21,7 @@ from state.state_store import StreamIdentity
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
+    BEGAN_MS,
     HOUR_MS,
     NOW_MS,
     after,
@@ -331,6 +332,19 @@ def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
     assert change.text == "correct what fails with 'no rates'"
     assert redrive.command == "redrive"
     assert f"--shard {shard(0)} --to SHARD_END" in skip.text
+
+
+def test_of_two_parents_the_one_in_trouble_is_explained() -> None:
+    """The other one is at its tip, and was closed just now."""
+    parts = (listed(0, closed=True), listed(1, 2, 0), state(0, after(1)), state(1, after(0), 2, 0))
+    seen = Look(
+        before=snapshot(listed(2), *parts, state(2, after(1)), now_ms=BEGAN_MS),
+        now=snapshot(listed(2, closed=True), *parts, state(2, after(1))),
+        tips={shard(2): AT_TIP, shard(0): behind(HOUR_MS)},
+    )
+    explained = explain(seen, shard(1))
+    assert "waits for shards 2 and 0" in explained.causes[0].says
+    assert explained.root.about == shard(0)
 
 
 def test_advice_names_only_commands_that_there_are() -> None:
