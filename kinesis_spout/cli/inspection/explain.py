@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, exit_code_of, one_sentence
+from kinesis_spout.cli.exit_codes import StopSignals, exit_code_of, one_sentence
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
@@ -125,9 +125,10 @@ def _id_of(shard: str) -> str:
 def _named(look: Look, shard: str) -> str:
     shard_id = _id_of(shard)
     if look.now.is_known and shard_id not in look.now.shard_ids:
-        raise CliError(
-            f"stream {look.now.stream.name} does not list shard {shard_id}, and application "
-            f"{look.now.application} has no state of it; see the shards with kinesis-spout shards"
+        raise typer.BadParameter(
+            f"stream {look.now.stream.name} does not list {shard_id}, and application "
+            f"{look.now.application} has no state of it; see the shards with kinesis-spout shards",
+            param_hint="SHARD",
         )
     return shard_id
 

@@ -142,6 +142,9 @@ def test_the_same_as_a_screen_and_explained(
     assert "shard 1  stalled" in explained.stdout
     assert "has records that were not read, the oldest of 6" in explained.stdout
     assert "-> wait a moment and look again" in explained.stdout
+    unknown = run(tmp_path, *words("explain", at, "99", "--window", "0s"))
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "does not list shardId-000000000099" in unknown.stderr.replace("\n", " ")
 
 
 def test_without_an_owner_the_advice_is_to_start_the_job(
