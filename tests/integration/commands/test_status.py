@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 from contextlib import closing
@@ -140,7 +141,7 @@ def test_the_same_as_a_screen_and_explained(
     explained = run(tmp_path, *words("explain", at, "1", "--window", "1s"))
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "shard 1  stalled" in explained.stdout
-    assert "has records that were not read, the oldest of 6" in explained.stdout
+    assert re.search(r"has records that were not read, the oldest of \d+ \w+ ago", explained.stdout)
     assert "-> wait a moment and look again" in explained.stdout
     unknown = run(tmp_path, *words("explain", at, "99", "--window", "0s"))
     assert (unknown.returncode, unknown.stdout) == (2, "")
