@@ -26,7 +26,7 @@ Threads. All methods are safe from any thread.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -39,8 +39,8 @@ from state.task_log import TaskLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
-    from state.report import OpenReport, OutcomePolicy, PlanReport
+    from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, TaskResult
+    from state.report import OpenReport, OutcomePolicy, PlanReport, ReportStatus
 
 MAX_TASKS = 1000
 _SHARE = re.compile(r"(0|[1-9]\d*)-of-([1-9]\d*)")
@@ -155,6 +155,66 @@ class StoredLog(msgspec.Struct, frozen=True):
     log: TaskLog | None
     version: int | None
     plan_is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerView:
+    """A process that owns the application, or the share `task` of it."""
+
+    task: TaskShare | None
+    info: OwnerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task of a plan, and what it has published; None before its first round."""
+
+    number: int
+    plan: TaskPlan
+    log: TaskLog | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """The newest plan, as somebody who only looks sees it.
+
+    - `report`: the status of its report; None where there is none.
+    - `openings`: how many openings of the report have not answered, the current one included.
+    - `outcomes`: the counts of a done report, without the outcomes of single shards.
+    - `previous_ms`: when the plan before it was made; None where that is not known.
+    """
+
+    plan_id: str
+    status: PlanStatus
+    created_ms: int
+    tasks: tuple[TaskView, ...]
+    until_ms: int | None = None
+    outages: int = 0
+    delivery_limit: int | None = None
+    report: ReportStatus | None = None
+    openings: int = 0
+    outcomes: PlanReport | None = None
+    previous_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredApplication:
+    """All that is stored of an application on a stream, read in one pass.
+
+    - `total_tasks`: into how many shares it is divided; None where one process owns all, or none.
+    - `policy`: None where whole batches are acked, and for a standalone spout.
+    - `paused`: the node `paused` exists.
+    """
+
+    identity: StreamIdentity | None = None
+    pin: StartPin | None = None
+    states: Mapping[str, ShardState] = field(default_factory=dict)
+    owners: tuple[OwnerView, ...] = ()
+    total_tasks: int | None = None
+    plan: PlanView | None = None
+    policy: OutcomePolicy | None = None
+    shard_list: tuple[str, ...] | None = None
+    paused: bool = False
 
 
 class TaskStore(Protocol):

@@ -25,7 +25,7 @@ from kinesis_spout.drills.history.verdict_table import verdict_table
 from kinesis_spout.drills.overview import listing, overview
 from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import ConfigError, KinesisError
-from kinesis_spout.modules import load_function
+from kinesis_spout.programs.modules import load_function
 from state.errors import StateError
 
 _FILE_WIDTH = 200

@@ -3,7 +3,8 @@
     CliError        what is wrong, where, what to do: exit code 1
     Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
-Usage errors are typer's: exit code 2.
+Usage errors are typer's: exit code 2. Commands that look at an application, or change one, tell
+more by their codes: `exit_code_of`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,52 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    ConfigError,
+    CredentialsError,
+    ServiceUnavailableError,
+    StreamNotFoundError,
+    ThrottledError,
+)
+from state.errors import (
+    EmbeddedZookeeperError,
+    InvalidStoreSettingError,
+    OwnedByAnotherError,
+    StoreUnavailableError,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import FrameType
 
     from rich.console import Console
+
+
+FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
+_CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
+    (USAGE, (ConfigError, InvalidStoreSettingError, StreamNotFoundError)),
+    (
+        UNREACHABLE,
+        (
+            AccessDeniedError,
+            CredentialsError,
+            EmbeddedZookeeperError,
+            ServiceUnavailableError,
+            StoreUnavailableError,
+            ThrottledError,
+        ),
+    ),
+    (OWNED, (OwnedByAnotherError,)),
+)
+
+
+def exit_code_of(exc: Exception) -> int:
+    """The exit code of an operator's command: 2 for a wrong name or setting, 3 where Kinesis or
+    ZooKeeper cannot be reached, 4 where another process owns the application, 1 for all else.
+    """
+    return next((code for code, kinds in _CODES if isinstance(exc, kinds)), FAILED)
 
 
 class CliError(Exception):
@@ -112,7 +153,11 @@ class StopSignals:
 
 @contextmanager
 def one_sentence(
-    errors: Console, *, debug: bool = False, log_file: Path | None = None
+    errors: Console,
+    *,
+    debug: bool = False,
+    log_file: Path | None = None,
+    code_of: Callable[[Exception], int] = lambda _: FAILED,
 ) -> Iterator[None]:
     """Turn an error raised inside into a sentence on `errors` and an exit code.
 
@@ -140,7 +185,7 @@ def one_sentence(
             errors.print(
                 f"[dim]details in[/] {_escaped(str(log_file))}", highlight=False, soft_wrap=True
             )
-        raise typer.Exit(1) from exc
+        raise typer.Exit(code_of(exc)) from exc
 
 
 def sentence_of(exc: BaseException) -> str:

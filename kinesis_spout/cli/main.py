@@ -26,8 +26,17 @@ from kinesis_spout.cli.shared_options import errors, root_options
 COMMAND_GROUP = "kinesis_spout.commands"
 # In the order of the help.
 OWN_COMMANDS = {
-    name: importlib.metadata.EntryPoint(name, f"kinesis_spout.cli.{name}:{name}", COMMAND_GROUP)
-    for name in ("consume", "produce", "shards", "local", "reset", "drill")
+    name: importlib.metadata.EntryPoint(name, f"kinesis_spout.cli.{function}", COMMAND_GROUP)
+    for name, function in {
+        "status": "inspection.status:status",
+        "explain": "inspection.explain:explain_command",
+        "shards": "inspection.shards:shards",
+        "reset": "reset:reset",
+        "consume": "consume:consume",
+        "produce": "produce:produce",
+        "local": "local:local",
+        "drill": "drill:drill",
+    }.items()
 }
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.

@@ -66,9 +66,10 @@ SPOUT_FIELDS = {
 EXIT_CODES = {
     "0": "done",
     "1": "an error: one sentence on stderr says what is wrong, where, and what to do; `drill`: a "
-    "promise was broken, too",
-    "2": "wrong usage: an unknown option, a missing argument, a value out of bounds",
-    "3": "`drill`: Kinesis or ZooKeeper cannot be reached",
+    "promise was broken, too; `status`: stalled, losing, or no state",
+    "2": "wrong usage: an unknown option, a missing argument, a value out of bounds; `status` and "
+    "`explain`: no such stream, too",
+    "3": "`drill`, `status`, `explain`: Kinesis or ZooKeeper cannot be reached",
     "130": "stopped by SIGINT (Ctrl-C)",
     "141": "`consume`: the reader of stdout is gone, as `head` goes",
     "143": "stopped by SIGTERM",
@@ -135,6 +136,7 @@ NODES = {
         "present where records are tracked one by one: how failed records are treated",
         "the Spark driver, when a tracked query starts",
     ),
+    "paused": Node(None, "present while the application is paused", "an operator"),
     "batches": Node(None, "a folder", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
@@ -682,6 +684,7 @@ CALLS = {
             "({shard_refresh_interval_s} s)",
             "batch read": "once at `load()`, and once before the first action",
             "`kinesis-spout shards`": "once",
+            "`kinesis-spout status`, `explain`": "twice, or every 2 s with `--watch`",
             "the sink": "once per write, and once per task",
             "any reader": "once after ResourceNotFoundException, to tell a missing shard from a "
             "missing stream",
@@ -698,6 +701,7 @@ CALLS = {
             "batch read": "once before the first action, one call per page of 1,000 shards; up to "
             "five times during a resharding",
             "`kinesis-spout shards`": "once",
+            "`kinesis-spout status`, `explain`": "twice, or every 2 s with `--watch`",
             "the sink": "once per task, and after a reshard every 10 s at most",
         },
     ),
@@ -710,6 +714,8 @@ CALLS = {
             "spout": "once per shard, after an error, and once per range of retries",
             "batch read": "once per shard and action, and after an error",
             "`kinesis-spout shards --lag`": "once per shard",
+            "`kinesis-spout status`, `explain`": "once for up to 100 shards (`--ask`), or every "
+            "2 s with `--watch`",
         },
     ),
     "get_records": Call(
@@ -725,6 +731,8 @@ CALLS = {
             "batch read": "up to `readsPerSecond` ({readsPerSecond}) per shard and second, to the "
             "end of the range",
             "`kinesis-spout shards --lag`": "once per shard",
+            "`kinesis-spout status`, `explain`": "once for up to 100 shards (`--ask`), or every "
+            "2 s with `--watch`",
         },
     ),
     "put_records": Call(
@@ -773,7 +781,8 @@ POLICIES = (
     ),
     Policy(
         "Look at shards",
-        "`kinesis-spout shards`; with `--lag` it needs the policy of a reader",
+        "`kinesis-spout shards`, `status --ask 0`; with `--lag`, and with `--ask` above 0, they "
+        "need the policy of a reader",
         ("describe_stream_summary", "list_shards"),
         "",
     ),

@@ -15,7 +15,7 @@ from rich.markup import escape
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, parse_pairs, root_options
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.modules import load_function, split_name
+from kinesis_spout.programs.modules import load_function, split_name
 from spark_job.commands.child_processes import quiet
 from spark_job.commands.run_job import RunJob, Sink, follow
 from spark_job.commands.run_progress import Progress, ProgressLine

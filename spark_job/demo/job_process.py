@@ -6,8 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Self
 
-from kinesis_spout.modules import clean_environment
-from kinesis_spout.processes import kill_family
+from kinesis_spout.programs.modules import clean_environment
+from kinesis_spout.programs.processes import kill_family
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.modules import clean_environment
+from kinesis_spout.programs.modules import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

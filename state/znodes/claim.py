@@ -89,6 +89,10 @@ class Claims:
         """
         return self._holders(self._tree.read([self._paths.owner])[0])
 
+    def total_tasks(self) -> int | None:
+        """Into how many shares the application is divided; None if it is not."""
+        return self._total(self._tree.read([self._paths.owner])[0])
+
     def take(self, owner: OwnerInfo, task: TaskShare | None) -> Claim | Holder | None:
         """Try once. Returns the claim that is held now, or the live holder that conflicts with it,
         or None if another process interfered and the caller should try again.

@@ -1,7 +1,7 @@
 """The znode paths of one application and stream, and the names that they may be made of.
 
     /<chroot>/<root>/<application>/<stream>/
-        stream | start | shardList | plan | tracked
+        stream | start | shardList | plan | tracked | paused
         epoch | epoch/<i>-of-<n> | epoch/unclosed-<i>-of-<n> | epoch/lister
         owner | owner/<i>-of-<n>
         <shardId>/state
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # character beyond U+FFFF as two surrogates, and those are refused.
 _FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _RESERVED = frozenset(
-    {"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "batches"}
+    {"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "paused", "batches"}
 )
 _MAX_NAME_BYTES = 200
 
@@ -121,6 +121,11 @@ class ZookeeperPaths:
     @property
     def tracked(self) -> str:
         return f"{self.base}/tracked"
+
+    @property
+    def paused(self) -> str:
+        """The node that pauses the application while it exists."""
+        return f"{self.base}/paused"
 
     @property
     def batches(self) -> str:

@@ -3,7 +3,7 @@
 The contract is `state.state_store.StateStore`. The rules are in the other modules of
 `state.znodes`: ownership in `fence` and `claim`, openings in `openings`, shard states in
 `shard_states`, their list in `shard_list`, plans and logs in `plans`, reports and policies in
-`reports`.
+`reports`; all of it, for those who only look, in `view`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from state.state_store import (
     ShardList,
     StartPin,
     StateChange,
+    StoredApplication,
     StoredLog,
     StoredState,
     StreamIdentity,
@@ -30,6 +31,7 @@ from state.znodes.reports import ReportZnodes
 from state.znodes.shard_list import ShardListZnodes
 from state.znodes.shard_states import ShardZnodes
 from state.znodes.tree import Create, TransactionRefusedError, ZnodeTree
+from state.znodes.view import ViewZnodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +59,7 @@ class ZnodeStateStore:
         self._shards = ShardZnodes(tree, paths, self._fence)
         self._plans = PlanZnodes(tree, paths, self._fence)
         self._reports = ReportZnodes(tree, paths, self._fence)
+        self._view = ViewZnodes(tree, paths, self._fence, self._claims)
 
     # ownership ------------------------------------------------------------------------------------
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
@@ -84,6 +87,10 @@ class ZnodeStateStore:
         return {
             holder.task: holder.info for holder in self._claims.holders() if holder.task is not None
         }
+
+    def read_application(self) -> StoredApplication:
+        """All that is stored of the application, in one pass (`state.znodes.view`)."""
+        return self._view.read(self.read_stream(), self.read_start())
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         """Remove all state of the application and stream. Returns the number of shards that had

@@ -50,6 +50,8 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "kinesis_spout.spout": _ENGINE | _STORES | {"kinesis_spout.tuple_tree"},
     "kinesis_spout.acker": frozenset({"kinesis_spout.tuple_tree"}),
     "kinesis_spout.prometheus_exporter": frozenset({"kinesis_spout.spout"}),
+    # what an application looks like from outside: pure, but for its reader
+    "kinesis_spout.inspection": _SERVICE | {"kinesis_spout.shards", "state.znodes"},
     "kinesis_spout.testing": frozenset({"kinesis_spout"}),
     "kinesis_spout.html": frozenset({"kinesis_spout", "state"}),
     "kinesis_spout.drills.history": frozenset({"state.codec"})
@@ -67,6 +69,7 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     | {
         "kinesis_spout.spout",
         "kinesis_spout.tuple_tree",
+        "kinesis_spout.inspection",
         "kinesis_spout.testing",
         "kinesis_spout.drills",
         "kinesis_spout.drills.history",

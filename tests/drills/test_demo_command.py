@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from kinesis_spout.processes import runs
+from kinesis_spout.programs.processes import runs
 from spark_job.demo.flights import find_flights, is_cancelled, read_flights
 from tests.support.shell.command_line import command_line, environment, run_cli
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.processes import kill_family
+from kinesis_spout.programs.processes import kill_family
 from kinesis_spout.testing import Fault, drop, slow
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS

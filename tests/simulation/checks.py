@@ -8,6 +8,7 @@ from state.position import PositionKind
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle
+from tests.simulation.outlook import check_look, look_of
 from tests.simulation.past import Past
 from tests.simulation.world import STREAM
 from tests.support.simulated.played_outcomes import ENDED, end_of
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from state.shard_state import ShardState
     from tests.support.simulated.played_outcomes import PlayedOutcomes
+
+
+LOOKS_EVERY = 20  # steps; a look takes as long as some of them
 
 
 class Checks(Past):
@@ -35,6 +39,16 @@ class Checks(Past):
             if self.seen.get(shard) is not state:
                 self.seen[shard] = state
                 self._check_shard(state, resolved)
+        self.steps += 1
+        if self.steps % LOOKS_EVERY == 0:
+            self._check_look()
+
+    def _check_look(self) -> None:
+        """The window goes back to the last look."""
+        look = look_of(self.world, self.looked)
+        self.looked = look.now
+        self.count("looks from outside")
+        check_look(look)
 
     def _check_shard(self, state: ShardState, resolved: set[str]) -> None:
         shard = state.shard_id

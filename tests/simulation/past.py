@@ -14,6 +14,7 @@ from tests.support.simulated.micro_batch_engine import Crash
 if TYPE_CHECKING:
     from random import Random
 
+    from kinesis_spout.inspection.snapshot import Snapshot
     from state.shard_state import ShardState
     from state.znodes.tree import Znode
     from tests.simulation.failing import Failing
@@ -35,6 +36,7 @@ class Past:
     - `loss_is_possible`: the store has lost what would show that nothing is lost.
     - `spout_letters`: records that a standalone spout has dead-lettered in its turn.
     - `heard_faults`: how many faults had struck when the warnings were last read.
+    - `steps`: how many were checked. `looked`: the last look from outside.
     - `left_unread`: the product reported that an AvailableNow run ended with unread shards.
     """
 
@@ -58,6 +60,8 @@ class Past:
     spout_letters: set[str] = field(default_factory=set)
     heard_faults: int = 0
     left_unread: bool = False
+    steps: int = 0
+    looked: Snapshot | None = None
 
     @property
     def outcomes(self) -> PlayedOutcomes | None:
@@ -68,7 +72,7 @@ class Past:
         self.committed, self.done, self.lost_in = [], set(), set()
         self.spout_letters = set()
         self.checkpoints, self.walked, self.seen = {}, {}, {}
-        self.location = self.backup = None
+        self.location = self.backup = self.looked = None
         self.world.warnings.said.clear()
         self.thrown_away = self.days_passed = False
 

@@ -11,7 +11,7 @@ import psutil
 from kinesis_spout.drills.faults.kills import below, is_worker, resume
 from kinesis_spout.drills.faults.service import READ
 from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.processes import runs
+from kinesis_spout.programs.processes import runs
 from kinesis_spout.testing import slow
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import msgspec
 from kinesis_spout.drills.history.events import Fault
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.job_clock import add_variables
-from kinesis_spout.modules import clean_environment, module_path
-from kinesis_spout.processes import kill_family
+from kinesis_spout.programs.modules import clean_environment, module_path
+from kinesis_spout.programs.processes import kill_family
 from state import failpoint
 
 if TYPE_CHECKING:

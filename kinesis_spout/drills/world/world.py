@@ -25,7 +25,7 @@ from kinesis_spout.drills.world.spark_job import SparkJob
 from kinesis_spout.drills.world.spout_job import SpoutJob
 from kinesis_spout.drills.world.told_files import ToldFiles
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
-from kinesis_spout.modules import load_function
+from kinesis_spout.programs.modules import load_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.processes import kill_family
+from kinesis_spout.programs.processes import kill_family
 from localstack import emulator
 from tests.support.spark.job_process import ROOT
 from tests.support.spark.session import QUICK_JVM

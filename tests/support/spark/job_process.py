@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.processes import kill_family
+from kinesis_spout.programs.processes import kill_family
 from state import failpoint
 from tests.support.spark.session import QUICK_JVM
 

@@ -17,10 +17,19 @@ from kinesis_spout.cli.exit_codes import (
     CliError,
     Interrupted,
     StopSignals,
+    exit_code_of,
     one_sentence,
     sentence_of,
 )
-from state.errors import StoreUnavailableError
+from kinesis_spout.errors import (
+    ConfigError,
+    CredentialsError,
+    DataLossError,
+    ServiceUnavailableError,
+    StillThrottledError,
+    StreamNotFoundError,
+)
+from state.errors import OwnedByAnotherError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,3 +149,31 @@ def test_the_earlier_handlers_are_restored() -> None:
 def test_without_a_signal_nothing_is_raised(stop_signals: StopSignals) -> None:
     with stop_signals.deferred():
         assert not stop_signals.wait(0.0)
+
+
+@pytest.mark.parametrize(
+    ("exc", "code"),
+    [
+        (ConfigError("no"), 2),
+        (StreamNotFoundError("no"), 2),
+        (ServiceUnavailableError("no"), 3),
+        (StillThrottledError("no"), 3),
+        (CredentialsError("no"), 3),
+        (StoreUnavailableError("no"), 3),
+        (OwnedByAnotherError("no"), 4),
+        (DataLossError("no"), 1),
+        (CliError("no"), 1),
+        (ValueError("no"), 1),
+    ],
+)
+def test_an_operators_command_tells_by_its_code_what_failed(exc: Exception, code: int) -> None:
+    """Other commands end with 1, whatever it was."""
+    with pytest.raises(typer.Exit) as ended, one_sentence(Console(file=io.StringIO())):
+        raise exc
+    assert ended.value.exit_code == 1
+    with (
+        pytest.raises(typer.Exit) as ended,
+        one_sentence(Console(file=io.StringIO()), code_of=exit_code_of),
+    ):
+        raise exc
+    assert ended.value.exit_code == code

@@ -8,7 +8,7 @@ import json
 import msgspec
 from rich.console import Console
 
-from kinesis_spout.cli.shard_report import ShardLine, shard_lines, shard_tree
+from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
 from state.position import Position
 from state.sequence_number import SequenceNumber

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.shards import inspect_shards, print_shards
+from kinesis_spout.cli.inspection.shards import inspect_shards, print_shards
 from kinesis_spout.service.client import KinesisClient
 from state.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -19,12 +19,12 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StateChange, StreamIdentity
 from tests.support.shell.command_line import run_cli
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesis_spout.cli.shards import ShardsOfStream
+    from kinesis_spout.cli.inspection.shards import ShardsOfStream
 
 
 def inspected(job: SimulatedJob, *, application: bool = True, lag: bool = False) -> ShardsOfStream:
@@ -34,7 +34,11 @@ def inspected(job: SimulatedJob, *, application: bool = True, lag: bool = False)
         closing(job.store()) as store,
     ):
         return inspect_shards(
-            client, store if application else None, now_ms=job.clock.now_ms(), lag=lag
+            client,
+            store if application else None,
+            application=APPLICATION,
+            clock=job.clock,
+            lag=lag,
         )
 
 

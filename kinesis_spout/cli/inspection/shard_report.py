@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.tree import Tree
 
+from kinesis_spout.inspection.wording import shortened
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage, ShardPhase, open_range_holes
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ _COLOURS = {
     "vanished": "bold red",
     HOLE: "bold red",
 }
-# Of the 56 digits of a sequence number. The last ones tell shards, and records, apart.
-_SHOWN_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +181,8 @@ def _parts(line: ShardLine, above: str | None) -> Iterator[str]:
     if line.waits_for:
         yield _coloured(line.state, f"for {_names(line.waits_for)}")
     if line.read_position is not None:
-        yield f"read {_shortened(line.read_position)}"
-        yield f"checkpoint {_shortened(line.checkpoint or 'none')}"
+        yield f"read {escape(shortened(line.read_position))}"
+        yield f"checkpoint {escape(shortened(line.checkpoint or 'none'))}"
         yield f"{line.unresolved or 0} unresolved"
         yield f"lag {_lag(line)}"
 
@@ -198,14 +197,6 @@ def _names(shard_ids: Iterable[str]) -> str:
 
 def _percent(line: ShardLine) -> str:
     return f"{line.hash_percent or 0:.4g} %"
-
-
-def _shortened(position: str) -> str:
-    """A position with the last digits of its sequence number, which tell it from others."""
-    kind, colon, number = position.rpartition(":")
-    if not number.isdigit() or len(number) <= _SHOWN_DIGITS:
-        return escape(position)
-    return f"{kind}{colon}..{number[-_SHOWN_DIGITS:]}"
 
 
 def _lag(line: ShardLine) -> str:

@@ -4,7 +4,6 @@ only.
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,22 +12,20 @@ import typer
 from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
+from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.shared_options import connection_of, errors, root_options
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import ShardNotFoundError
-from kinesis_spout.service.client import FetchedPage, KinesisClient
+from kinesis_spout.inspection.reader import TipReader, read_snapshot
+from kinesis_spout.inspection.snapshot import Snapshot
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import StreamSummary
-from kinesis_spout.shards.lineage import ShardLineage
 from state.position import Position
-from state.shard_state import ShardState
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
-MAX_CONCURRENT_CALLS = 16
 FILE_WIDTH = 10_000
 RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
 
@@ -111,7 +108,9 @@ def shards(
             )
             stack.enter_context(closing(store))
         with patience(_note, services(aws, ref.name, zookeeper)):
-            found = inspect_shards(client, store, now_ms=SystemClock().now_ms(), lag=lag)
+            found = inspect_shards(
+                client, store, application=application or "", clock=SystemClock(), lag=lag
+            )
         if found.has_state is False:
             _note(f"application {application} has no state on stream {ref.name}")
         print_shards(stdout_console(), found, application, as_json=as_json)
@@ -122,31 +121,45 @@ def _note(sentence: str) -> None:
 
 
 def inspect_shards(
-    client: KinesisClient, store: ZnodeStateStore | None, *, now_ms: int, lag: bool
+    client: KinesisClient,
+    store: ZnodeStateStore | None,
+    *,
+    application: str,
+    clock: Clock,
+    lag: bool,
 ) -> ShardsOfStream:
-    """Query the service and ZooKeeper. `now_ms` is used if the service does not give its time.
+    """Query the service and ZooKeeper. `clock` is used if the service does not give its time.
 
     Raises `CliError` when the state belongs to an earlier stream of that name, whose shards have
     the same ids.
     """
-    summary = client.describe()
-    states = {} if store is None else _states(store, summary)
-    lineage = ShardLineage.of(client.list_shards(), states)
-    service_ms = now_ms if summary.service_time_ms is None else summary.service_time_ms
+    seen = read_snapshot(client, store, application=application, clock=clock)
+    refuse_another_stream(seen)
     lines = shard_lines(
-        lineage,
+        seen.lineage,
         has_application=store is not None,
-        is_active=summary.status == "ACTIVE",
-        now_ms=service_ms,
-        measured_ms=_measured_ms(client, lineage, service_ms) if lag else {},
+        is_active=seen.stream.status == "ACTIVE",
+        now_ms=seen.now_ms,
+        measured_ms=_measured_ms(seen, TipReader(client, clock, patient=True)) if lag else {},
     )
-    return ShardsOfStream(summary, lines, None if store is None else bool(states))
+    return ShardsOfStream(seen.stream, lines, None if store is None else bool(seen.states))
+
+
+def refuse_another_stream(seen: Snapshot) -> None:
+    """Raise `CliError` when the state belongs to an earlier stream of that name."""
+    known = seen.stored.identity
+    if known is not None and seen.is_of_another_stream:
+        raise CliError(
+            f"the application's state belongs to another stream than {seen.stream.arn} of today: "
+            f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}; leave out "
+            "--application, or remove that state with kinesis-spout reset"
+        )
 
 
 def print_shards(
     console: Console, found: ShardsOfStream, application: str | None, *, as_json: bool
 ) -> None:
-    """Print the tree, or the JSON list of `kinesis_spout.cli.shard_report`."""
+    """Print the tree, or the JSON list of `kinesis_spout.cli.inspection.shard_report`."""
     if as_json:
         text = json.dumps([line.as_json() for line in found.lines], indent=2)
         console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -178,41 +191,13 @@ def check_exists(zookeeper: str) -> None:
         )
 
 
-def _states(store: ZnodeStateStore, summary: StreamSummary) -> dict[str, ShardState]:
-    known = store.read_stream()
-    if known is not None and (known.arn, known.created_ms) != (summary.arn, summary.created_ms):
-        raise CliError(
-            f"the application's state belongs to another stream than {summary.arn} of today: to "
-            f"{known.arn}, created at {Position.at_timestamp(known.created_ms)}; leave out "
-            "--application, or remove that state with kinesis-spout reset"
-        )
-    return {shard: stored.state for shard, stored in store.load_states().items()}
-
-
-def _measured_ms(client: KinesisClient, lineage: ShardLineage, now_ms: int) -> Mapping[str, int]:
+def _measured_ms(seen: Snapshot, reader: TipReader) -> Mapping[str, int]:
     """The measured lag in ms of each shard that is read now, from the application's read
     position.
     """
-    wanted = lineage.readable()
-
-    def ask(shard: str) -> int | None:
-        try:
-            iterator = client.shard_iterator(shard, lineage.states[shard].read_position)
-        except ShardNotFoundError:
-            return None
-        return _behind_ms(client.get_records(iterator, 1), now_ms)
-
-    with ThreadPoolExecutor(MAX_CONCURRENT_CALLS) as pool:
-        answers = zip(wanted, pool.map(ask, wanted), strict=True)
-        return {shard: behind for shard, behind in answers if behind is not None}
-
-
-def _behind_ms(fetched: FetchedPage, now_ms: int) -> int | None:
-    """The lag of the reader before this page, None if unknown.
-
-    MillisBehindLatest is the lag after the page. The record in the page is unread, so its age may
-    be larger.
-    """
-    said, arrival_ms = fetched.page.millis_behind_latest, fetched.page.last_arrival_ms
-    unread_ms = None if arrival_ms is None else max(0, now_ms - arrival_ms)
-    return max((each for each in (said, unread_ms) if each is not None), default=None)
+    positions = ((shard, seen.states[shard].read_position) for shard in seen.lineage.readable())
+    tips = reader.ask(positions)
+    return {
+        shard: 0 if tip.next_ms is None else max(0, seen.now_ms - tip.next_ms)
+        for shard, tip in tips.items()
+    }

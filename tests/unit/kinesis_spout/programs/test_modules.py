@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.modules import load_function, module_path
+from kinesis_spout.programs.modules import load_function, module_path
 
 
 @pytest.fixture

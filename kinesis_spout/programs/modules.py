@@ -14,7 +14,7 @@ from kinesis_spout.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OUR_FOLDER = Path(__file__).resolve().parents[1]
+OUR_FOLDER = Path(__file__).resolve().parents[2]
 
 
 def split_name(text: str) -> tuple[str, str]:

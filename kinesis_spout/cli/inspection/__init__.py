@@ -1,0 +1,1 @@
+"""Commands that look at an application from outside: they write nothing."""

@@ -1,0 +1,187 @@
+"""`kinesis-spout explain`: why a shard stands where it does, and what to do. Read-only."""
+
+import json
+from collections.abc import Collection, Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kinesis_spout.cli.exit_codes import StopSignals, exit_code_of, one_sentence
+from kinesis_spout.cli.inspection.looking import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    Looking,
+    Place,
+    looking,
+    show,
+    two_snapshots,
+)
+from kinesis_spout.cli.inspection.shards import stdout_console
+from kinesis_spout.cli.inspection.status_screen import COLOURS
+from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.inspection.explanation import Group, explain, grouped
+from kinesis_spout.inspection.health import Look
+from kinesis_spout.inspection.status import status_of, verdict_sentence
+from kinesis_spout.inspection.wording import short_shard
+from state.zookeeper.store import DEFAULT_ROOT
+
+MAX_NAMED = 5
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def explain_command(
+    ctx: typer.Context,
+    shard: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SHARD",
+            help="Id of a shard, or its number. Without one, all shards are explained, those with "
+            "the same cause together.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    application: Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")],
+    stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
+    zookeeper: Annotated[
+        str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
+    ],
+    zookeeper_root: Annotated[
+        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
+    ] = DEFAULT_ROOT,
+    window: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="How long to watch before explaining, e.g. 30s."),
+    ] = DEFAULT_WINDOW,
+    ask: Annotated[
+        int,
+        typer.Option(metavar="SHARDS", min=0, help="How many shards to ask for their tips."),
+    ] = DEFAULT_ASKED,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else.")
+    ] = False,
+    region: Annotated[
+        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
+    ] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Explain why a shard stands where it does: a chain of causes, down to what a person can do.
+
+    It only reads, so it may run beside the job. What cannot be seen from outside
+    is said: throttling by other consumers, the job's own limits, its log. The
+    exit code is 0 when there is an answer, whatever it says.
+    """
+    place = Place(
+        application=application,
+        stream=stream,
+        zookeeper=zookeeper,
+        zookeeper_root=zookeeper_root,
+        region=region,
+        endpoint_url=endpoint_url,
+        option=option or (),
+    )
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=exit_code_of),
+        StopSignals() as signals,
+        looking(place, max_asked=ask) as looks,
+    ):
+        window_s = parse_duration_ms(window, option="window") / 1000
+        commands = ctx.find_root().command.list_commands(ctx)  # type: ignore[attr-defined]  # a group
+        look = _look(looks, signals, window_s, shard)
+        if shard is None:
+            found = grouped(look)
+        else:
+            found = [Group(explain(look, _named(look, shard)), (_named(look, shard),))]
+        if as_json:
+            typer.echo(json.dumps([_json(look, one, commands) for one in found], indent=2))
+            return
+        show(stdout_console(), explained_screen(look, found, commands, whole=shard is None))
+
+
+def _look(looks: Looking, signals: StopSignals, window_s: float, shard: str | None) -> Look:
+    before, now = two_snapshots(looks, signals, window_s)
+    first = None if shard is None else _id_of(shard)
+    return looks.look(before, now, first=first)
+
+
+def _id_of(shard: str) -> str:
+    return f"shardId-{int(shard):012}" if shard.isdigit() and shard.isascii() else shard
+
+
+def _named(look: Look, shard: str) -> str:
+    shard_id = _id_of(shard)
+    if look.now.is_known and shard_id not in look.now.shard_ids:
+        raise typer.BadParameter(
+            f"stream {look.now.stream.name} does not list {shard_id}, and application "
+            f"{look.now.application} has no state of it; see the shards with kinesis-spout shards",
+            param_hint="SHARD",
+        )
+    return shard_id
+
+
+def explained_screen(
+    look: Look, found: Collection[Group], commands: Collection[str], *, whole: bool
+) -> RenderableType:
+    """The chains, a line for each cause, and below them what to do. `whole`: of all shards, so that
+    the verdict stands above them.
+    """
+    parts: list[RenderableType] = []
+    if whole:
+        status = status_of(look)
+        parts.append(
+            Text.assemble(
+                f"application {look.now.application} on stream {look.now.stream.name}: ",
+                (status.verdict.value, COLOURS[status.verdict]),
+                f": {verdict_sentence(status)}",
+            )
+        )
+    for group in found:
+        parts += [*([""] if parts else []), *_parts(look, group, commands)]
+    return Lines(*parts)
+
+
+def _parts(look: Look, group: Group, commands: Collection[str]) -> Iterator[RenderableType]:
+    names = ", ".join(map(short_shard, group.shards[:MAX_NAMED]))
+    more = len(group.shards) - MAX_NAMED
+    said = f"shard {names}" if len(group.shards) == 1 else f"shards {names}"
+    said += f" and {more:,} more" if more > 0 else ""
+    about = group.explanation.shard_id
+    health = look.health(about)
+    yield Text.assemble((said, "bold"), "  ", (health.value, COLOURS[health]))
+    for cause in group.explanation.causes:
+        shard = "" if cause.about == about else f"shard {short_shard(cause.about)}: "
+        about = cause.about
+        yield Padding(Text(f"{shard}{cause.says}"), (0, 0, 0, 2))
+    todo = Table.grid(padding=(0, 1, 0, 0))
+    for advice in group.explanation.advice(commands):
+        todo.add_row(Text("  ->", "cyan"), Text(advice.text, overflow="fold"))
+    yield todo
+
+
+def _json(look: Look, group: Group, commands: Collection[str]) -> dict[str, Any]:
+    explained = group.explanation
+    return {
+        "shards": list(group.shards),
+        "health": look.health(explained.shard_id).value,
+        "causes": [
+            {"kind": one.kind, "shardId": one.about, "says": one.says} for one in explained.causes
+        ],
+        "advice": [
+            {"act": one.act.value, "text": one.text, "untilMs": one.until_ms}
+            for one in explained.advice(commands)
+        ],
+    }

@@ -1,0 +1,151 @@
+"""`kinesis-spout status`: how an application is, judged over a short window. Read-only."""
+
+import json
+from collections import deque
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from kinesis_spout.cli.exit_codes import FAILED, StopSignals, exit_code_of, one_sentence
+from kinesis_spout.cli.inspection.looking import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    Looking,
+    Place,
+    looking,
+    show,
+    two_snapshots,
+)
+from kinesis_spout.cli.inspection.shards import refuse_another_stream, stdout_console
+from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
+from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.inspection.health import FAILED as FAILED_HEALTH
+from kinesis_spout.inspection.status import ApplicationStatus, status_of
+from state.zookeeper.store import DEFAULT_ROOT
+
+REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def status(
+    ctx: typer.Context,
+    *,
+    application: Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")],
+    stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
+    zookeeper: Annotated[
+        str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
+    ],
+    zookeeper_root: Annotated[
+        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
+    ] = DEFAULT_ROOT,
+    window: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long to watch before judging, e.g. 30s or 5m; 0s judges from one look, which "
+            "cannot tell a position that stands still.",
+        ),
+    ] = DEFAULT_WINDOW,
+    ask: Annotated[
+        int,
+        typer.Option(
+            metavar="SHARDS",
+            min=0,
+            help="How many shards to ask for their tips, the ones that stand still first. Takes "
+            "one of a shard's 5 reads a second.",
+        ),
+    ] = DEFAULT_ASKED,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on until Ctrl-C, over a window that moves along.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
+    ] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help=f"Show all shards, not the worst {SHOWN} only.")
+    ] = False,
+    region: Annotated[
+        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
+    ] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Show how an application is: one verdict, and a line for each shard, the worst first.
+
+    It only reads, so it may run beside the job. The exit code is 0 for ok and
+    lagging, 1 for stalled and losing, and where the application has no state;
+    3 where Kinesis or ZooKeeper cannot be reached.
+    """
+    if watch and as_json:
+        raise typer.BadParameter("give one of them", param_hint="--watch, --json")
+    place = Place(
+        application=application,
+        stream=stream,
+        zookeeper=zookeeper,
+        zookeeper_root=zookeeper_root,
+        region=region,
+        endpoint_url=endpoint_url,
+        option=option or (),
+    )
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=exit_code_of),
+        StopSignals() as signals,
+        looking(place, max_asked=ask) as looks,
+    ):
+        window_s = parse_duration_ms(window, option="window") / 1000
+        most = None if show_all else SHOWN
+        if watch:
+            _watch(looks, signals, window_s, most)
+        found = look_once(looks, signals, window_s)
+        if as_json:
+            typer.echo(json.dumps(found.as_json(), indent=2))
+        else:
+            _print(stdout_console(), found, most, looks.tips.refused)
+        if found.verdict in FAILED_HEALTH or not found.look.now.is_known:
+            raise typer.Exit(FAILED)
+
+
+def look_once(looks: Looking, signals: StopSignals, window_s: float) -> ApplicationStatus:
+    """Two snapshots with the window between them, and the shards' tips. Blocks for the window."""
+    before, now = two_snapshots(looks, signals, window_s)
+    refuse_another_stream(now)
+    return status_of(looks.look(before, now))
+
+
+def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | None) -> None:
+    """Show looks until a signal comes, which raises `Interrupted`."""
+    console = Console()
+    seen = deque([looks.snapshot()])
+    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        while True:
+            now = looks.snapshot()
+            refuse_another_stream(now)
+            seen.append(now)
+            while len(seen) > 2 and now.now_ms - seen[1].now_ms >= window_s * 1000:
+                seen.popleft()
+            found = status_of(looks.look(seen[0], now))
+            room = max(1, console.height - 12) if most is not None else None
+            screen = status_screen(
+                found,
+                width=console.width,
+                most=room if most is None or room is None else min(most, room),
+                refused=looks.tips.refused,
+            )
+            live.update(screen, refresh=True)
+            signals.wait(REFRESH_S)
+
+
+def _print(
+    console: Console, found: ApplicationStatus, most: int | None, refused: str | None
+) -> None:
+    show(console, status_screen(found, width=console.width, most=most, refused=refused))

@@ -1,0 +1,139 @@
+"""The screen of `kinesis-spout status`: lines on the application, and a table of its shards.
+
+It fits 80 columns; with more room it also shows checkpoints, and whole positions. Worst shards come
+first, and only so many unless all are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from kinesis_spout.inspection.health import Health
+from kinesis_spout.inspection.status import (
+    OVER,
+    owners_sentence,
+    plan_sentence,
+    unresolved_sentence,
+    verdict_sentence,
+)
+from kinesis_spout.inspection.wording import duration, short_shard, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from kinesis_spout.inspection.status import ApplicationStatus, ShardStatus
+
+SHOWN = 20
+WIDE = 110
+COLOURS = {
+    Health.OK: "green",
+    Health.UNKNOWN: "dim",
+    Health.LAGGING: "yellow",
+    Health.STALLED: "bold red",
+    Health.LOSING: "bold red",
+}
+
+
+def status_screen(
+    status: ApplicationStatus, *, width: int, most: int | None, refused: str | None = None
+) -> RenderableType:
+    """The whole screen. `most`: how many shards to show, None for all. `refused`: why no shard was
+    asked, where that is so.
+    """
+    shown = status.shards if most is None else status.live[:most]
+    parts: list[RenderableType] = [_head(status, refused)]
+    if shown:
+        parts += ["", _table(shown, is_wide=width >= WIDE)]
+    if more := _rest(status, shown):
+        parts.append(Text(more, "dim"))
+    return Group(*parts)
+
+
+def _head(status: ApplicationStatus, refused: str | None) -> Table:
+    now, verdict = status.look.now, status.verdict
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(no_wrap=True, style="dim")
+    lines.add_column(overflow="fold")
+    stream = f"{now.stream.name} ({now.stream.status}, keeps {duration(now.stream.retention_ms)})"
+    lines.add_row("application", escape(f"{now.application} on stream {stream}"))
+    said = f"[{COLOURS[verdict]}]{verdict.value}[/]: {escape(verdict_sentence(status))}"
+    lines.add_row("verdict", said)
+    lines.add_row("owner", escape(owners_sentence(status.look)))
+    if now.stored.paused:
+        lines.add_row("paused", "[yellow]yes[/]: it keeps its place and reads nothing")
+    if (plan := plan_sentence(status.look)) is not None:
+        lines.add_row("plan", escape(plan))
+    lines.add_row("records", escape(unresolved_sentence(status)))
+    counts = Counter(one.phase.value for one in status.shards)
+    lines.add_row("shards", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    if refused is not None:
+        lines.add_row("not asked", f"[yellow]{escape(refused)}[/]")
+    return lines
+
+
+def _table(shown: Sequence[ShardStatus], *, is_wide: bool) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for name in ("shard", "health", "state", "read to"):
+        table.add_column(name, no_wrap=True)
+    if is_wide:
+        table.add_column("checkpoint", no_wrap=True)
+    for name in ("lag", "lost in", "speed", "unack.", "oldest", "tries"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in shown:
+        table.add_row(*_cells(one, is_wide=is_wide))
+    return table
+
+
+def _cells(one: ShardStatus, *, is_wide: bool) -> list[Text]:
+    lag = "-" if one.lag_ms is None else duration(one.lag_ms) if one.lag_ms else "tip"
+    speed = "-" if one.speed is None or not one.lag_ms else f"{one.speed:.1f}x"
+    lost = "-" if one.lost_in_ms is None else duration(one.lost_in_ms) if one.lost_in_ms else "now"
+    colour = COLOURS[one.health]
+    position = shortened(one.position or "-")
+    cells = [
+        Text(one.shard_id if is_wide else short_shard(one.shard_id)),
+        Text(one.health.value, colour),
+        Text(one.phase.value),
+        Text(position if is_wide else _shorter(position)),
+    ]
+    if is_wide:
+        cells.append(Text(shortened(one.checkpoint or "none")))
+    return [
+        *cells,
+        Text(lag if one.lag_measured or not one.lag_ms else f"<{lag}"),
+        Text(lost, "" if one.lost_in_ms is None else colour),
+        Text(speed),
+        Text(f"{one.unresolved:,}" if one.unresolved else "-"),
+        Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),
+        Text(str(one.attempts) if one.attempts else "-"),
+    ]
+
+
+def _shorter(position: str) -> str:
+    """A position in twelve columns."""
+    number = position.rpartition("..")[2]
+    if number != position:
+        return f"..{number[-8:]}"
+    return {"TRIM_HORIZON": "oldest", "SHARD_END": "end"}.get(position, position[:12])
+
+
+def _rest(status: ApplicationStatus, shown: Sequence[ShardStatus]) -> str | None:
+    """What is not shown: so many more shards, and those that are over."""
+    if len(shown) == len(status.shards):
+        return None
+    over = sum(one.phase in OVER for one in status.shards)
+    more = Counter(one.health.value for one in status.live[len(shown) :])
+    told = [
+        f"{count:,} more {'is' if count == 1 else 'are'} {name}" for name, count in more.items()
+    ]
+    if over:
+        told.append(f"{over:,} {'is' if over == 1 else 'are'} over")
+    return f"{'; '.join(told)} (--all shows them)"

@@ -1,0 +1,83 @@
+"""A cause and the advice that ends a chain of them, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from kinesis_spout.inspection.health import Look
+
+THE_JOB = "the job"
+THE_NEXT_RULE = "the next rule"
+
+
+class Act(StrEnum):
+    """What an advice asks for."""
+
+    NOTHING = "nothing"
+    WAIT = "wait"
+    START = "start"
+    RESUME = "resume"
+    LOOK = "look"
+    CHANGE = "change"
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing to do. `until_ms`: until when to wait, where that is known."""
+
+    act: Act
+    text: str
+    command: str | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A link of the chain. `leads_to`: a shard, `THE_JOB`, `THE_NEXT_RULE`, or None at its end."""
+
+    kind: str
+    about: str
+    says: str
+    advice: tuple[Advice, ...] = ()
+    leads_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The chain of one shard, from the shard down to the root."""
+
+    shard_id: str
+    causes: tuple[Cause, ...]
+
+    @property
+    def root(self) -> Cause:
+        return self.causes[-1]
+
+    def advice(self, commands: Collection[str] | None = None) -> list[Advice]:
+        """What to do, the root's advice first, without what needs a command that is not among
+        `commands` (None: all are there).
+        """
+        root_first = dict.fromkeys(one for cause in reversed(self.causes) for one in cause.advice)
+        there = [one for one in root_first if commands is None or one.command in {None, *commands}]
+        return [one for one in there if one.act is not Act.NOTHING] or there[:1]
+
+
+NOTHING = Advice(Act.NOTHING, "nothing to do")
+LOG = Advice(Act.LOOK, "its log says what it does")
+
+
+def has_reader(look: Look, shard_id: str) -> bool:
+    """Whether a process that is to read the shard runs, and may."""
+    return not look.now.stored.paused and look.now.owner_of(shard_id) is not None
+
+
+def is_at_end(look: Look, shard_id: str) -> bool:
+    """Whether the shard was read to its end, by the batch under way at the latest."""
+    progress = look.now.progress(shard_id)
+    return progress is not None and progress.position.is_end

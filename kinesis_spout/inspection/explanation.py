@@ -1,0 +1,77 @@
+"""Why a shard stands where it does: a chain of causes, down to something a person can do. Pure.
+
+Theory of operation. A rule looks at a shard and answers with a cause, or with nothing. The rules
+stand in two tables, and the first that answers counts: `OF_THE_SHARD` says what holds the shard
+itself, `OF_THE_JOB` why the job does not read it. A cause may lead on: to another shard, which is
+explained in turn, to the job, or to the next rule of the same shard. A cause that leads nowhere is
+the end of the chain, and says what to do. The last rule of each table always answers, so every
+state has an explanation.
+
+What cannot be seen from outside: throttling by other consumers, the job's own limits
+(`maxUnresolvedPerShard`, a trigger's interval), what the function does, whether the network is up.
+A cause that may be any of these says so, and names where to look.
+
+`Advice.command` is the command of `kinesis-spout` that it needs; a front end leaves out those that
+it does not have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.inspection.cause import THE_JOB, THE_NEXT_RULE, Cause, Explanation
+from kinesis_spout.inspection.health import SEVERITY
+from kinesis_spout.inspection.job_rules import OF_THE_JOB
+from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
+from kinesis_spout.inspection.status import OVER
+
+if TYPE_CHECKING:
+    from kinesis_spout.inspection.health import Look
+
+
+def explain(look: Look, shard_id: str) -> Explanation:
+    """Explain any shard, also one that nobody knows. Never fails, and always has a cause."""
+    causes: list[Cause] = []
+    used: set[tuple[str, str]] = set()
+    about, rules = shard_id, OF_THE_SHARD
+    while True:
+        answers = [cause for rule in rules if (cause := rule(look, about)) is not None]
+        # Parents in a circle, which no service creates, are explained by the last rule.
+        cause = next((one for one in answers if (one.kind, about) not in used), answers[-1])
+        used.add((cause.kind, about))
+        causes.append(cause)
+        if cause.leads_to is None:
+            return Explanation(shard_id, tuple(causes))
+        if cause.leads_to == THE_JOB:
+            rules = OF_THE_JOB
+        elif cause.leads_to != THE_NEXT_RULE:
+            about = cause.leads_to
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Shards with the same cause. `explanation` is that of the first of them."""
+
+    explanation: Explanation
+    shards: tuple[str, ...]
+
+
+def grouped(look: Look) -> list[Group]:
+    """All shards that are not over, explained, those with the same kinds of causes and the same
+    advice together; the worst groups first. An application without shards or state is one group.
+    """
+    live = [shard for shard in look.now.shard_ids if look.phase(shard) not in OVER]
+    shards = live or look.now.shard_ids[:1] or [look.now.application]
+    if not look.now.is_known or look.now.is_of_another_stream:
+        shards = shards[:1]
+    found: dict[tuple[object, ...], list[Explanation]] = {}
+    for shard in shards:
+        explained = explain(look, shard)
+        kinds = tuple(cause.kind for cause in explained.causes)
+        said = () if len(explained.causes) == 1 else explained.root.advice
+        found.setdefault((look.health(shard), kinds, said), []).append(explained)
+    groups = [
+        Group(members[0], tuple(one.shard_id for one in members)) for members in found.values()
+    ]
+    return sorted(groups, key=lambda group: -SEVERITY[look.health(group.explanation.shard_id)])

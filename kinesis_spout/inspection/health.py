@@ -1,0 +1,300 @@
+"""The health of each shard, judged over a window, and one verdict on all. Pure.
+
+The window is between two snapshots. It is the only measure of patience, so there is no threshold:
+
+    ok       all that was in the shard when the window began was read when it ended, and so was the
+             end of a closed shard; an idle shard is ok
+    lagging  it was not, but the position has moved, or the batch under way takes no longer than
+             the one before it, or the application is paused
+    stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
+             the one before it, or that no process works on
+    losing   records have expired unread, or may have: the shard is not listed any more and its end
+             was not read, or nothing was verified for longer than the stream keeps its records
+    unknown  nobody asked the service for the shard's tip, and the state does not tell
+
+A shard that waits for its parents is as healthy as they are. The verdict is the worst of all
+shards; `unknown` is worse than `ok` alone.
+
+`TipAnswer` is what one GetRecords says, at the position of the last snapshot: whether there is
+another record, when it arrived, and how far the position is behind the tip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinesis_spout.shards.lineage import ShardPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kinesis_spout.inspection.snapshot import Snapshot
+
+READ_PHASES = frozenset({ShardPhase.READABLE, ShardPhase.DRAINING})
+
+
+class Health(StrEnum):
+    """As the module's docstring defines it. In the order of `SEVERITY`."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    LAGGING = "lagging"
+    STALLED = "stalled"
+    LOSING = "losing"
+
+
+SEVERITY = {health: place for place, health in enumerate(Health)}
+FAILED = frozenset({Health.STALLED, Health.LOSING})
+
+
+@dataclass(frozen=True, slots=True)
+class TipAnswer:
+    """What the service said of a shard at the reader's position.
+
+    - `asked_ms`: the service's time.
+    - `next_ms`: when the oldest record after the position arrived, as far as the answer tells; None
+      at the tip, or at the end of a closed shard.
+    """
+
+    asked_ms: int
+    next_ms: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Two snapshots, at the beginning and at the end of the window, and the answers on tips.
+
+    With one snapshot (`before` is `now`), nothing is known of movement: the window is zero.
+    """
+
+    before: Snapshot
+    now: Snapshot
+    tips: Mapping[str, TipAnswer] = field(default_factory=dict)
+
+    @property
+    def window_ms(self) -> int:
+        return max(0, self.now.now_ms - self.before.now_ms)
+
+    @property
+    def horizon_ms(self) -> int:
+        """Records that arrived before this time have expired."""
+        return self.now.now_ms - self.now.stream.retention_ms
+
+    # one shard ------------------------------------------------------------------------------------
+    def phase(self, shard_id: str) -> ShardPhase:
+        """The shard's phase, the open plan's reads included."""
+        phase = self.now.lineage.phase(shard_id)
+        progress = self.now.progress(shard_id)
+        if phase in READ_PHASES and progress is not None and progress.position.is_end:
+            return ShardPhase.DRAINED  # until the plan is settled
+        return phase
+
+    def frontier_ms(self, shard_id: str) -> int | None:
+        """The arrival time of the oldest unread record, or a time before it. None at the tip, at
+        the end, and where it is not known.
+        """
+        tip = self.tips.get(shard_id)
+        if tip is not None:
+            return tip.next_ms
+        progress = self.now.progress(shard_id)
+        return None if progress is None or progress.position.is_end else progress.verified_ms
+
+    def lag_ms(self, shard_id: str) -> int | None:
+        """How far the reader is behind, in time of arrival; 0 at the tip. An upper bound unless the
+        service was asked. None where it is not known, or at the end.
+        """
+        frontier_ms = self.frontier_ms(shard_id)
+        if frontier_ms is not None:
+            return max(0, self.now.now_ms - frontier_ms)
+        return 0 if shard_id in self.tips else None
+
+    def has_moved(self, shard_id: str) -> bool:
+        """Whether the shard was read on during the window."""
+        before, now = self.before.progress(shard_id), self.now.progress(shard_id)
+        return before is not None and now is not None and before.position != now.position
+
+    def is_unsettled(self, shard_id: str) -> bool:
+        """Whether one batch has had rows of the shard since the window began, and is not settled:
+        they come again if it never is.
+        """
+        was, planned = self.before.open_plan, self.now.planned.get(shard_id)
+        plan = self.now.open_plan
+        if was is None or plan is None or plan.plan_id != was.plan_id or planned is None:
+            return False
+        result = planned.result
+        return result is not None and result.count + result.retry_rows > 0
+
+    def speed(self, shard_id: str) -> float | None:
+        """How fast the position moves through the stream's time: 1 keeps pace with the clock, less
+        falls behind. None where it is not known.
+        """
+        before, now = self.before.progress(shard_id), self.now.progress(shard_id)
+        if (
+            not self.window_ms
+            or before is None
+            or now is None
+            or before.verified_ms is None
+            or now.verified_ms is None
+        ):
+            return None
+        return (now.verified_ms - before.verified_ms) / self.window_ms
+
+    def lost_in_ms(self, shard_id: str) -> int | None:
+        """In what time the oldest unread record expires if it goes on like this; 0 if it may have
+        expired. None for a shard that holds its pace, or of which nothing is unread.
+
+        A position that gains on the clock reaches every record in time, unless it expires before
+        that: so the speed counts, not the position alone.
+        """
+        if self.phase(shard_id) is ShardPhase.VANISHED:
+            return 0
+        frontier_ms = self.frontier_ms(shard_id)
+        if frontier_ms is None or self.health(shard_id) is Health.OK:
+            return None
+        left_ms = max(0, frontier_ms - self.horizon_ms)
+        speed = max(0.0, self.speed(shard_id) or 0.0)
+        if left_ms and speed >= 1:
+            return None
+        return round(left_ms / (1 - speed)) if left_ms else 0
+
+    def keeps_up(self, shard_id: str) -> bool | None:
+        """Whether all that was in the shard when the window began was read by its end. None where
+        nobody asked the service, and the state does not tell.
+        """
+        tip, progress = self.tips.get(shard_id), self.now.progress(shard_id)
+        if tip is not None and tip.next_ms is not None:
+            return tip.next_ms >= self.before.now_ms
+        if self.lacks_end(shard_id):
+            return None if tip is None else False
+        if tip is not None:
+            return True
+        if progress is None or progress.verified_ms is None or not self.window_ms:
+            return None
+        return True if progress.verified_ms >= self.before.now_ms else None
+
+    def lacks_end(self, shard_id: str) -> bool:
+        """Whether the shard was closed all through the window, and its end is not read: its
+        children wait for that, though no record of it may be left.
+        """
+        closed = ShardPhase.DRAINING
+        return self.phase(shard_id) is closed and self.before.lineage.phase(shard_id) is closed
+
+    # judgement ------------------------------------------------------------------------------------
+    def health(self, shard_id: str) -> Health:
+        return self._healths.get(shard_id, Health.OK)
+
+    @cached_property
+    def verdict(self) -> Health:
+        """The worst of all shards."""
+        if not self.now.is_known:
+            return Health.UNKNOWN
+        return max(self._healths.values(), key=SEVERITY.__getitem__, default=Health.OK)
+
+    @cached_property
+    def _healths(self) -> dict[str, Health]:
+        found: dict[str, Health] = {}
+        for shard_id in self.now.shard_ids:  # parents before their children
+            own = self._judged(shard_id)
+            waits_for = self._unread_parents(shard_id)
+            found[shard_id] = max(
+                (own, *(found[one] for one in waits_for if one in found)),
+                key=SEVERITY.__getitem__,
+            )
+        return found
+
+    def _unread_parents(self, shard_id: str) -> Sequence[str]:
+        return self.now.lineage.waits_for(shard_id)
+
+    def _judged(self, shard_id: str) -> Health:
+        phase = self.phase(shard_id)
+        if phase is ShardPhase.VANISHED:
+            was = self.before.lineage.phase(shard_id)
+            return Health.LOSING if was is ShardPhase.VANISHED else Health.UNKNOWN
+        if phase is ShardPhase.DRAINED:
+            return self._judged_retries(shard_id)
+        if phase is ShardPhase.NEW:
+            return self._judged_new(shard_id)
+        is_read = phase in READ_PHASES
+        if (is_read or phase is ShardPhase.WAITING) and self._has_lapsed(shard_id):
+            return Health.LOSING
+        if not is_read:
+            return Health.OK
+        return max(
+            self._judged_position(shard_id),
+            self._judged_retries(shard_id),
+            key=SEVERITY.__getitem__,
+        )
+
+    def _has_lapsed(self, shard_id: str) -> bool:
+        """Whether records may have expired unread. Where the service was asked, the answer does not
+        help: it cannot show what is gone.
+        """
+        progress = self.now.progress(shard_id)
+        verified_ms = None if progress is None else progress.verified_ms
+        return verified_ms is not None and verified_ms < self.horizon_ms
+
+    def _judged_new(self, shard_id: str) -> Health:
+        if self._unread_parents(shard_id) or not self.window_ms:
+            return Health.OK
+        was = self.before.lineage.phase(shard_id)
+        return Health.LAGGING if was is ShardPhase.NEW else Health.OK
+
+    def _judged_position(self, shard_id: str) -> Health:
+        keeps_up = self.keeps_up(shard_id)
+        if keeps_up:
+            hangs = self.is_unsettled(shard_id) and not self._has_time()
+            return Health.STALLED if hangs else Health.OK
+        if self.has_moved(shard_id):
+            return Health.LAGGING
+        if keeps_up is None:
+            return Health.UNKNOWN
+        return Health.LAGGING if self._has_time() else Health.STALLED
+
+    def _judged_retries(self, shard_id: str) -> Health:
+        """Records that were due before the window began, and that nobody has tried since."""
+        state, was = self.now.states.get(shard_id), self.before.states.get(shard_id)
+        if state is None or was is None or not self.window_ms:
+            return Health.OK
+        overdue = any(0 < one.due_ms < self.before.now_ms for one in state.unresolved)
+        if not overdue or state.unresolved != was.unresolved:
+            return Health.OK
+        # An owner that runs has its reasons: order, an outage, the batch under way.
+        runs = self.now.owner_of(shard_id) is not None
+        return Health.LAGGING if runs or self._has_time() else Health.STALLED
+
+    def _has_time(self) -> bool:
+        """Whether a position may stand still for longer than the window: nobody has moved it yet
+        in a window of zero, the application is paused, or its batch takes no longer than the one
+        before it.
+        """
+        if not self.window_ms or self.now.stored.paused:
+            return True
+        plan = self.now.stored.plan
+        if plan is None or not self.now.stored.owners or self.now.is_spout:
+            return False
+        age_ms = self.now.now_ms - plan.created_ms
+        usual_ms = (
+            self.window_ms if plan.previous_ms is None else plan.created_ms - plan.previous_ms
+        )
+        return age_ms <= max(usual_ms, self.window_ms)
+
+
+def worth_asking(look: Look, most: int) -> list[str]:
+    """The shards whose tip decides on their health, at most so many: first those that stand still,
+    and of these the ones that were verified longest ago.
+    """
+    undecided = [
+        shard_id
+        for shard_id in look.now.shard_ids
+        if look.phase(shard_id) in READ_PHASES and look.keeps_up(shard_id) is None
+    ]
+
+    def urgency(shard_id: str) -> tuple[bool, int, str]:
+        progress = look.now.progress(shard_id)
+        verified_ms = None if progress is None else progress.verified_ms
+        return look.has_moved(shard_id), verified_ms or 0, shard_id
+
+    return sorted(undecided, key=urgency)[:most]

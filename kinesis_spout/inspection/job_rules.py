@@ -1,0 +1,231 @@
+"""The rules that say why a job does not read a shard that it might. Pure. `OF_THE_JOB` is their
+table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesis_spout.inspection.cause import LOG, NOTHING, Act, Advice, Cause
+from kinesis_spout.inspection.wording import duration, moment, records
+from state.plan import PlanStatus
+from state.report import ReportStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.inspection.health import Look
+    from state.state_store import PlanView
+
+
+def _paused(look: Look, shard_id: str) -> Cause | None:
+    if not look.now.stored.paused:
+        return None
+    return Cause(
+        kind="paused",
+        about=shard_id,
+        says="the application is paused: it keeps its place and reads nothing",
+        advice=(
+            Advice(Act.RESUME, "end the pause with `kinesis-spout resume`", "resume"),
+            Advice(Act.CHANGE, "the pause ends when the node `paused` in ZooKeeper is removed"),
+        ),
+    )
+
+
+def _no_owner(look: Look, shard_id: str) -> Cause | None:
+    if look.now.stored.owners:
+        return None
+    plan = look.now.open_plan
+    rest = "" if plan is None else f"; the batch of plan {plan.plan_id} comes again when it does"
+    was_run = plan is not None and plan.until_ms is not None
+    return Cause(
+        kind="no owner",
+        about=shard_id,
+        says=f"no process owns the application, so its job does not run{rest}",
+        advice=(
+            Advice(Act.START, "start its next run" if was_run else "start the job"),
+            Advice(Act.LOOK, "if it should run, its log says why it ended"),
+        ),
+    )
+
+
+def _no_task(look: Look, shard_id: str) -> Cause | None:
+    if look.now.owner_of(shard_id) is not None:
+        return None
+    total = look.now.stored.total_tasks
+    there = ", ".join(str(one.task.index) for one in look.now.stored.owners if one.task is not None)
+    return Cause(
+        kind="task missing",
+        about=shard_id,
+        says=f"{total} tasks share the application, and the one that reads this shard does not "
+        f"run (tasks {there} do)",
+        advice=(Advice(Act.START, "start the missing task"),),
+    )
+
+
+def _outage(look: Look, shard_id: str) -> Cause | None:
+    plan = look.now.stored.plan
+    if plan is None or look.now.is_spout or shard_id in look.now.planned:
+        return None
+    is_out = plan.outages > 0
+    if plan.report is ReportStatus.DONE and plan.outcomes is not None:
+        is_out = plan.outcomes.outage
+    due_ms = [one.due_ms for state in look.now.states.values() for one in state.unresolved]
+    if not is_out or not due_ms:
+        return None
+    until_ms = min(due_ms)
+    return Cause(
+        kind="outage",
+        about=shard_id,
+        says="nearly all records of the last batch failed, so the job takes it for an outage: no "
+        "attempt counts, and nothing new is read until records get through; the next try is due "
+        f"{moment(until_ms, look.now.now_ms)}",
+        advice=(
+            Advice(Act.LOOK, "mend what the records are written to; the reasons are in the log"),
+            Advice(Act.WAIT, f"wait until {moment(until_ms, look.now.now_ms)}", until_ms=until_ms),
+        ),
+    )
+
+
+def _search(look: Look, shard_id: str) -> Cause | None:
+    plan = look.now.open_plan
+    limit = None if plan is None else plan.delivery_limit
+    if plan is None or limit is None:
+        return None
+    return Cause(
+        kind="search",
+        about=shard_id,
+        says="a batch never answered, so one of its records may end the process that gets it: the "
+        f"job delivers at most {records(limit)} at a time until it has found it",
+        advice=(
+            Advice(Act.WAIT, "wait until the search is over"),
+            Advice(Act.LOOK, "see how the executors' Python workers ended"),
+        ),
+    )
+
+
+def _batch(look: Look, shard_id: str) -> Cause | None:
+    """The batch under way, by the stage that it has reached."""
+    plan = look.now.open_plan
+    if plan is None:
+        return None
+    stage = _SETTLING if plan.status is PlanStatus.CLOSED else _stage_of(look, shard_id, plan)
+    age_ms = max(0, look.now.now_ms - plan.created_ms)
+    usual_ms = None if plan.previous_ms is None else plan.created_ms - plan.previous_ms
+    usual = "" if usual_ms is None else f" (the one before took {duration(usual_ms)})"
+    wait, look_there = Advice(Act.WAIT, "wait for its end"), Advice(Act.LOOK, stage.where)
+    is_long = usual_ms is not None and age_ms > usual_ms
+    return Cause(
+        kind=stage.kind,
+        about=shard_id,
+        says=f"the batch of plan {plan.plan_id}, made {duration(age_ms)} ago{usual}, {stage.says}",
+        advice=(look_there, wait) if is_long else (wait, look_there),
+    )
+
+
+def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
+    planned = look.now.planned.get(shard_id)
+    tasks = plan.tasks if planned is None else (planned.task,)
+    where = "a task" if planned is None else "its task"
+    logs = [task.log for task in tasks]
+    if None in logs:
+        return _Stage(
+            "task not begun",
+            f"is open, and {where} has read nothing yet",
+            "see in Spark's UI whether the task waits for a core, and in the executor's log "
+            "whether it reaches Kinesis and ZooKeeper",
+        )
+    if any(log is not None and not log.sealed for log in logs):
+        rows = sum(0 if log is None else log.rows for log in logs)
+        return _Stage(
+            "task runs",
+            f"is open, and {where} is reading ({records(rows)} so far)",
+            "see in the executor's log whether the shard is throttled: other consumers share its "
+            "limits, which cannot be seen from outside",
+        )
+    if plan.report is ReportStatus.OPEN and plan.openings > 1:
+        return _Stage(
+            "unanswered batch",
+            f"was delivered {plan.openings} times, and no delivery has answered: the process "
+            "that ran it ended each time, or still runs",
+            "see how the driver and the Python workers ended: a record may end the process",
+        )
+    if plan.report is not None:
+        return _REPORT_STAGES[plan.report]
+    return _SINK_WRITES if look.now.stored.policy is None else _NOT_REPORTED
+
+
+class _Stage(NamedTuple):
+    """A stage of a batch: its kind of cause, a clause about it, and where to look."""
+
+    kind: str
+    says: str
+    where: str
+
+
+_SETTLING = _Stage(
+    "settling",
+    "is closed, and its outcomes are being written to the shard states",
+    "see in the driver's log what holds the settling",
+)
+_REPORT_STAGES = {
+    ReportStatus.OPEN: _Stage(
+        "function runs",
+        "was read, and your function is at work on it: its report is open",
+        "see in Spark's UI what the batch does: its sink or function does not answer",
+    ),
+    ReportStatus.DONE: _Stage(
+        "reported",
+        "was read and reported, and is settled when Spark asks for the next batch",
+        "see in the driver's log why Spark asks for no batch: a trigger's interval, or a query "
+        "that hangs",
+    ),
+}
+_NOT_REPORTED = _Stage(
+    "not reported",
+    "was read, and no report of its outcomes was begun",
+    "see whether foreachBatch is given src.tracked(...), and what its query waits for",
+)
+_SINK_WRITES = _Stage(
+    "sink writes",
+    "was read; its sink is writing it, or Spark waits for its next trigger",
+    "see in Spark's UI what the batch does",
+)
+
+
+def _idle_job(look: Look, shard_id: str) -> Cause | None:
+    """Nothing but the state tells, and it says that nothing was left."""
+    state = look.now.states.get(shard_id)
+    if state is None or not state.at_tip or shard_id in look.tips or state.unresolved:
+        return None
+    return Cause(
+        kind="was at its tip",
+        about=shard_id,
+        says="was at its tip when the job last read it, and the job runs",
+        advice=(NOTHING,),
+    )
+
+
+def _unseen(look: Look, shard_id: str) -> Cause:
+    """The last rule: an owner runs, and nothing in ZooKeeper says what it waits for."""
+    who = "the spout" if look.now.is_spout else "the job"
+    return Cause(
+        kind="not to be seen",
+        about=shard_id,
+        says=f"{who} runs, and nothing that it has stored says what it waits for: other consumers "
+        "that use up the shard's limits, a trigger's interval, its own limits (records per "
+        "trigger, unresolved records per shard), or the network",
+        advice=(Advice(Act.WAIT, "wait a moment and look again"), LOG),
+    )
+
+
+OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
+    _paused,
+    _no_owner,
+    _no_task,
+    _outage,
+    _search,
+    _batch,
+    _idle_job,
+    _unseen,
+)

@@ -1,0 +1,107 @@
+"""Reads a snapshot, and asks the service for the tips of shards. Blocks; writes nothing.
+
+A question is one GetShardIterator and one GetRecords of one record, at the reader's own position.
+Each shard is asked once in a round, so at most one of its five reads a second is taken, and no
+question is repeated when the shard is throttled: its consumer comes first.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import AccessDeniedError, KinesisError, ShardNotFoundError
+from kinesis_spout.inspection.health import TipAnswer
+from kinesis_spout.inspection.snapshot import Snapshot
+from state.state_store import StoredApplication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.client import FetchedPage, KinesisClient
+    from state.position import Position
+    from state.znodes.store import ZnodeStateStore
+
+MAX_CONCURRENT_CALLS = 16
+
+
+def read_snapshot(
+    client: KinesisClient, store: ZnodeStateStore | None, *, application: str, clock: Clock
+) -> Snapshot:
+    """What ZooKeeper holds, and one listing of the shards. Without a store, the listing alone.
+
+    ZooKeeper is read first: a shard that a job learns of in between would otherwise have a state
+    and look as if it had expired. `clock` is used if the service does not give its time.
+    """
+    stored = StoredApplication() if store is None else store.read_application()
+    stream = client.describe()
+    now_ms = clock.now_ms() if stream.service_time_ms is None else stream.service_time_ms
+    return Snapshot(
+        application=application,
+        stored=stored,
+        stream=stream,
+        listing=client.list_shards(),
+        now_ms=now_ms,
+    )
+
+
+@dataclass(slots=True)
+class TipReader:
+    """Asks shards for their tips.
+
+    - `patient`: a question is repeated after a transient fault, and an error is raised. Else each
+      is asked once, and a shard that does not answer, as a throttled one, is left out.
+    - `refused`: the sentence of the error that ended the asking: the right to read is missing.
+    """
+
+    client: KinesisClient
+    clock: Clock
+    patient: bool = False
+    refused: str | None = field(default=None, init=False)
+
+    def ask(self, wanted: Iterable[tuple[str, Position]]) -> dict[str, TipAnswer]:
+        """The answers by shard. A shard that is gone has none."""
+        pairs = [] if self.refused else list(wanted)
+        with ThreadPoolExecutor(MAX_CONCURRENT_CALLS) as pool:
+            answers = pool.map(lambda pair: self._answer(*pair), pairs)
+            return dict(self._answered(zip(pairs, answers, strict=True)))
+
+    @staticmethod
+    def _answered(
+        answers: Iterable[tuple[tuple[str, Position], TipAnswer | None]],
+    ) -> Iterator[tuple[str, TipAnswer]]:
+        for (shard_id, _), answer in answers:
+            if answer is not None:
+                yield shard_id, answer
+
+    def _answer(self, shard_id: str, position: Position) -> TipAnswer | None:
+        if self.refused:
+            return None
+        try:
+            iterator = self.client.shard_iterator(shard_id, position, retry=self.patient)
+            fetched = self.client.get_records(iterator, 1, retry=self.patient)
+        except ShardNotFoundError:
+            return None
+        except KinesisError as exc:
+            if self.patient:
+                raise
+            if isinstance(exc, AccessDeniedError):
+                self.refused = str(exc)
+            return None
+        return tip_answer(fetched, self.clock.now_ms())
+
+
+def tip_answer(fetched: FetchedPage, now_ms: int) -> TipAnswer:
+    """What a page of at most one record says. `now_ms` is used if the answer has no date.
+
+    MillisBehindLatest is of the place after the page. The record in the page is unread, so it
+    counts where there is one.
+    """
+    asked_ms = now_ms if fetched.service_time_ms is None else fetched.service_time_ms
+    arrival_ms, behind_ms = fetched.page.last_arrival_ms, fetched.page.millis_behind_latest
+    behind = None if not behind_ms else asked_ms - behind_ms
+    return TipAnswer(
+        asked_ms, min((one for one in (arrival_ms, behind) if one is not None), default=None)
+    )

@@ -1,0 +1,242 @@
+"""The rules about unresolved records: what they wait for, and what waits for them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_spout.inspection.cause import (
+    THE_JOB,
+    THE_NEXT_RULE,
+    Act,
+    Advice,
+    Cause,
+    has_reader,
+    is_at_end,
+)
+from kinesis_spout.inspection.health import READ_PHASES
+from kinesis_spout.inspection.wording import moment, records, short_shard, shortened
+from state.report import OnFailure
+
+if TYPE_CHECKING:
+    from kinesis_spout.inspection.health import Look
+    from state.shard_state import ShardState, UnresolvedRecord
+
+MAX_REASON = 80
+
+
+def held_by_order(look: Look, shard_id: str) -> Cause | None:
+    """A failed record, of the shard or of an ancestor, blocks the shard: no new one is read."""
+    policy, state = look.now.stored.policy, look.now.states.get(shard_id)
+    if (
+        policy is None
+        or policy.on_failure is OnFailure.CONTINUE
+        or state is None
+        or look.phase(shard_id) not in READ_PHASES
+        or not has_reader(look, shard_id)
+    ):
+        return None
+    blocks_shard = policy.on_failure is OnFailure.BLOCK_SHARD
+    for ancestor in look.now.unresolved_ancestors.get(shard_id, ()):
+        unresolved = look.now.states[ancestor].unresolved
+        if blocks_shard or any(one.key is None for one in unresolved):
+            return Cause(
+                kind="held by an ancestor",
+                about=shard_id,
+                says=f"no new record is read while records of shard {short_shard(ancestor)} wait: "
+                f"the job keeps their order ({policy.on_failure.value})",
+                leads_to=ancestor,
+            )
+    if not blocks_shard or not state.unresolved:
+        return None
+    return Cause(
+        kind="held by a record",
+        about=shard_id,
+        says="no new record is read while one of it waits: the job keeps their order "
+        f"({policy.on_failure.value})",
+        leads_to=THE_NEXT_RULE,
+    )
+
+
+def waits_for_ancestor(look: Look, shard_id: str) -> Cause | None:
+    policy, state = look.now.stored.policy, look.now.states.get(shard_id)
+    ancestors = look.now.unresolved_ancestors.get(shard_id, ())
+    if (
+        policy is None
+        or policy.on_failure is OnFailure.CONTINUE
+        or not ancestors
+        or state is None
+        or not state.unresolved
+        or not _asks_for_retries(look, shard_id)
+        or not has_reader(look, shard_id)
+    ):
+        return None
+    keys = {one.key for one in look.now.states[ancestors[0]].unresolved}
+    waits = (
+        policy.on_failure is OnFailure.BLOCK_SHARD
+        or None in keys
+        or any(one.key is None or one.key in keys for one in state.unresolved)
+    )
+    if not waits:
+        return None
+    return Cause(
+        kind="order over a reshard",
+        about=shard_id,
+        says=f"holds {records(state.unresolved_count)} that wait for earlier ones of shard "
+        f"{short_shard(ancestors[0])}: the job keeps their order ({policy.on_failure.value})",
+        leads_to=ancestors[0],
+    )
+
+
+def retries(look: Look, shard_id: str) -> Cause | None:
+    state = look.now.states.get(shard_id)
+    if state is None or not state.unresolved or not _asks_for_retries(look, shard_id):
+        return None
+    record = _first_to_go(look, state)
+    read = "was read to its end, but holds" if is_at_end(look, shard_id) else "holds"
+    verb = "is" if state.unresolved_count == 1 else "are"
+    says = f"{read} {records(state.unresolved_count)} that {verb} not acked"
+    whole = f"{says}{_told(look, record)}"
+    if not has_reader(look, shard_id):
+        return Cause(kind="retries", about=shard_id, says=whole, leads_to=THE_JOB)
+    if _is_under_way(look, shard_id, record):
+        return Cause(
+            kind="retry under way",
+            about=shard_id,
+            says=f"{whole}; the batch under way delivers it",
+            leads_to=THE_JOB,
+        )
+    if look.now.is_spout and record.first_failure_ms is None:
+        return Cause(
+            kind="unanswered",
+            about=shard_id,
+            says=f"{says}; record {_number(record)} was delivered, and nobody has answered yet",
+            advice=(
+                Advice(Act.WAIT, "wait for its ack or failure (message_timeout_s fails it)"),
+                Advice(Act.LOOK, "see in the program why it keeps the record"),
+            ),
+        )
+    if _is_given_up(look, record):
+        return Cause(
+            kind="to be dead-lettered",
+            about=shard_id,
+            says=f"{whole}; it goes to the dead letters with the next batch",
+            leads_to=THE_JOB,
+        )
+    return _waits_for_its_time(look, state, record, whole)
+
+
+def _waits_for_its_time(
+    look: Look, state: ShardState, record: UnresolvedRecord, says: str
+) -> Cause:
+    now_ms, shard_id = look.now.now_ms, state.shard_id
+    if record.due_ms <= now_ms:
+        return Cause(
+            kind="retry due",
+            about=shard_id,
+            says=says,
+            advice=_beside_waiting(state, record),
+            leads_to=THE_JOB,
+        )
+    wait = Advice(Act.WAIT, f"wait until {moment(record.due_ms, now_ms)}", until_ms=record.due_ms)
+    return Cause(
+        kind="retry waits",
+        about=shard_id,
+        says=says,
+        advice=(wait, *_beside_waiting(state, record)),
+    )
+
+
+def _is_under_way(look: Look, shard_id: str, record: UnresolvedRecord) -> bool:
+    planned = look.now.planned.get(shard_id)
+    return planned is not None and any(
+        one.first <= record.first <= one.end for one in planned.slice.retries
+    )
+
+
+def _asks_for_retries(look: Look, shard_id: str) -> bool:
+    """Whether what is left of the shard are its unresolved records: nothing else is to be read, or
+    they hold it.
+    """
+    return (
+        is_at_end(look, shard_id)
+        or look.keeps_up(shard_id) is True
+        or held_by_order(look, shard_id) is not None
+    )
+
+
+def _first_to_go(look: Look, state: ShardState) -> UnresolvedRecord:
+    """The record on which the others wait, or which is due first."""
+    policy = look.now.stored.policy
+    ordered = sorted(state.unresolved, key=lambda one: one.first)
+    if policy is None or policy.on_failure is OnFailure.CONTINUE:
+        return min(ordered, key=lambda one: one.due_ms)
+    if policy.on_failure is OnFailure.BLOCK_SHARD:
+        return ordered[0]
+    heads: dict[str | None, UnresolvedRecord] = {}
+    for one in ordered:
+        if None in heads:
+            break
+        if one.key is not None or not heads:  # an unknown key waits for all before it
+            heads.setdefault(one.key, one)
+    return min(heads.values(), key=lambda one: one.due_ms)
+
+
+def _is_given_up(look: Look, record: UnresolvedRecord) -> bool:
+    policy = look.now.stored.policy
+    return record.rejected or (
+        policy is not None
+        and policy.retry.exhausted(
+            record.attempts, record.first_counted_failure_ms, look.now.now_ms
+        )
+    )
+
+
+def _told(look: Look, record: UnresolvedRecord) -> str:
+    """`: record ..123 is on attempt 3 of 4, due 14:02:10, failing with 'no rates'`."""
+    if record.first_failure_ms is None and not record.reason:
+        return f": record {_number(record)} was delivered, and never answered"
+    policy = look.now.stored.policy
+    of = "" if policy is None else f" of {policy.retry.retry_limit + 1}"
+    attempt = f"is on attempt {record.attempts + 1}{of}"
+    if _is_given_up(look, record):
+        attempt = "is rejected" if record.rejected else f"failed {record.attempts} times"
+    due = f", due {moment(record.due_ms, look.now.now_ms)}" if record.due_ms else ""
+    if record.due_ms and record.due_ms <= look.now.now_ms:
+        due = ", due now"
+    why = f", failing with {_quoted(record.reason)}" if record.reason else ""
+    if record.blocked:
+        why = ", held back by an earlier record"
+    old_ms = None if record.first_failure_ms is None else look.now.now_ms - record.first_failure_ms
+    gone = (
+        "; it failed first so long ago that the stream no longer keeps it"
+        if old_ms is not None and old_ms > look.now.stream.retention_ms
+        else ""
+    )
+    return f": record {_number(record)} {attempt}{due}{why}{gone}"
+
+
+def _quoted(reason: str) -> str:
+    line = " ".join(reason.split())
+    return repr(line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}...")
+
+
+def _number(record: UnresolvedRecord) -> str:
+    return shortened(str(record.first))
+
+
+def _beside_waiting(state: ShardState, record: UnresolvedRecord) -> tuple[Advice, ...]:
+    why = f"correct what fails with {_quoted(record.reason)}" if record.reason else ""
+    return (
+        *((Advice(Act.CHANGE, why),) if why else ()),
+        Advice(
+            Act.RUN,
+            "after its last attempt it is a dead letter, which `kinesis-spout redrive` puts back",
+            "redrive",
+        ),
+        Advice(
+            Act.RUN,
+            f"skip {records(state.unresolved_count)}: stop the job, then `kinesis-spout checkpoint "
+            f"set --shard {state.shard_id} --to {state.read_position} --allow-skip`",
+            "checkpoint",
+        ),
+    )

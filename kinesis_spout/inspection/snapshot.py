@@ -1,0 +1,168 @@
+"""A snapshot of an application: what ZooKeeper holds, one listing of the shards, the time. Pure.
+
+A job's batch is settled into the shard states only when Spark asks for the next one. So the
+progress of a shard is its state, and on top of it what the tasks of the open plan have published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinesis_spout.shards.ancestors import unresolved_ancestors
+from kinesis_spout.shards.assignment import is_ours
+from kinesis_spout.shards.lineage import ShardLineage
+from state.plan import PlanStatus
+from state.position import SHARD_END, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+    from state.plan import ShardReadResult, ShardSlice
+    from state.shard_state import ShardState, UnresolvedRecord
+    from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRead:
+    """What the open plan reads of a shard. `result`: what the task has published so far."""
+
+    task: TaskView
+    slice: ShardSlice
+    result: ShardReadResult | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardProgress:
+    """How far a shard was read.
+
+    - `position`: where the next record is read.
+    - `verified_ms`: the service time before which no record can have been missed; None if it is not
+      known.
+    """
+
+    position: Position
+    verified_ms: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """One look at an application.
+
+    `now_ms`: the service's time. `stored` is empty where the look is at a stream alone.
+    """
+
+    application: str
+    stored: StoredApplication
+    stream: StreamSummary
+    listing: Sequence[ShardInfo]
+    now_ms: int
+
+    @property
+    def states(self) -> Mapping[str, ShardState]:
+        return self.stored.states
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the application has ever begun on this stream."""
+        return bool(self.stored.pin or self.stored.states or self.stored.plan)
+
+    @property
+    def is_of_another_stream(self) -> bool:
+        """Whether the state belongs to a stream that had the name before."""
+        known = self.stored.identity
+        return known is not None and (known.arn, known.created_ms) != (
+            self.stream.arn,
+            self.stream.created_ms,
+        )
+
+    @property
+    def is_spout(self) -> bool:
+        """Whether standalone spouts own the application now. A Spark job owns all of it at once."""
+        return self.stored.total_tasks is not None
+
+    @cached_property
+    def lineage(self) -> ShardLineage:
+        return ShardLineage.of(self.listing, self.states)
+
+    @cached_property
+    def shard_ids(self) -> tuple[str, ...]:
+        """All shards that are listed, have a state or are named as a parent, oldest first."""
+        return tuple(self.lineage.oldest_first())
+
+    @cached_property
+    def unresolved_ancestors(self) -> dict[str, tuple[str, ...]]:
+        """By shard, its ancestors that have unresolved records."""
+        return unresolved_ancestors(self.states)
+
+    @property
+    def open_plan(self) -> PlanView | None:
+        """The newest plan while it is not settled; None while spouts own the application, which
+        make no plans.
+        """
+        plan = self.stored.plan
+        if plan is None or plan.status is PlanStatus.SETTLED or self.is_spout:
+            return None
+        return plan
+
+    @cached_property
+    def planned(self) -> dict[str, PlannedRead]:
+        """By shard, what the open plan reads. Leaves out shards into whose state it cannot be
+        settled: that state moved since, or has the plan already.
+        """
+        plan = self.open_plan
+        found: dict[str, PlannedRead] = {}
+        for task in () if plan is None else plan.tasks:
+            results = (
+                {} if task.log is None else {one.shard_id: one for one in task.log.folded().shards}
+            )
+            for one in task.plan.shards:
+                state = self.states.get(one.shard_id)
+                if (
+                    plan is not None
+                    and state is not None
+                    and state.settled_plan != plan.plan_id
+                    and state.read_position == one.position
+                ):
+                    found[one.shard_id] = PlannedRead(task, one, results.get(one.shard_id))
+        return found
+
+    def progress(self, shard_id: str) -> ShardProgress | None:
+        """How far the shard was read; None for a shard without a state."""
+        state = self.states.get(shard_id)
+        if state is None:
+            return None
+        planned = self.planned.get(shard_id)
+        read = None if planned is None or not planned.slice.max_records else planned.result
+        if read is None:
+            return ShardProgress(state.read_position, state.verified_until_ms)
+        position = state.read_position
+        if read.at_shard_end:
+            position = SHARD_END
+        elif read.count and read.last is not None:
+            position = Position.after(read.last.whole)
+        times = (
+            state.verified_until_ms,
+            read.last_arrival_ms,
+            read.tip_ms if read.at_tip else None,
+        )
+        return ShardProgress(position, max((one for one in times if one is not None), default=None))
+
+    def oldest_failure_ms(self, shard_id: str) -> int | None:
+        """When the oldest unresolved record of the shard first failed."""
+        state = self.states.get(shard_id)
+        records: Sequence[UnresolvedRecord] = () if state is None else state.unresolved
+        return min(
+            (one.first_failure_ms for one in records if one.first_failure_ms is not None),
+            default=None,
+        )
+
+    def owner_of(self, shard_id: str) -> OwnerView | None:
+        """The process that is to read the shard; None if none runs. It may be one of several."""
+        total = self.stored.total_tasks
+        for owner in self.stored.owners:
+            if owner.task is None or total is None or is_ours(shard_id, owner.task.index, total):
+                return owner
+        return None

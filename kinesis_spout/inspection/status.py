@@ -1,0 +1,260 @@
+"""The status of an application: one line for each shard, and what stands above them. Pure.
+
+`--json` prints `as_json`, one object:
+
+    application, stream, streamStatus, retentionMs, paused
+    timeMs            the service's time of the look; windowMs: how long the window was
+    verdict           ok, unknown, lagging, stalled or losing (`kinesis_spout.inspection.health`);
+                      unknown where the application has no state
+    owners            process, host, sinceMs, and task where several share the application
+    plan              null, or planId, status, createdMs, tasks, tasksBegun, tasksSealed, report
+                      (null, open, done), openings
+    health, states    numbers of shards, by health and by state
+    notAsked          number of shards on which nothing could be said without asking the service
+    shards            a list, worst first:
+        shardId, health, waitsFor
+        state         as in `kinesis-spout shards`
+        readPosition  where the next record is read, what the open plan has read included
+        checkpoint    sequence number up to which everything is acked, or SHARD_END
+        lagMs, lagMeasured   lag in time of arrival; measured by the service, or an upper bound
+        lostInMs      when the oldest unread record expires if it goes on like this; 0: it may have
+        unresolved    number of records that are not acked
+        oldestMs      how long ago the oldest of them first failed
+        attempts      the most deliveries that one of them had
+        speed         stream time read in the window, as a multiple of the clock
+    A number that is not known is null.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.inspection.health import SEVERITY, Health
+from kinesis_spout.inspection.wording import duration, moment, records
+from kinesis_spout.shards.lineage import ShardPhase
+from state.plan import PlanStatus
+
+if TYPE_CHECKING:
+    from kinesis_spout.inspection.health import Look
+
+_NEVER_MS = 1 << 62
+OVER = frozenset({ShardPhase.FINISHED, ShardPhase.PAST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardStatus:
+    """One shard. The module's docstring defines the fields."""
+
+    shard_id: str
+    health: Health
+    phase: ShardPhase
+    position: str | None
+    checkpoint: str | None
+    waits_for: tuple[str, ...]
+    lag_ms: int | None
+    lag_measured: bool
+    lost_in_ms: int | None
+    unresolved: int
+    oldest_ms: int | None
+    attempts: int
+    speed: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "shardId": self.shard_id,
+            "health": self.health.value,
+            "state": self.phase.value,
+            "readPosition": self.position,
+            "checkpoint": self.checkpoint,
+            "waitsFor": list(self.waits_for),
+            "lagMs": self.lag_ms,
+            "lagMeasured": self.lag_measured,
+            "lostInMs": self.lost_in_ms,
+            "unresolved": self.unresolved,
+            "oldestMs": self.oldest_ms,
+            "attempts": self.attempts,
+            "speed": None if self.speed is None else round(self.speed, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationStatus:
+    """A look, and its shards, worst first."""
+
+    look: Look
+    shards: tuple[ShardStatus, ...]
+
+    @property
+    def not_asked(self) -> int:
+        return sum(one.health is Health.UNKNOWN for one in self.shards)
+
+    @property
+    def live(self) -> tuple[ShardStatus, ...]:
+        """The shards that are not over."""
+        return tuple(one for one in self.shards if one.phase not in OVER)
+
+    @property
+    def verdict(self) -> Health:
+        """`unknown` of single shards is worse than nothing: the others are judged."""
+        verdict = self.look.verdict
+        return Health.OK if verdict is Health.UNKNOWN and self.look.now.is_known else verdict
+
+    def as_json(self) -> dict[str, Any]:
+        now = self.look.now
+        return {
+            "application": now.application,
+            "stream": now.stream.name,
+            "streamStatus": now.stream.status,
+            "retentionMs": now.stream.retention_ms,
+            "paused": now.stored.paused,
+            "timeMs": now.now_ms,
+            "windowMs": self.look.window_ms,
+            "verdict": self.verdict.value,
+            "owners": [
+                {
+                    "process": one.info.pid,
+                    "host": one.info.host,
+                    "sinceMs": one.info.since_ms,
+                    "task": None if one.task is None else str(one.task),
+                }
+                for one in now.stored.owners
+            ],
+            "plan": _plan_json(self.look),
+            "health": dict(Counter(one.health.value for one in self.shards)),
+            "states": dict(Counter(one.phase.value for one in self.shards)),
+            "notAsked": self.not_asked,
+            "shards": [one.as_json() for one in self.shards],
+        }
+
+
+def status_of(look: Look) -> ApplicationStatus:
+    """The status, its shards worst first."""
+    shards = [_shard_status(look, shard_id) for shard_id in look.now.shard_ids]
+    return ApplicationStatus(look, tuple(sorted(shards, key=_badness)))
+
+
+def verdict_sentence(status: ApplicationStatus) -> str:
+    """Why the verdict is what it is, in one clause."""
+    look, verdict = status.look, status.verdict
+    if not look.now.is_known:
+        return "it has no state on this stream"
+    of = f"of {len(status.live)} shard{'' if len(status.live) == 1 else 's'}"
+    count = sum(one.health is verdict for one in status.live)
+    window = duration(look.window_ms)
+    if verdict is Health.OK:
+        if not status.live:
+            return "every shard was read to its end, and every record is acked"
+        asked = f"; {status.not_asked} {of} were not asked" if status.not_asked else ""
+        return f"all that came was read within {window}{asked}"
+    if verdict is Health.LAGGING:
+        return f"{count} {of} {'is' if count == 1 else 'are'} more than {window} behind"
+    if verdict is Health.STALLED:
+        stands = "stands" if count == 1 else "stand"
+        return f"{count} {of} {stands} still, though there is something to read or to retry"
+    return f"of {count} {of}, records have expired unread, or may have"
+
+
+def owners_sentence(look: Look) -> str:
+    """Who owns the application, since when."""
+    stored = look.now.stored
+    if not stored.owners:
+        return "none: no process runs the application now"
+    now_ms = look.now.now_ms
+    first = stored.owners[0]
+    if stored.total_tasks is None:
+        return (
+            f"process {first.info.pid} on {first.info.host}, {_since(first.info.since_ms, now_ms)}"
+        )
+    there = {one.task.index for one in stored.owners if one.task is not None}
+    missing = [str(index) for index in range(stored.total_tasks) if index not in there]
+    oldest_ms = min(one.info.since_ms for one in stored.owners)
+    hosts = sorted({one.info.host for one in stored.owners})
+    lacks = f"; task{'' if len(missing) == 1 else 's'} {', '.join(missing)} missing"
+    return (
+        f"{len(there)} of {stored.total_tasks} spout tasks, on {', '.join(hosts[:3])}"
+        f"{' ...' if len(hosts) > 3 else ''}, the first {_since(oldest_ms, now_ms)}"
+        f"{lacks if missing else ''}"
+    )
+
+
+def _since(since_ms: int, now_ms: int) -> str:
+    return f"since {moment(since_ms, now_ms)} ({duration(max(0, now_ms - since_ms))})"
+
+
+def plan_sentence(look: Look) -> str | None:
+    """The newest plan; None where there is none, or spouts own the application."""
+    plan = look.now.stored.plan
+    if plan is None or look.now.is_spout:
+        return None
+    age = duration(max(0, look.now.now_ms - plan.created_ms))
+    if plan.status is PlanStatus.SETTLED:
+        return f"{plan.plan_id} settled, made {age} ago"
+    begun = [task.log for task in plan.tasks if task.log is not None]
+    sealed = sum(log.sealed for log in begun)
+    report = "" if plan.report is None else f", report {plan.report.value}"
+    rows = records(sum(log.rows for log in begun))
+    return (
+        f"{plan.plan_id} {plan.status.value}, made {age} ago, {sealed} of {len(plan.tasks)} tasks "
+        f"have read ({rows}){report}"
+    )
+
+
+def unresolved_sentence(status: ApplicationStatus) -> str:
+    """How many records are not acked, and for how long."""
+    count = sum(one.unresolved for one in status.shards)
+    oldest = max(
+        (one.oldest_ms for one in status.shards if one.oldest_ms is not None), default=None
+    )
+    since = "" if oldest is None else f", the oldest failed first {duration(oldest)} ago"
+    return f"{records(count)} not acked{since}" if count else "every record that was read is acked"
+
+
+def _plan_json(look: Look) -> dict[str, Any] | None:
+    plan = look.now.stored.plan
+    if plan is None:
+        return None
+    logs = [task.log for task in plan.tasks if task.log is not None]
+    return {
+        "planId": plan.plan_id,
+        "status": plan.status.value,
+        "createdMs": plan.created_ms,
+        "tasks": len(plan.tasks),
+        "tasksBegun": len(logs),
+        "tasksSealed": sum(log.sealed for log in logs),
+        "report": None if plan.report is None else plan.report.value,
+        "openings": plan.openings,
+    }
+
+
+def _shard_status(look: Look, shard_id: str) -> ShardStatus:
+    state, progress = look.now.states.get(shard_id), look.now.progress(shard_id)
+    oldest_ms = look.now.oldest_failure_ms(shard_id)
+    return ShardStatus(
+        shard_id=shard_id,
+        health=look.health(shard_id),
+        phase=look.phase(shard_id),
+        position=None if progress is None else str(progress.position),
+        checkpoint=None if state is None else state.checkpoint_text,
+        waits_for=look.now.lineage.waits_for(shard_id),
+        lag_ms=look.lag_ms(shard_id),
+        lag_measured=shard_id in look.tips,
+        lost_in_ms=look.lost_in_ms(shard_id),
+        unresolved=0 if state is None else state.unresolved_count,
+        oldest_ms=None if oldest_ms is None else max(0, look.now.now_ms - oldest_ms),
+        attempts=0 if state is None else max((one.attempts for one in state.unresolved), default=0),
+        speed=look.speed(shard_id),
+    )
+
+
+def _badness(one: ShardStatus) -> tuple[int, bool, int, int, int, str]:
+    """Smaller is worse."""
+    return (
+        -SEVERITY[one.health],
+        one.phase in OVER,
+        _NEVER_MS if one.lost_in_ms is None else one.lost_in_ms,
+        -(one.lag_ms or 0),
+        -one.unresolved,
+        one.shard_id,
+    )

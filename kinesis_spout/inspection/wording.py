@@ -1,0 +1,51 @@
+"""Durations, times and positions as people read them. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+# Of the 56 digits of a sequence number. The last ones tell records apart.
+SHOWN_DIGITS = 12
+_SHARD_PREFIX = "shardId-"
+
+
+def duration(milliseconds: float) -> str:
+    """`0.8 s`, `47 s`, `12 min`, `6 h`, `3.2 d`."""
+    seconds = milliseconds / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{_short(seconds / 3600)} h"
+    return f"{_short(seconds / 86_400)} d"
+
+
+def _short(amount: float) -> str:
+    return f"{amount:.1f}".removesuffix(".0")
+
+
+def moment(time_ms: int, now_ms: int) -> str:
+    """The time of day in UTC, with the date if it is another day than now's."""
+    found, now = (datetime.fromtimestamp(one / 1000, UTC) for one in (time_ms, now_ms))
+    return f"{found:%H:%M:%S}" if found.date() == now.date() else f"{found:%Y-%m-%d %H:%M:%S}"
+
+
+def shortened(position: str) -> str:
+    """A position with the last digits of its sequence number, which tell it from others."""
+    kind, colon, number = position.rpartition(":")
+    if not number.isdigit() or len(number) <= SHOWN_DIGITS:
+        return position
+    return f"{kind}{colon}..{number[-SHOWN_DIGITS:]}"
+
+
+def short_shard(shard_id: str) -> str:
+    """`12` for shardId-000000000012; another id as it is."""
+    number = shard_id.removeprefix(_SHARD_PREFIX)
+    return str(int(number)) if number != shard_id and number.isdigit() else shard_id
+
+
+def records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"

@@ -1,0 +1,114 @@
+"""All that is stored of an application, read in one pass by somebody who only looks.
+
+No transaction covers the pass. Where a plan was made or settled meanwhile, the pass is repeated a
+few times, so that the plan and the shard states belong together. What is half written or removed
+meanwhile is left out: a look from outside must not fail because the job goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.codec.reports import decode_header
+from state.codec.task_logs import decode_log
+from state.codec.values import PlanHeader, decode
+from state.plan import PlanPointer, TaskPlan, plan_number
+from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
+from state.znodes.plans import PlanZnodes
+from state.znodes.reports import ReportZnodes
+from state.znodes.shard_list import ShardListZnodes
+from state.znodes.shard_states import ShardZnodes
+
+if TYPE_CHECKING:
+    from state.codec.reports import ReportHeader
+    from state.state_store import StartPin, StreamIdentity
+    from state.task_log import TaskLog
+    from state.znodes.claim import Claims
+    from state.znodes.fence import Fence
+    from state.znodes.paths import ZookeeperPaths
+    from state.znodes.tree import Znode, ZnodeTree
+
+_MAX_PASSES = 3
+
+
+class ViewZnodes:
+    """Reads everything. Writes nothing, and needs no ownership."""
+
+    def __init__(
+        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
+    ) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._claims = claims
+        self._plans = PlanZnodes(tree, paths, fence)
+        self._shards = ShardZnodes(tree, paths, fence)
+        self._reports = ReportZnodes(tree, paths, fence)
+        self._shard_list = ShardListZnodes(tree, paths, fence, claims)
+
+    def read(self, identity: StreamIdentity | None, pin: StartPin | None) -> StoredApplication:
+        for _ in range(_MAX_PASSES):
+            before = self._plans.pointer()
+            states = {shard: stored.state for shard, stored in self._shards.load().items()}
+            plan = None if before is None else self._plan(before)
+            if self._plans.pointer() == before:
+                break
+        holders = self._claims.holders()
+        shard_list = self._shard_list.read()
+        return StoredApplication(
+            identity=identity,
+            pin=pin,
+            states=states,
+            owners=tuple(OwnerView(holder.task, holder.info) for holder in holders),
+            total_tasks=self._claims.total_tasks(),
+            plan=plan,
+            policy=self._reports.read_policy(),
+            shard_list=None if shard_list is None else shard_list.shard_ids,
+            paused=self._tree.read([self._paths.paused])[0] is not None,
+        )
+
+    def _plan(self, pointer: PlanPointer) -> PlanView | None:
+        header = self._plans.header(pointer.id)
+        if header is None:
+            return None
+        report = self._report(pointer.id)
+        return PlanView(
+            plan_id=pointer.id,
+            status=pointer.status,
+            created_ms=header.created_ms,
+            until_ms=header.until_ms,
+            outages=header.outages,
+            delivery_limit=header.delivery_limit,
+            tasks=self._tasks(pointer.id, header),
+            report=None if report is None else report.status,
+            openings=0 if report is None else report.openings,
+            outcomes=None if report is None else report.report,
+            previous_ms=self._previous_ms(pointer.id),
+        )
+
+    def _tasks(self, plan_id: str, header: PlanHeader) -> tuple[TaskView, ...]:
+        tasks = range(header.tasks)
+        plans = [self._paths.task(plan_id, task) for task in tasks]
+        logs = [self._paths.end(plan_id, task) for task in tasks]
+        nodes = self._tree.read([*plans, *logs])
+        return tuple(
+            TaskView(number=task, plan=decode(plan.data, TaskPlan, path), log=_log(log, end))
+            for task, path, end, plan, log in zip(
+                tasks, plans, logs, nodes[: header.tasks], nodes[header.tasks :], strict=True
+            )
+            if plan is not None
+        )
+
+    def _report(self, plan_id: str) -> ReportHeader | None:
+        path = self._paths.report(plan_id)
+        node = self._tree.read([path])[0]
+        return None if node is None else decode_header(node.data, path)
+
+    def _previous_ms(self, plan_id: str) -> int | None:
+        """When the plan before this one was made, if it is still there."""
+        earlier = [one for one in self._plans.known() if plan_number(one) < plan_number(plan_id)]
+        header = self._plans.header(earlier[-1]) if earlier else None
+        return None if header is None else header.created_ms
+
+
+def _log(node: Znode | None, path: str) -> TaskLog | None:
+    return None if node is None else decode_log(node.data, path)

@@ -1,0 +1,86 @@
+"""The contract of the state store, for memory and ZooKeeper alike: all of it, as somebody sees it
+who only looks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.plan import PlanStatus
+from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
+from state.state_store import StateChange, StoredApplication, TaskShare
+from tests.support.state.state_stores import (
+    IDENTITY,
+    OWNER,
+    failures,
+    log_of,
+    owned,
+    plan,
+    state_at,
+    task_of,
+)
+
+if TYPE_CHECKING:
+    from tests.support.state.state_stores import StoreWorld
+
+SHARD = "shardId-000000000000"
+
+
+def test_an_application_without_state_is_empty_and_stays_so(store_world: StoreWorld) -> None:
+    """Looking creates nothing."""
+    assert store_world.open().read_application() == StoredApplication()
+    assert store_world.open().read_application() == StoredApplication()
+
+
+def test_everything_of_a_spark_job_comes_in_one_look(store_world: StoreWorld) -> None:
+    """Needs no ownership, and leaves the owner's."""
+    store = owned(store_world)
+    store.bind_stream(IDENTITY)
+    store.create_plan(plan(1))
+    store.close_plan("1-aa")
+    store.mark_settled("1-aa")
+    store.save_states([StateChange(None, state_at(7))])
+    policy = OutcomePolicy(on_failure=OnFailure.BLOCK_KEY)
+    store.mark_tracked(policy)
+    store.create_plan(plan(2))
+    store.append_log("2-aa", 0, log_of(3, sealed=False), None)
+    store.open_report("2-aa", "token")
+    seen = store_world.open().read_application()
+    assert (seen.identity, seen.policy, seen.paused) == (IDENTITY, policy, False)
+    assert dict(seen.states) == {SHARD: state_at(7)}
+    assert [(one.task, one.info) for one in seen.owners] == [(None, OWNER)]
+    assert seen.total_tasks is None
+    assert seen.plan is not None
+    assert (seen.plan.plan_id, seen.plan.status) == ("2-aa", PlanStatus.OPEN)
+    assert (seen.plan.created_ms, seen.plan.previous_ms) == (5, 5)
+    assert [one.plan for one in seen.plan.tasks] == list(plan(2).tasks)
+    assert [one.log for one in seen.plan.tasks] == [log_of(3, sealed=False), None]
+    assert (seen.plan.report, seen.plan.openings) == (ReportStatus.OPEN, 1)
+
+
+def test_a_done_report_shows_its_counts(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    store.create_plan(plan(1))
+    report = failures(3)
+    store.finish_report(store.open_report("1-aa", "token"), report)
+    seen = store_world.open().read_application().plan
+    assert seen is not None
+    assert (seen.report, seen.openings, seen.previous_ms) == (ReportStatus.DONE, 0, None)
+    assert seen.outcomes == PlanReport(failed=3, retried=3, done_ms=report.done_ms)
+
+
+def test_tasks_that_share_an_application_are_shown_with_their_total(
+    store_world: StoreWorld,
+) -> None:
+    task_of(store_world, 2, 3)
+    task_of(store_world, 0, 3)
+    seen = store_world.open().read_application()
+    assert [one.task for one in seen.owners] == [TaskShare(0, 3), TaskShare(2, 3)]
+    assert seen.total_tasks == 3
+
+
+def test_a_paused_application_is_shown_as_such(store_world: StoreWorld) -> None:
+    store_world.put("paused", b"{}")
+    seen = store_world.open().read_application()
+    assert seen.paused
+    assert dict(seen.states) == {}

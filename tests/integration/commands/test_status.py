@@ -1,0 +1,275 @@
+"""`kinesis-spout status` and `explain` as users run them, on a FakeKinesis and a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.testing import error
+from state.ownership import this_process
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import StartPin, StateChange
+from state.zookeeper.store import ZookeeperStateStore
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
+from tests.support.shell.command_line import command_line, environment, run_cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from subprocess import CompletedProcess
+
+    from tests.support.kinesis.services import ServedFake
+
+IDLE, BUSY = "shardId-000000000000", "shardId-000000000001"
+MINUTE_MS = 60_000
+
+
+class At(NamedTuple):
+    """Where the application is."""
+
+    fake: ServedFake
+    zookeeper: str
+
+
+def words(command: str, at: At, *more: str) -> list[str]:
+    place = ("--application", "etl", "--stream", "orders", "--zookeeper", at.zookeeper)
+    return [command, *more, *place, "--endpoint-url", at.fake.endpoint_url, "--region", REGION]
+
+
+def run(folder: Path, *arguments: str) -> CompletedProcess[str]:
+    return run_cli(
+        *arguments, cwd=folder, AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY
+    )
+
+
+@pytest.fixture
+def at(fake_kinesis: ServedFake, zookeeper_chroot: str) -> At:
+    return At(fake_kinesis, zookeeper_chroot)
+
+
+@pytest.fixture
+def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
+    """The store of the application's owner."""
+    with closing(ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")) as made:
+        made.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
+        made.pin_start(StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=()))
+        yield made
+
+
+def save(store: ZookeeperStateStore, *states: ShardState) -> None:
+    store.save_states([StateChange(None, one) for one in states])
+
+
+class LateClock(SystemClock):
+    """The machine's clock, minus `late_ms`."""
+
+    late_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() - self.late_ms
+
+
+@pytest.fixture
+def fake_kinesis() -> Iterator[ServedFake]:
+    """Its stream is two minutes old, and so are the first shards."""
+    clock = LateClock()
+    with serve(clock=clock) as fake:
+        clock.late_ms = 2 * MINUTE_MS
+        yield fake
+
+
+def behind_by_a_minute(fake: ServedFake, store: ZookeeperStateStore) -> None:
+    """An idle shard, and one whose record of a minute ago nobody reads."""
+    clock = fake.model.clock
+    assert isinstance(clock, LateClock)
+    fake.model.create("orders", shards=2)
+    clock.late_ms = MINUTE_MS
+    put_ms = clock.now_ms()
+    where = [fake.model.put("orders", str(key), b"x") for key in range(9)]
+    clock.late_ms = 0
+    last = max(int(one.partition(":")[2]) for one in where if one.startswith(IDLE))
+    save(
+        store,
+        ShardState(
+            shard_id=IDLE,
+            read_position=Position.after(SequenceNumber(last)),
+            verified_until_ms=put_ms,
+        ),
+        ShardState(shard_id=BUSY, read_position=TRIM_HORIZON, verified_until_ms=put_ms - 1),
+    )
+
+
+def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
+    at: At, store: ZookeeperStateStore, tmp_path: Path
+) -> None:
+    """And an idle shard is ok. The owner keeps its ownership, and can write afterwards."""
+    behind_by_a_minute(at.fake, store)
+    ended = run(tmp_path, *words("status", at, "--json", "--window", "1s"))
+    assert (ended.returncode, ended.stderr) == (1, "")
+    found = json.loads(ended.stdout)
+    assert found["verdict"] == "stalled"
+    assert [(one["shardId"], one["health"]) for one in found["shards"]] == [
+        (BUSY, "stalled"),
+        (IDLE, "ok"),
+    ]
+    busy = found["shards"][0]
+    assert busy["lagMeasured"]
+    assert busy["lagMs"] >= MINUTE_MS - 1_000
+    assert busy["lostInMs"] <= 24 * 60 * MINUTE_MS
+    assert found["owners"][0]["process"] == os.getpid()
+    save(store, ShardState(shard_id="shardId-000000000009", read_position=TRIM_HORIZON))
+
+
+def test_the_same_as_a_screen_and_explained(
+    at: At, store: ZookeeperStateStore, tmp_path: Path
+) -> None:
+    behind_by_a_minute(at.fake, store)
+    ended = run(tmp_path, *words("status", at, "--window", "1s"))
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "stalled: 1 of 2 shards stands still" in ended.stdout
+    explained = run(tmp_path, *words("explain", at, "1", "--window", "1s"))
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert "shard 1  stalled" in explained.stdout
+    assert re.search(r"has records that were not read, the oldest of \d+ \w+ ago", explained.stdout)
+    assert "-> wait a moment and look again" in explained.stdout
+    unknown = run(tmp_path, *words("explain", at, "99", "--window", "0s"))
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "does not list shardId-000000000099" in unknown.stderr.replace("\n", " ")
+
+
+def test_without_an_owner_the_advice_is_to_start_the_job(
+    at: At, store: ZookeeperStateStore, tmp_path: Path
+) -> None:
+    behind_by_a_minute(at.fake, store)
+    store.release()
+    ended = run(tmp_path, *words("explain", at, "--json", "--window", "1s"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    stalled, idle = json.loads(ended.stdout)
+    assert [cause["kind"] for cause in stalled["causes"]] == ["not read", "no owner"]
+    assert stalled["advice"][0] == {"act": "start", "text": "start the job", "untilMs": None}
+    assert (idle["shards"], idle["health"]) == ([IDLE], "ok")
+
+
+def test_a_retry_that_waits_is_explained_down_to_its_reason(
+    at: At, store: ZookeeperStateStore, tmp_path: Path
+) -> None:
+    """Only commands that there are are named."""
+    at.fake.model.create("orders")
+    now_ms = at.fake.model.clock.now_ms()
+    record = UnresolvedRecord(
+        first=SequenceNumber(7),
+        last=SequenceNumber(7),
+        attempts=2,
+        due_ms=now_ms + 60 * MINUTE_MS,
+        first_failure_ms=now_ms,
+        last_failure_ms=now_ms,
+        reason="no rates",
+    )
+    save(
+        store,
+        ShardState(
+            shard_id=IDLE,
+            read_position=SHARD_END,
+            lifecycle=Lifecycle.DRAINED,
+            unresolved=(record,),
+        ),
+    )
+    ended = run(tmp_path, *words("explain", at, IDLE, "--window", "0s"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "was read to its end, but holds 1 record that is not acked" in ended.stdout
+    assert "failing with 'no rates'" in ended.stdout
+    assert "kinesis-spout redrive" in ended.stdout
+
+
+def test_where_reading_is_not_allowed_the_states_alone_are_judged(
+    at: At, store: ZookeeperStateStore, tmp_path: Path
+) -> None:
+    """And the screen says why nothing was asked."""
+    behind_by_a_minute(at.fake, store)
+    at.fake.model.faults.add(
+        error("AccessDeniedException", "not for you"), operation="GetRecords", times=None
+    )
+    ended = run(tmp_path, *words("status", at, "--window", "1s"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "2 of 2 shards were not asked" in ended.stdout
+    assert "not asked" in ended.stdout
+    assert "GetRecords" in ended.stdout or "not for you" in ended.stdout
+
+
+def test_names_that_nobody_knows_and_services_that_do_not_answer(at: At, tmp_path: Path) -> None:
+    """1: no state. 2: a wrong stream, a wrong option. 3: no ZooKeeper."""
+
+    def code(*more: str, zookeeper: str = at.zookeeper, command: str = "status") -> int:
+        given = words(command, At(at.fake, zookeeper), *more)
+        return run(tmp_path, *given).returncode
+
+    assert code() == 2  # there is no such stream
+    at.fake.model.create("orders")
+    assert code() == 1
+    assert code(command="explain") == 0
+    assert code("shardId-000000000000", command="explain") == 0
+    assert code("--window", "soon") == 2
+    assert code("--watch", "--json") == 2
+    assert code(zookeeper="127.0.0.1:1") == 3
+
+
+def test_a_signal_ends_the_watch_with_its_number(
+    at: At, store: ZookeeperStateStore, tmp_path: Path
+) -> None:
+    """On a terminal, where the table is drawn over and over."""
+    behind_by_a_minute(at.fake, store)
+    for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        terminal, side = pty.openpty()
+        given = words("status", at, "--watch", "--window", "1s")
+        process = subprocess.Popen(
+            command_line(*given),
+            cwd=tmp_path,
+            env=environment(
+                AWS_ACCESS_KEY_ID=ACCESS_KEY,
+                AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+                TERM="xterm",
+                COLUMNS="80",
+                LINES="24",
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=side,
+            stderr=side,
+        )
+        os.close(side)
+        try:
+            shown = read_until(terminal, b"stalled")
+            assert b"owner" in shown
+            process.send_signal(number)
+            drain(terminal)
+            assert process.wait(timeout=60) == expected
+        finally:
+            process.kill()
+            process.wait()
+            os.close(terminal)
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    shown = b""
+    while text not in shown:
+        shown += os.read(terminal, 65_536)
+    return shown
+
+
+def drain(terminal: int) -> None:
+    """Read until the other side is closed, which Linux tells by an error."""
+    try:
+        while os.read(terminal, 65_536):
+            pass
+    except OSError:
+        pass

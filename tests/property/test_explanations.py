@@ -1,0 +1,182 @@
+"""What `explain` says of the states that histories reach is true: doing it helps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.inspection.cause import Act
+from kinesis_spout.inspection.explanation import explain
+from tests.simulation.history import SETTLES_S, WIDE, drawn
+from tests.simulation.outlook import check_look, look_of, troubled
+from tests.simulation.spout_history import drawn as drawn_spouts
+from tests.simulation.world import LOGGER
+from tests.support.spout.spout_world import LOOPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesis_spout.inspection.cause import Explanation
+    from tests.simulation.history import History
+    from tests.simulation.past import Past
+    from tests.simulation.spout_history import SpoutHistory
+
+STEPS = 12
+MOST_ROUNDS = 2_000
+TRIES = 40  # batches after a due time; in order, each may bring one record
+SEEDS = range(60)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Histories are full of outages, which the product reports."""
+    LOGGER.propagate = False
+    yield
+    LOGGER.propagate = True
+
+
+def reached(seed: int) -> History | None:
+    """A history somewhere in its middle, from which on no fault strikes. None where days pass, so
+    that records may have expired, or where a false answer may have ended the job.
+    """
+    history, weights = drawn(seed)
+    weights.pop("false_answer", None)
+    if history.days_pass:
+        return None
+    for _ in range(STEPS):
+        name = history.random.choices(list(weights), weights=list(weights.values()))[0]
+        history.log.append(name)
+        getattr(history, f"do_{name}")()
+    history.log.append("calm")
+    history.world.fake.faults.clear()
+    history.world.change(**WIDE)
+    if history.failing is not None:
+        history.failing.outage_until_s = 0.0
+    history.world.clock.advance(SETTLES_S)
+    history.world.note_shards()
+    return history
+
+
+def wait_until(history: Past, until_ms: int) -> None:
+    """By the clock of the job's machine, which says when a retry is due."""
+    left_ms = until_ms - history.world.skewed.now_ms()
+    history.world.clock.advance(max(0, left_ms) / 1000 + 0.001)
+
+
+def follow(history: History, explained: Explanation) -> None:
+    """Do what the first advice says; the job runs meanwhile, where it is to run."""
+    advice = explained.advice(())[0]
+    if advice.act is Act.START:
+        history.job.stop()
+    elif advice.until_ms is not None:
+        wait_until(history, advice.until_ms)
+    else:
+        history.world.clock.advance(1.0)
+    history.run_batch()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_does_what_it_says_ends_with_nothing_to_explain(seed: int) -> None:
+    """Then every record is resolved, whatever the history had reached."""
+    history = reached(seed)
+    if history is None:
+        return
+    history.job.stop()
+    for _ in range(MOST_ROUNDS):
+        look = look_of(history.world)
+        check_look(look)
+        wrong = troubled(look)
+        if not wrong:
+            break
+        follow(history, wrong[0])
+    else:
+        raise AssertionError([cause.says for cause in wrong[0].causes])
+    assert history.missing() == []
+    history.job.stop()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_retry_that_is_said_to_be_due_is_tried_then(seed: int) -> None:
+    """Its state is another one soon after that time, and not before."""
+    history = reached(seed)
+    if history is None or history.outcomes is None:
+        return
+    waits = None
+    for _ in range(MOST_ROUNDS):
+        look = look_of(history.world)
+        found = [one for one in troubled(look) if one.root.kind == "retry waits"]
+        if found:
+            waits = found[0]
+            break
+        if not troubled(look):
+            return
+        follow(history, troubled(look)[0])
+    assert waits is not None
+    about = waits.root.about
+    before = history.world.states()[about].unresolved
+    until_ms = waits.advice(())[0].until_ms
+    assert until_ms is not None
+    wait_until(history, until_ms)
+    for _ in range(TRIES):
+        history.run_batch()
+        state = history.world.states().get(about)
+        if state is None or state.unresolved != before:
+            break
+    else:
+        raise AssertionError(explain(look_of(history.world), about).root.says)
+    history.job.stop()
+
+
+def reached_by_spouts(seed: int) -> SpoutHistory | None:
+    """The same of standalone spouts, whose processes have all ended."""
+    history, weights = drawn_spouts(seed)
+    if history.days_pass:
+        return None
+    for _ in range(STEPS):
+        name = history.random.choices(list(weights), weights=list(weights.values()))[0]
+        history.log.append(name)
+        getattr(history, f"do_{name}")()
+    history.log.append("calm")
+    history.world.fake.faults.clear()
+    history.world.outage.left = 0
+    history.refusals = 0.0
+    history.spouts.stop()
+    history.spouts.options |= {"max_pending": 10_000, "max_unresolved_per_shard": 1_000}
+    history.world.clock.advance(SETTLES_S)
+    history.world.note_shards()
+    return history
+
+
+def follow_with_spouts(history: SpoutHistory, explained: Explanation) -> None:
+    """Do what the first advice says. The processes that run go on, and ack all that they get."""
+    advice = explained.advice(())[0]
+    if advice.act is Act.START:
+        history.open_all()
+    elif advice.until_ms is not None:
+        wait_until(history, advice.until_ms)
+    else:
+        history.world.clock.advance(1.0)
+    for process in list(history.spouts.processes.values()):
+        for name in LOOPS:
+            history.step(process, name)
+        history.drain(process)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_does_what_it_says_of_spouts_ends_with_nothing_to_explain(seed: int) -> None:
+    """A task that is missing is started, and the shards are read to their tips."""
+    history = reached_by_spouts(seed)
+    if history is None:
+        return
+    for _ in range(MOST_ROUNDS):
+        look = look_of(history.world)
+        check_look(look)
+        wrong = troubled(look)
+        if not wrong:
+            break
+        follow_with_spouts(history, wrong[0])
+    else:
+        raise AssertionError([cause.says for cause in wrong[0].causes])
+    history.spouts.stop()
+    assert history.missing() == []

@@ -1,0 +1,159 @@
+"""Looks at applications, made by hand: a stream of listed shards, what is stored, and answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.inspection.health import Look, TipAnswer
+from kinesis_spout.inspection.snapshot import Snapshot
+from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+from kinesis_spout.shards.lineage import HASH_KEYS
+from state.plan import PlanStatus, ShardReadResult, ShardSlice, TaskPlan
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import (
+    OwnerInfo,
+    OwnerView,
+    PlanView,
+    StartPin,
+    StoredApplication,
+    StreamIdentity,
+    TaskShare,
+    TaskView,
+)
+
+if TYPE_CHECKING:
+    from state.task_log import TaskLog
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_800_000_000_000
+WINDOW_MS = 10_000
+BEGAN_MS = NOW_MS - WINDOW_MS
+STREAM = StreamSummary(
+    arn="arn:aws:kinesis:eu-west-1:1:stream/orders",
+    name="orders",
+    created_ms=1_000,
+    status="ACTIVE",
+    retention_ms=24 * HOUR_MS,
+    service_time_ms=NOW_MS,
+)
+IDENTITY = StreamIdentity(arn=STREAM.arn, name="orders", created_ms=STREAM.created_ms)
+PIN = StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
+OWNER = OwnerView(None, OwnerInfo(host="host-a", pid=42, since_ms=NOW_MS - HOUR_MS))
+AT_TIP = TipAnswer(NOW_MS, None)
+
+
+def shard(index: int) -> str:
+    return f"shardId-{index:012d}"
+
+
+def spout_task(index: int, total: int) -> OwnerView:
+    return OwnerView(TaskShare(index, total), OWNER.info)
+
+
+def after(number: int) -> Position:
+    return Position.after(SequenceNumber(number))
+
+
+def listed(index: int, *parents: int, closed: bool = False) -> ShardInfo:
+    return ShardInfo(
+        shard_id=shard(index),
+        parents=tuple(map(shard, parents)),
+        hash_key_range=(0, HASH_KEYS - 1),
+        starting_sequence=SequenceNumber(0),
+        ending_sequence=SequenceNumber(10**9) if closed else None,
+    )
+
+
+def state(
+    index: int, position: Position = TRIM_HORIZON, *parents: int, **fields: Any
+) -> ShardState:
+    """A state whose lifecycle fits its position and its unresolved records."""
+    lifecycle = Lifecycle.ACTIVE
+    if position == SHARD_END:
+        lifecycle = Lifecycle.DRAINED if fields.get("unresolved") else Lifecycle.FINISHED
+    return ShardState(
+        shard_id=shard(index),
+        read_position=position,
+        parents=tuple(map(shard, parents)),
+        lifecycle=lifecycle,
+        **({"verified_until_ms": NOW_MS - 60_000} | fields),
+    )
+
+
+def failed(number: int, **fields: Any) -> UnresolvedRecord:
+    """A record on its second attempt, due in a minute."""
+    given: dict[str, Any] = {
+        "attempts": 1,
+        "due_ms": NOW_MS + 60_000,
+        "first_failure_ms": NOW_MS - 120_000,
+        "last_failure_ms": NOW_MS - 120_000,
+        "reason": "no rates",
+    }
+    sequence = SequenceNumber(number)
+    return UnresolvedRecord(first=sequence, last=sequence, **(given | fields))
+
+
+def read_of(index: int, last: int, **fields: Any) -> ShardReadResult:
+    """Records 1 to `last`; none for 0."""
+    numbers: dict[str, Any] = (
+        {"first": SequenceNumber(1), "last": SequenceNumber(last)} if last else {}
+    )
+    return ShardReadResult(shard_id=shard(index), count=last, **(numbers | fields))
+
+
+def task(*slices: ShardSlice, number: int = 0, log: TaskLog | None = None) -> TaskView:
+    plan = TaskPlan(shards=slices, max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    return TaskView(number, plan, log)
+
+
+def slice_of(one: ShardState, **fields: Any) -> ShardSlice:
+    return ShardSlice(
+        shard_id=one.shard_id, position=one.read_position, **({"max_records": 10} | fields)
+    )
+
+
+def plan(*tasks: TaskView, **fields: Any) -> PlanView:
+    """An open plan of 5 s ago; the one before took 8 s."""
+    given: dict[str, Any] = {
+        "plan_id": "7-ab",
+        "status": PlanStatus.OPEN,
+        "created_ms": NOW_MS - 5_000,
+        "previous_ms": NOW_MS - 13_000,
+    }
+    return PlanView(tasks=tasks, **(given | fields))
+
+
+def snapshot(*parts: ShardInfo | ShardState, now_ms: int = NOW_MS, **stored: Any) -> Snapshot:
+    """A snapshot of listed shards and states. The application has an owner and a pin."""
+    given: dict[str, Any] = {"identity": IDENTITY, "pin": PIN, "owners": (OWNER,)}
+    states = {one.shard_id: one for one in parts if isinstance(one, ShardState)}
+    return Snapshot(
+        application="etl",
+        stored=StoredApplication(**(given | {"states": states} | stored)),
+        stream=STREAM,
+        listing=[one for one in parts if isinstance(one, ShardInfo)],
+        now_ms=now_ms,
+    )
+
+
+def look(
+    *parts: ShardInfo | ShardState,
+    before: tuple[ShardState, ...] = (),
+    tips: dict[int, TipAnswer] | None = None,
+    **stored: Any,
+) -> Look:
+    """A look over a window of 10 s. `before`: the states that differed at its beginning."""
+    was = {one.shard_id: one for one in before}
+    begun = [was.get(one.shard_id, one) if isinstance(one, ShardState) else one for one in parts]
+    return Look(
+        before=snapshot(*begun, now_ms=BEGAN_MS, **stored),
+        now=snapshot(*parts, **stored),
+        tips={shard(index): tip for index, tip in (tips or {}).items()},
+    )
+
+
+def behind(ms: int) -> TipAnswer:
+    """The oldest unread record arrived so long ago."""
+    return TipAnswer(NOW_MS, NOW_MS - ms)

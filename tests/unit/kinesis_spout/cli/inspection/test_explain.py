@@ -1,0 +1,73 @@
+"""The screen of `kinesis-spout explain`, and how a screen goes into a file."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from kinesis_spout.cli.inspection.explain import explained_screen
+from kinesis_spout.cli.inspection.looking import show
+from kinesis_spout.inspection.explanation import grouped
+from state.position import SHARD_END
+from state.report import OutcomePolicy
+from tests.support.inspection.looks import AT_TIP, after, behind, failed, listed, look, state
+
+if TYPE_CHECKING:
+    import pytest
+
+    from kinesis_spout.inspection.health import Look
+
+RETRY = look(listed(1), state(1, SHARD_END, unresolved=(failed(3),)), policy=OutcomePolicy())
+
+
+def screen(seen: Look, *, width: int, commands: tuple[str, ...] = ()) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(explained_screen(seen, grouped(seen), commands, whole=True), highlight=False)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_chain_is_indented_and_fits_eighty_columns() -> None:
+    lines = screen(RETRY, width=80, commands=("redrive", "checkpoint"))
+    assert max(map(len, lines)) <= 80
+    assert "  was read to its end, but holds 1 record that is not acked: record 3 is on" in lines
+    arrows = [line for line in lines if line.startswith("  -> ")]
+    assert len(arrows) == 4
+    assert lines[0] == "application etl on stream orders: ok: all that came was read within 10 s"
+
+
+def test_advice_that_needs_a_command_is_left_out_without_it() -> None:
+    text = "\n".join(screen(RETRY, width=200, commands=("redrive",)))
+    assert "kinesis-spout redrive" in text
+    assert "kinesis-spout checkpoint" not in text
+
+
+def test_many_shards_with_one_cause_are_named_in_part() -> None:
+    listing, states = map(listed, range(9)), (state(index, after(5)) for index in range(9))
+    tips = {index: behind(60_000) for index in range(8)} | {8: AT_TIP}
+    lines = screen(look(*listing, *states, tips=tips, owners=()), width=80)
+    assert "shards 0, 1, 2, 3, 4 and 3 more  stalled" in lines
+    assert "shard 8  ok" in lines
+
+
+def test_reasons_are_text_and_not_markup() -> None:
+    """They are the words of whatever failed."""
+    hostile = failed(3, reason="[red]x[/] \x1b[2J\nsecond line")
+    seen = look(listed(1), state(1, SHARD_END, unresolved=(hostile,)))
+    text = "\n".join(screen(seen, width=200))
+    assert r"'[red]x[/] \x1b[2J second line'" in text
+    assert "\x1b" not in text
+
+
+def test_a_file_gets_lines_without_spaces_at_their_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(
+        Console(file=io.StringIO(), width=200),
+        explained_screen(RETRY, grouped(RETRY), (), whole=True),
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert [line for line in lines if line != line.rstrip()] == []

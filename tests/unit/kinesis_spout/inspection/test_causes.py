@@ -1,0 +1,414 @@
+"""Each cause has a look in which it is the root of the chain, or a link of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.inspection.cause import Act
+from kinesis_spout.inspection.explanation import explain, grouped
+from kinesis_spout.inspection.health import Look, TipAnswer
+from kinesis_spout.inspection.job_rules import OF_THE_JOB
+from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
+from kinesis_spout.inspection.wording import moment
+from state.plan import PlannedRetry, PlanStatus
+from state.position import SHARD_END
+from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
+from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
+from state.state_store import StreamIdentity
+from state.task_log import TaskLog
+from tests.support.inspection.looks import (
+    AT_TIP,
+    BEGAN_MS,
+    HOUR_MS,
+    NOW_MS,
+    after,
+    behind,
+    failed,
+    listed,
+    look,
+    plan,
+    read_of,
+    shard,
+    slice_of,
+    snapshot,
+    spout_task,
+    state,
+    task,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesis_spout.inspection.cause import Explanation
+
+OLD = 30 * HOUR_MS  # longer ago than the stream keeps its records
+CONTINUE = OutcomePolicy(retry=RetryPolicy(retry_limit=3))
+BLOCK_KEY = OutcomePolicy(on_failure=OnFailure.BLOCK_KEY)
+BLOCK_SHARD = OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD)
+HERE = state(1, after(5))
+OPEN = slice_of(HERE)
+UNSEALED, SEALED = TaskLog(entries=(read_of(1, 0),)), TaskLog(sealed=True)
+BEHIND = {1: behind(60_000)}
+
+
+def in_plan(log: TaskLog | None, policy: OutcomePolicy | None = None, **fields: Any) -> Look:
+    """A shard that is behind, and in an open plan."""
+    made = plan(task(OPEN, log=log), **fields)
+    return look(listed(1), HERE, plan=made, tips=BEHIND, policy=policy)
+
+
+ONE = listed(1)
+TABLE: dict[str, tuple[Look, list[str]]] = {
+    "another stream": (
+        look(ONE, HERE, identity=StreamIdentity(arn="other", name="orders", created_ms=1)),
+        ["another stream"],
+    ),
+    "application unknown": (look(ONE, pin=None, owners=()), ["application unknown"]),
+    "just started": (look(ONE, pin=None), ["just started"]),
+    "unknown shard": (look(listed(2), state(2)), ["unknown shard"]),
+    "past": (look(listed(2, 1), state(2, after(1), 1)), ["past"]),
+    "finished": (look(ONE, state(1, SHARD_END)), ["finished"]),
+    "vanished": (look(state(1, after(5))), ["vanished"]),
+    "not tracked": (look(ONE), ["not tracked"]),
+    "not tracked, as nothing runs": (look(ONE, owners=()), ["not tracked", "no owner"]),
+    "lapsed": (
+        look(ONE, state(1, after(5), verified_until_ms=NOW_MS - OLD), owners=()),
+        ["lapsed", "not read", "no owner"],
+    ),
+    "lapsed, with nothing left to read": (
+        look(ONE, state(1, after(5), verified_until_ms=NOW_MS - OLD), tips={1: AT_TIP}),
+        ["lapsed"],
+    ),
+    "waits for parents": (
+        look(listed(0, closed=True), listed(1, 0), state(0), state(1, after(0), 0), owners=()),
+        ["waits for parents", "not read", "no owner"],
+    ),
+    "a new shard waits for its parents too": (
+        look(listed(0, closed=True), listed(1, 0), state(0), owners=()),
+        ["waits for parents", "not read", "no owner"],
+    ),
+    "idle": (look(ONE, HERE, tips={1: AT_TIP}), ["idle"]),
+    "not settled": (
+        look(
+            ONE,
+            HERE,
+            plan=plan(task(OPEN, log=TaskLog(entries=(read_of(1, 9),), sealed=True))),
+            tips={1: AT_TIP},
+            owners=(),
+        ),
+        ["not settled", "no owner"],
+    ),
+    "end not read": (
+        look(listed(1, closed=True), HERE, tips={1: AT_TIP}, owners=()),
+        ["end not read", "no owner"],
+    ),
+    "healthy": (look(ONE, HERE, tips={1: behind(1_000)}), ["healthy"]),
+    "healthy, not asked": (
+        look(ONE, state(1, after(5), verified_until_ms=NOW_MS - 1_000)),
+        ["healthy"],
+    ),
+    "catching up": (
+        look(
+            ONE,
+            state(1, after(9), verified_until_ms=NOW_MS - 60_000),
+            before=(state(1, after(5), verified_until_ms=NOW_MS - 120_000),),
+            tips=BEHIND,
+        ),
+        ["catching up"],
+    ),
+    "falling behind": (
+        look(
+            ONE,
+            state(1, after(9), verified_until_ms=NOW_MS - 60_000),
+            before=(state(1, after(5), verified_until_ms=NOW_MS - 61_000),),
+            tips=BEHIND,
+        ),
+        ["falling behind"],
+    ),
+    "held by a record": (
+        look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
+        ["held by a record", "retry waits"],
+    ),
+    "held by an ancestor": (
+        look(
+            listed(0, closed=True),
+            listed(1, 0),
+            state(0, SHARD_END, unresolved=(failed(3),)),
+            state(1, after(5), 0),
+            policy=BLOCK_SHARD,
+            tips=BEHIND,
+        ),
+        ["held by an ancestor", "retry waits"],
+    ),
+    "held by an ancestor's record without a key": (
+        look(
+            listed(0, closed=True),
+            listed(1, 0),
+            state(0, SHARD_END, unresolved=(failed(3),)),
+            state(1, after(5), 0),
+            policy=BLOCK_KEY,
+            tips=BEHIND,
+        ),
+        ["held by an ancestor", "retry waits"],
+    ),
+    "order over a reshard": (
+        look(
+            listed(0, closed=True),
+            listed(1, 0),
+            state(0, SHARD_END, unresolved=(failed(3, key="k"),)),
+            state(1, after(9), 0, unresolved=(failed(8, key="k", due_ms=NOW_MS - 1),)),
+            policy=BLOCK_KEY,
+            tips={1: AT_TIP},
+        ),
+        ["idle", "order over a reshard", "retry waits"],
+    ),
+    "retry waits": (
+        look(ONE, state(1, SHARD_END, unresolved=(failed(3),)), policy=CONTINUE),
+        ["retry waits"],
+    ),
+    "retries, and nothing runs": (
+        look(ONE, state(1, SHARD_END, unresolved=(failed(3),)), owners=()),
+        ["retries", "no owner"],
+    ),
+    "retry under way": (
+        look(
+            ONE,
+            one := state(1, SHARD_END, unresolved=(failed(3, due_ms=NOW_MS - 9_000),)),
+            plan=plan(
+                task(
+                    slice_of(
+                        one,
+                        max_records=0,
+                        retries=(PlannedRetry(first=SequenceNumber(3), attempts=1),),
+                    )
+                )
+            ),
+        ),
+        ["retry under way", "task not begun"],
+    ),
+    "retry due": (
+        look(ONE, state(1, SHARD_END, unresolved=(failed(3, due_ms=NOW_MS - 9_000),))),
+        ["retry due", "not to be seen"],
+    ),
+    "to be dead-lettered": (
+        look(ONE, state(1, SHARD_END, unresolved=(failed(3, attempts=4),)), policy=CONTINUE),
+        ["to be dead-lettered", "not to be seen"],
+    ),
+    "unanswered": (
+        look(
+            ONE,
+            state(
+                1,
+                SHARD_END,
+                unresolved=(failed(3, attempts=0, due_ms=0, first_failure_ms=None, reason=None),),
+            ),
+            owners=(spout_task(0, 1),),
+            total_tasks=1,
+        ),
+        ["unanswered"],
+    ),
+    "end to be settled": (
+        look(
+            ONE,
+            HERE,
+            plan=plan(
+                task(
+                    OPEN,
+                    log=TaskLog(
+                        entries=(read_of(1, 9, at_shard_end=True, tip_ms=NOW_MS),), sealed=True
+                    ),
+                )
+            ),
+        ),
+        ["end to be settled", "sink writes"],
+    ),
+    "paused": (look(ONE, HERE, tips=BEHIND, paused=True), ["not read", "paused"]),
+    "no owner": (look(ONE, HERE, tips=BEHIND, owners=()), ["not read", "no owner"]),
+    "task missing": (
+        look(ONE, HERE, tips=BEHIND, owners=(spout_task(0, 2),), total_tasks=2),
+        ["not read", "task missing"],
+    ),
+    "outage": (
+        look(
+            ONE,
+            HERE,
+            state(2, SHARD_END, unresolved=(failed(3),)),
+            tips=BEHIND,
+            policy=CONTINUE,
+            plan=plan(
+                status=PlanStatus.SETTLED,
+                report=ReportStatus.DONE,
+                outcomes=PlanReport(outage=True),
+            ),
+        ),
+        ["not read", "outage"],
+    ),
+    "search": (
+        look(ONE, HERE, tips=BEHIND, plan=plan(task(OPEN), delivery_limit=5)),
+        ["not read", "search"],
+    ),
+    "settling": (in_plan(SEALED, status=PlanStatus.CLOSED), ["not read", "settling"]),
+    "task not begun": (in_plan(None), ["not read", "task not begun"]),
+    "task runs": (in_plan(UNSEALED), ["not read", "task runs"]),
+    "sink writes": (in_plan(SEALED), ["not read", "sink writes"]),
+    "not reported": (in_plan(SEALED, CONTINUE), ["not read", "not reported"]),
+    "function runs": (
+        in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=1),
+        ["not read", "function runs"],
+    ),
+    "unanswered batch": (
+        in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=3),
+        ["not read", "unanswered batch"],
+    ),
+    "reported": (
+        in_plan(SEALED, CONTINUE, report=ReportStatus.DONE),
+        ["not read", "reported"],
+    ),
+    "was at its tip": (
+        look(ONE, state(1, after(5), at_tip=True)),
+        ["not read", "was at its tip"],
+    ),
+    "not to be seen": (look(ONE, HERE, tips=BEHIND), ["not read", "not to be seen"]),
+    "a spout's own plan-less wait": (
+        look(
+            ONE,
+            HERE,
+            tips=BEHIND,
+            owners=(spout_task(0, 1),),
+            total_tasks=1,
+            plan=plan(task(OPEN)),
+        ),
+        ["not read", "not to be seen"],
+    ),
+}
+
+
+def kinds(explained: Explanation) -> list[str]:
+    return [cause.kind for cause in explained.causes]
+
+
+@pytest.mark.parametrize(("seen", "expected"), TABLE.values(), ids=TABLE.keys())
+def test_each_cause_explains_its_look(seen: Look, expected: Sequence[str]) -> None:
+    """The chain ends with something to do, in a sentence."""
+    explained = explain(seen, shard(1))
+    assert kinds(explained) == expected
+    assert explained.advice()
+    assert all(cause.says for cause in explained.causes)
+
+
+def test_every_rule_has_a_look_in_the_table() -> None:
+    """A rule that no look needs is found here."""
+    used = {cause.kind for seen, _ in TABLE.values() for cause in explain(seen, shard(1)).causes}
+    for rule in (*OF_THE_SHARD, *OF_THE_JOB):
+        answers = [
+            rule(seen, about) for seen, _ in TABLE.values() for about in (shard(0), shard(1))
+        ]
+        found = {cause.kind for cause in answers if cause is not None}
+        assert found & used, f"{rule.__name__} explains no look of the table"
+
+
+def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
+    """Down to the record, its attempt, its due time and its reason."""
+    seen = look(
+        listed(0, closed=True),
+        listed(1, 0),
+        state(0, SHARD_END, unresolved=(failed(3, attempts=2),)),
+        state(1, after(5), 0),
+        policy=OutcomePolicy(retry=RetryPolicy(retry_limit=3), on_failure=OnFailure.BLOCK_SHARD),
+    )
+    explained = explain(seen, shard(1))
+    held, waits = explained.causes
+    assert (held.about, waits.about) == (shard(1), shard(0))
+    assert held.says.startswith("no new record is read while records of shard 0 wait")
+    assert waits.says == (
+        "was read to its end, but holds 1 record that is not acked: record 3 is on attempt 3 of 4, "
+        f"due {moment(NOW_MS + 60_000, NOW_MS)}, failing with 'no rates'"
+    )
+    wait, change, redrive, skip = explained.advice()
+    assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
+    assert change.text == "correct what fails with 'no rates'"
+    assert redrive.command == "redrive"
+    assert f"--shard {shard(0)} --to SHARD_END" in skip.text
+
+
+def test_of_two_parents_the_one_in_trouble_is_explained() -> None:
+    """The other one is at its tip, and was closed just now."""
+    parts = (listed(0, closed=True), listed(1, 2, 0), state(0, after(1)), state(1, after(0), 2, 0))
+    seen = Look(
+        before=snapshot(listed(2), *parts, state(2, after(1)), now_ms=BEGAN_MS),
+        now=snapshot(listed(2, closed=True), *parts, state(2, after(1))),
+        tips={shard(2): AT_TIP, shard(0): behind(HOUR_MS)},
+    )
+    explained = explain(seen, shard(1))
+    assert "waits for shards 2 and 0" in explained.causes[0].says
+    assert explained.root.about == shard(0)
+
+
+def test_advice_names_only_commands_that_there_are() -> None:
+    seen = look(ONE, state(1, SHARD_END, unresolved=(failed(3),)), policy=CONTINUE)
+    told = [one.command for one in explain(seen, shard(1)).advice({"redrive"})]
+    assert told == [None, None, "redrive"]
+
+
+def test_parents_in_a_circle_end_somewhere() -> None:
+    """No service creates them."""
+    seen = look(listed(1, 2), listed(2, 1), state(1, after(1), 2), state(2, after(1), 1))
+    assert kinds(explain(seen, shard(1)))[-1] == "not to be seen"
+
+
+def test_one_look_without_a_window_explains_too() -> None:
+    seen = snapshot(ONE, HERE)
+    assert kinds(explain(Look(before=seen, now=seen), shard(1))) == ["not read", "not to be seen"]
+
+
+def test_the_first_to_go_of_a_key_is_the_record_that_the_others_wait_for() -> None:
+    """Not the one that is due first."""
+    policy = OutcomePolicy(on_failure=OnFailure.BLOCK_KEY)
+    held = (
+        failed(3, key="k", due_ms=NOW_MS + 60_000, reason="first"),
+        failed(4, key="k", due_ms=NOW_MS + 1, reason="second", blocked=True),
+    )
+    explained = explain(look(ONE, state(1, SHARD_END, unresolved=held), policy=policy), shard(1))
+    assert "'first'" in explained.root.says
+
+
+def test_a_record_that_the_stream_no_longer_keeps_is_said_to_be_gone() -> None:
+    record = failed(3, first_failure_ms=NOW_MS - OLD)
+    explained = explain(look(ONE, state(1, SHARD_END, unresolved=(record,))), shard(1))
+    assert "the stream no longer keeps it" in explained.root.says
+
+
+def test_a_batch_that_takes_longer_than_the_one_before_is_to_be_looked_at_first() -> None:
+    usual = in_plan(SEALED)
+    long = in_plan(SEALED, created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - HOUR_MS - 8_000)
+    assert [one.act for one in explain(usual, shard(1)).advice()] == [Act.WAIT, Act.LOOK]
+    assert [one.act for one in explain(long, shard(1)).advice()] == [Act.LOOK, Act.WAIT]
+
+
+def test_shards_with_one_cause_are_one_group() -> None:
+    """The worst first."""
+    seen = look(
+        *(listed(index) for index in (1, 2, 3)),
+        *(state(index, after(5)) for index in (1, 2, 3)),
+        tips={1: AT_TIP, 2: behind(60_000), 3: behind(90_000)},
+        owners=(),
+    )
+    assert [(one.shards, kinds(one.explanation)) for one in grouped(seen)] == [
+        ((shard(2), shard(3)), ["not read", "no owner"]),
+        ((shard(1),), ["idle"]),
+    ]
+
+
+def test_an_application_that_nobody_knows_is_one_group() -> None:
+    unknown = look(listed(1), listed(2), pin=None, owners=())
+    assert [kinds(one.explanation) for one in grouped(unknown)] == [["application unknown"]]
+
+
+def test_a_tip_that_was_asked_counts_more_than_the_state() -> None:
+    """The state may be of an hour ago."""
+    one = state(1, after(5), at_tip=True)
+    tip = {1: TipAnswer(NOW_MS, NOW_MS - 60_000)}
+    assert kinds(explain(look(ONE, one, tips=tip), shard(1))) == ["not read", "not to be seen"]

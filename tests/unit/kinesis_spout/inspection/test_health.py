@@ -1,0 +1,231 @@
+"""Health over a window: each line of the module's table, and what it must not be taken for."""
+
+from __future__ import annotations
+
+from kinesis_spout.inspection.health import Health, Look, TipAnswer, worth_asking
+from state.position import SHARD_END, TRIM_HORIZON
+from state.task_log import TaskLog
+from tests.support.inspection.looks import (
+    AT_TIP,
+    BEGAN_MS,
+    HOUR_MS,
+    NOW_MS,
+    WINDOW_MS,
+    after,
+    behind,
+    failed,
+    listed,
+    look,
+    plan,
+    read_of,
+    shard,
+    slice_of,
+    snapshot,
+    spout_task,
+    state,
+    task,
+)
+
+ONE, HERE = listed(1), state(1, after(5))
+OLD = 30 * HOUR_MS
+OVERDUE = failed(3, due_ms=BEGAN_MS - 1)
+
+
+def health(seen: Look, index: int = 1) -> Health:
+    return seen.health(shard(index))
+
+
+def test_an_idle_shard_is_ok_however_long_its_position_stands() -> None:
+    assert health(look(ONE, HERE, tips={1: AT_TIP})) is Health.OK
+    assert health(look(ONE, HERE, tips={1: AT_TIP}, owners=())) is Health.OK
+
+
+def test_what_came_within_the_window_may_be_unread() -> None:
+    """To the millisecond."""
+    assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS)})) is Health.OK
+    assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS + 1)})) is Health.STALLED
+
+
+def test_a_position_that_moves_lags_and_one_that_stands_still_is_stalled() -> None:
+    before = (state(1, after(4)),)
+    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, before=before)) is Health.LAGGING
+    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)})) is Health.STALLED
+
+
+def test_what_the_open_plan_has_read_counts_as_read() -> None:
+    """The state moves only when the plan is settled."""
+    made = plan(task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 9),))), previous_ms=None)
+    before = snapshot(ONE, HERE, now_ms=BEGAN_MS)
+    now = snapshot(ONE, HERE, plan=made)
+    seen = Look(before=before, now=now, tips={shard(1): behind(HOUR_MS)})
+    assert health(seen) is Health.LAGGING
+    progress = now.progress(shard(1))
+    assert progress is not None
+    assert progress.position == after(9)
+
+
+def test_what_a_plan_has_read_counts_only_if_it_can_be_settled() -> None:
+    """Not from another position, nor once it is settled into the state."""
+    log = TaskLog(entries=(read_of(1, 9),))
+    moved = snapshot(ONE, HERE, plan=plan(task(slice_of(state(1, after(4))), log=log)))
+    settled = state(1, after(5), settled_plan="7-ab")
+    done = snapshot(ONE, settled, plan=plan(task(slice_of(settled), log=log)))
+    for seen in (moved, done):
+        progress = seen.progress(shard(1))
+        assert progress is not None
+        assert progress.position == after(5)
+
+
+def test_a_batch_may_take_as_long_as_the_one_before() -> None:
+    """A job with a long trigger lags between its batches, and stalls only after that."""
+    usual = plan(created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - 2 * HOUR_MS)
+    late = plan(created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - HOUR_MS - 60_000)
+    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=usual)) is Health.LAGGING
+    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=late)) is Health.STALLED
+    down = look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=usual, owners=())
+    assert health(down) is Health.STALLED
+
+
+def test_a_first_batch_has_the_window_only() -> None:
+    first = plan(created_ms=NOW_MS - WINDOW_MS - 1, previous_ms=None)
+    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=first)) is Health.STALLED
+
+
+def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -> None:
+    """Its records come again unless it is settled. It may take as long as the one before."""
+    log = TaskLog(entries=(read_of(1, 9),), sealed=True)
+    usual = plan(task(slice_of(HERE), log=log))
+    began_ms = NOW_MS - HOUR_MS
+    hangs = plan(task(slice_of(HERE), log=log), created_ms=began_ms, previous_ms=began_ms - 60_000)
+    assert health(look(ONE, HERE, plan=usual, tips={1: AT_TIP})) is Health.OK
+    assert health(look(ONE, HERE, plan=hangs, tips={1: AT_TIP})) is Health.STALLED
+    assert health(look(ONE, HERE, plan=usual, tips={1: AT_TIP}, owners=())) is Health.STALLED
+    empty = plan(task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 0),), sealed=True)))
+    assert health(look(ONE, HERE, plan=empty, tips={1: AT_TIP}, owners=())) is Health.OK
+
+
+def test_a_paused_application_lags() -> None:
+    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, paused=True)) is Health.LAGGING
+
+
+def test_one_look_without_a_window_says_nothing_of_standing_still() -> None:
+    now = snapshot(ONE, HERE)
+    assert health(Look(before=now, now=now, tips={shard(1): AT_TIP})) is Health.OK
+    assert health(Look(before=now, now=now, tips={shard(1): behind(9)})) is Health.LAGGING
+    assert health(Look(before=now, now=now)) is Health.UNKNOWN
+
+
+def test_records_that_may_have_expired_are_losing_whatever_else_is_said() -> None:
+    lapsed = state(1, after(5), verified_until_ms=NOW_MS - OLD)
+    assert health(look(ONE, lapsed, tips={1: AT_TIP})) is Health.LOSING
+    assert look(ONE, lapsed, tips={1: behind(9)}).lost_in_ms(shard(1)) is not None
+
+
+def test_a_shard_that_is_not_listed_in_both_looks_is_lost() -> None:
+    """A listing may be late once."""
+    late = Look(before=snapshot(ONE, HERE, now_ms=BEGAN_MS), now=snapshot(HERE))
+    assert health(late) is Health.UNKNOWN
+    assert health(look(HERE)) is Health.LOSING
+    assert look(HERE).lost_in_ms(shard(1)) == 0
+
+
+def test_a_shard_that_waits_is_as_healthy_as_its_parents() -> None:
+    parts = (listed(0, closed=True), listed(1, 0), state(0, after(2)), state(1, TRIM_HORIZON, 0))
+    assert health(look(*parts, tips={0: behind(HOUR_MS)})) is Health.STALLED
+    moved = (state(0, after(1)),)
+    assert health(look(*parts, tips={0: behind(HOUR_MS)}, before=moved)) is Health.LAGGING
+
+
+def test_the_end_of_a_closed_shard_is_something_to_read() -> None:
+    """Its children wait for it. A shard that was closed within the window has time."""
+    closed = listed(1, closed=True)
+    assert health(look(closed, HERE, tips={1: AT_TIP})) is Health.STALLED
+    assert health(look(closed, HERE)) is Health.UNKNOWN
+    just = Look(
+        before=snapshot(ONE, HERE, now_ms=BEGAN_MS),
+        now=snapshot(closed, HERE),
+        tips={shard(1): AT_TIP},
+    )
+    assert health(just) is Health.OK
+
+
+def test_a_record_that_was_due_and_that_nobody_tries_is_stalled() -> None:
+    """While an owner runs, it has its reasons."""
+    drained = state(1, SHARD_END, unresolved=(OVERDUE,))
+    assert health(look(ONE, drained, owners=())) is Health.STALLED
+    assert health(look(ONE, drained)) is Health.LAGGING
+    tried = state(1, SHARD_END, unresolved=(failed(3, attempts=2, due_ms=BEGAN_MS - 1),))
+    assert health(look(ONE, drained, before=(tried,), owners=())) is Health.OK
+    waits = state(1, SHARD_END, unresolved=(failed(3),))
+    assert health(look(ONE, waits, owners=())) is Health.OK
+
+
+def test_a_shard_without_a_state_lags_when_it_stays_so() -> None:
+    seen = look(ONE, listed(2), state(2, after(1)))
+    assert health(seen) is Health.LAGGING
+    fresh = Look(before=snapshot(listed(2), now_ms=BEGAN_MS), now=snapshot(ONE, listed(2)))
+    assert health(fresh) is Health.OK
+
+
+def test_finished_shards_are_ok() -> None:
+    assert health(look(ONE, state(1, SHARD_END), owners=())) is Health.OK
+
+
+def test_the_verdict_is_the_worst_of_all() -> None:
+    parts = (listed(1), listed(2), state(1, after(5)), state(2, after(5)))
+    assert look(*parts, tips={1: AT_TIP, 2: behind(HOUR_MS)}).verdict is Health.STALLED
+    assert look(*parts, tips={1: AT_TIP, 2: AT_TIP}).verdict is Health.OK
+    assert look(*parts, tips={1: AT_TIP}).verdict is Health.UNKNOWN
+    assert look(listed(1), pin=None, owners=()).verdict is Health.UNKNOWN
+
+
+def moving(*, ms: int, lag_ms: int) -> Look:
+    """A position that moved by `ms` of stream time in the window."""
+    verified_ms = NOW_MS - lag_ms
+    return look(
+        ONE,
+        state(1, after(9), verified_until_ms=verified_ms),
+        before=(state(1, after(5), verified_until_ms=verified_ms - ms),),
+        tips={1: behind(lag_ms)},
+    )
+
+
+def test_records_are_lost_when_the_horizon_reaches_the_position() -> None:
+    """Half as fast as the clock: the gap of 20 h closes in 40. As fast: never. Standing: in 20."""
+    assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).lost_in_ms(shard(1)) == 40 * HOUR_MS
+    assert moving(ms=WINDOW_MS, lag_ms=4 * HOUR_MS).lost_in_ms(shard(1)) is None
+    still = look(ONE, HERE, tips={1: behind(4 * HOUR_MS)})
+    assert still.lost_in_ms(shard(1)) == 20 * HOUR_MS
+    assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed(shard(1)) == 0.5
+
+
+def test_the_lag_is_measured_where_the_service_was_asked() -> None:
+    assert look(ONE, HERE, tips={1: behind(9_000)}).lag_ms(shard(1)) == 9_000
+    assert look(ONE, HERE, tips={1: AT_TIP}).lag_ms(shard(1)) == 0
+    assert look(ONE, HERE).lag_ms(shard(1)) == 60_000
+    assert look(ONE, state(1, SHARD_END)).lag_ms(shard(1)) is None
+
+
+def test_the_shards_that_stand_still_longest_are_asked_first() -> None:
+    """Those of which the state tells enough are not asked at all."""
+    parts = [
+        state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS),
+        state(2, after(5), verified_until_ms=NOW_MS - 60_000),
+        state(3, after(5), verified_until_ms=NOW_MS - 90_000),
+        state(4, after(5), verified_until_ms=NOW_MS),
+        state(5, SHARD_END),
+    ]
+    seen = look(*map(listed, range(1, 6)), *parts, before=(state(1, after(5)),))
+    assert worth_asking(seen, 9) == [shard(3), shard(2), shard(1)]
+    assert worth_asking(seen, 1) == [shard(3)]
+
+
+def test_a_task_of_a_spout_reads_its_own_shards() -> None:
+    seen = snapshot(listed(1), listed(2), owners=(spout_task(0, 2),), total_tasks=2)
+    assert seen.owner_of(shard(1)) is None
+    assert seen.owner_of(shard(2)) == spout_task(0, 2)
+
+
+def test_a_tip_in_the_future_of_the_look_is_no_lag() -> None:
+    """Clocks of the service's hosts differ a little."""
+    assert look(ONE, HERE, tips={1: TipAnswer(NOW_MS, NOW_MS + 500)}).lag_ms(shard(1)) == 0

@@ -1,0 +1,192 @@
+"""The status of an application: its order, its sentences, its JSON, and its screen."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from kinesis_spout.cli.inspection.status_screen import status_screen
+from kinesis_spout.inspection.health import Health, Look
+from kinesis_spout.inspection.status import (
+    owners_sentence,
+    plan_sentence,
+    status_of,
+    verdict_sentence,
+)
+from state.plan import PlanStatus
+from state.position import SHARD_END, TRIM_HORIZON
+from state.report import ReportStatus
+from state.task_log import TaskLog
+from tests.support.inspection.looks import (
+    AT_TIP,
+    HOUR_MS,
+    NOW_MS,
+    after,
+    behind,
+    failed,
+    listed,
+    look,
+    plan,
+    read_of,
+    shard,
+    slice_of,
+    spout_task,
+    state,
+    task,
+)
+
+if TYPE_CHECKING:
+    from kinesis_spout.service.shard_info import ShardInfo
+    from state.shard_state import ShardState
+
+LONG = 49671348173948173948173948173948173948173948173940001234
+PARTS = (
+    listed(0, closed=True),
+    listed(1),
+    listed(2),
+    listed(3, 0),
+    state(0, SHARD_END, unresolved=(failed(3, attempts=2), failed(4))),
+    state(1, after(LONG)),
+    state(2, after(LONG), verified_until_ms=NOW_MS - 4 * HOUR_MS),
+    state(3, TRIM_HORIZON, 0, verified_until_ms=NOW_MS - 1_000),
+)
+SEEN = look(*PARTS, tips={1: AT_TIP, 2: behind(4 * HOUR_MS)})
+
+
+def printed(seen: Look, *, width: int, most: int | None = 20) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(status_screen(status_of(seen), width=width, most=most), highlight=False)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_worst_shards_come_first() -> None:
+    found = status_of(SEEN)
+    assert [(one.shard_id, one.health.value) for one in found.shards] == [
+        (shard(2), "stalled"),
+        (shard(3), "ok"),
+        (shard(0), "ok"),
+        (shard(1), "ok"),
+    ]
+    assert found.verdict is Health.STALLED
+    assert verdict_sentence(found) == (
+        "1 of 4 shards stands still, though there is something to read or to retry"
+    )
+
+
+def test_the_screen_fits_eighty_columns_and_shows_more_in_wider_ones() -> None:
+    narrow, wide = printed(SEEN, width=80), printed(SEEN, width=120)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "20 h" in narrow
+    assert ".." in narrow
+    assert shard(2) in wide
+    assert f"..{str(LONG)[-12:]}" in wide
+    assert max(len(line.rstrip()) for line in wide.splitlines()) <= 120
+
+
+def test_ten_thousand_shards_are_a_summary_and_the_worst() -> None:
+    count = 10_000
+    parts: list[ShardInfo | ShardState] = [
+        *map(listed, range(count)),
+        *(state(index, after(5)) for index in range(count)),
+    ]
+    text = printed(look(*parts, tips={7: behind(HOUR_MS), 8: AT_TIP}), width=80)
+    assert len(text.splitlines()) < 32
+    assert text.splitlines()[8].split()[:2] == ["7", "stalled"]
+    assert text.splitlines()[-1] == "9,979 more are unknown; 1 more is ok (--all shows them)"
+    assert "10,000 readable" in text
+
+
+def test_the_json_has_every_shard_and_no_text_for_people() -> None:
+    found = json.loads(json.dumps(status_of(SEEN).as_json()))
+    assert found["verdict"] == "stalled"
+    assert found["health"] == {"stalled": 1, "ok": 3}
+    assert found["windowMs"] == 10_000
+    by_id = {one["shardId"]: one for one in found["shards"]}
+    assert by_id[shard(0)] | {"readPosition": None} == {
+        "shardId": shard(0),
+        "health": "ok",
+        "state": "drained",
+        "readPosition": None,
+        "checkpoint": None,
+        "waitsFor": [],
+        "lagMs": None,
+        "lagMeasured": False,
+        "lostInMs": None,
+        "unresolved": 2,
+        "oldestMs": 120_000,
+        "attempts": 2,
+        "speed": 0.0,
+    }
+    assert by_id[shard(2)]["lostInMs"] == 20 * HOUR_MS
+
+
+def test_shards_that_were_not_asked_do_not_spoil_the_verdict() -> None:
+    """They are counted beside it."""
+    found = status_of(look(*PARTS, tips={1: AT_TIP}))
+    assert (found.verdict, found.not_asked) == (Health.OK, 1)
+    assert verdict_sentence(found).endswith("1 of 4 shards were not asked")
+
+
+def test_owners_are_said_with_what_is_missing() -> None:
+    assert owners_sentence(look()) == "process 42 on host-a, since 07:00:00 (60 min)"
+    assert owners_sentence(look(owners=())) == "none: no process runs the application now"
+    tasks = look(owners=(spout_task(0, 3), spout_task(2, 3)), total_tasks=3)
+    assert owners_sentence(tasks) == (
+        "2 of 3 spout tasks, on host-a, the first since 07:00:00 (60 min); task 1 missing"
+    )
+
+
+def test_the_plan_is_said_with_its_tasks_and_its_report() -> None:
+    one = state(1, after(5))
+    sealed = task(slice_of(one), log=TaskLog(entries=(read_of(1, 9),), sealed=True))
+    made = plan(sealed, task(number=1), report=ReportStatus.OPEN)
+    assert plan_sentence(look(plan=made)) == (
+        "7-ab open, made 5.0 s ago, 1 of 2 tasks have read (9 records), report open"
+    )
+    settled = plan(status=PlanStatus.SETTLED)
+    assert plan_sentence(look(plan=settled)) == "7-ab settled, made 5.0 s ago"
+    assert plan_sentence(look(plan=settled, owners=(spout_task(0, 1),), total_tasks=1)) is None
+
+
+def test_a_lag_is_an_upper_bound_unless_the_service_was_asked() -> None:
+    """A shard that was at its tip at the time of the look lags by nothing."""
+    parts = (
+        listed(1),
+        listed(2),
+        listed(3),
+        state(1, after(5), verified_until_ms=NOW_MS),
+        state(2, after(5), verified_until_ms=NOW_MS - 5_000),
+        state(3, after(5)),
+    )
+    lines = printed(look(*parts, tips={3: behind(5_000)}), width=80).splitlines()
+    lags = {line.split()[0]: line.split()[4:6] for line in lines[-3:]}
+    assert lags == {"1": ["tip", "-"], "2": ["<5.0", "s"], "3": ["5.0", "s"]}
+    assert "every record that was read is acked" in "".join(lines)
+
+
+def test_a_paused_application_is_said_to_be_paused() -> None:
+    assert "paused       yes: it keeps its place" in printed(look(*PARTS, paused=True), width=120)
+    assert "paused" not in printed(SEEN, width=120)
+
+
+def test_an_error_of_the_service_is_text_and_not_markup() -> None:
+    """It may quote anything."""
+    console = Console(file=io.StringIO(), width=120)
+    console.print(status_screen(status_of(SEEN), width=120, most=None, refused="[red]not[/] yours"))
+    assert isinstance(console.file, io.StringIO)
+    assert "not asked    [red]not[/] yours" in console.file.getvalue()
+
+
+def test_three_thousand_generations_are_judged_without_recursion() -> None:
+    """Each shard is as healthy as its parents."""
+    count = 3_000
+    parts: list[ShardInfo | ShardState] = [
+        *(listed(index, *([index - 1] if index else []), closed=True) for index in range(count)),
+        *(state(index, after(5), *([index - 1] if index else [])) for index in range(count)),
+    ]
+    seen = look(*parts, tips={0: behind(HOUR_MS)})
+    assert {one.health for one in status_of(seen).shards} == {Health.STALLED}
