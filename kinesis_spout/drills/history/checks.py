@@ -56,6 +56,7 @@ def breaches(history: History, again: Sequence[Redelivery]) -> dict[Promise, lis
     """What was found against each promise, one text for each record, letter or state. `again`: the
     history's redeliveries.
     """
+    states = states_by_shard(history.samples)
     checks: dict[Promise, Callable[[History], Iterator[str]]] = {
         Promise.PROCESSED: _lost,
         Promise.PUT: _never_put,
@@ -63,8 +64,8 @@ def breaches(history: History, again: Sequence[Redelivery]) -> dict[Promise, lis
         Promise.LETTERS: _wrong_letters,
         Promise.ORDER: _out_of_order,
         Promise.ONCE: lambda _: _unexplained(again),
-        Promise.FORWARD: _moved_back,
-        Promise.NOT_PASSED: _passed,
+        Promise.FORWARD: lambda history: _moved_back(states, history.faults),
+        Promise.NOT_PASSED: lambda history: _passed(states, history),
         Promise.DONE: _left,
     }
     return {promise: list(check(history)) for promise, check in checks.items()}
@@ -234,14 +235,14 @@ class _Excuses:
 
 
 # states ---------------------------------------------------------------------------------------
-def _moved_back(history: History) -> Iterator[str]:
+def _moved_back(states: Mapping[str, ShardStates], faults: Sequence[Fault]) -> Iterator[str]:
     """A state of a shard that is behind the one before it. A fault that rewinds excuses that of the
     first sample after it.
     """
-    for shard, states in states_by_shard(history.samples).items():
+    for shard, of_shard in states.items():
         before: StateView | None = None
-        excuses = [fault for fault in history.faults if fault.rewinds]
-        for sample, view in zip(states.samples, states.views, strict=True):
+        excuses = [fault for fault in faults if fault.rewinds]
+        for sample, view in zip(of_shard.samples, of_shard.views, strict=True):
             if view is None:
                 continue
             if before is not None and _is_behind(view, before):
@@ -262,7 +263,7 @@ def _place(view: StateView) -> str:
     return f"checkpoint {view.state.checkpoint_text}, read position {view.state.read_position}"
 
 
-def _passed(history: History) -> Iterator[str]:
+def _passed(states: Mapping[str, ShardStates], history: History) -> Iterator[str]:
     """A state says that a record is resolved, and no process has told an outcome of it by then; or
     its checkpoint is beyond a record that it has as unresolved.
     """
@@ -270,11 +271,11 @@ def _passed(history: History) -> Iterator[str]:
     for told in history.told:
         if told.is_outcome:
             outcome_ns.setdefault(told.record, told.at_ns)
-    of_shard: dict[str, list[Place]] = defaultdict(list)
+    places: dict[str, list[Place]] = defaultdict(list)
     for put in history.puts:
-        of_shard[put.shard_id].append(put.record[1:])
-    for shard, states in states_by_shard(history.samples).items():
-        yield from _passed_in(shard, states, sorted(of_shard[shard]), outcome_ns)
+        places[put.shard_id].append(put.record[1:])
+    for shard, of_shard in states.items():
+        yield from _passed_in(shard, of_shard, sorted(places[shard]), outcome_ns)
 
 
 def _passed_in(

@@ -23,6 +23,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.drills.history.events import Step
@@ -105,6 +106,8 @@ class _Reasons:
 
     def __init__(self, history: History) -> None:
         self._faults = history.faults
+        self._faults_began_ns = [fault.began_ns for fault in history.faults]
+        self._ended_by_ns = list(accumulate((fault.ended_ns for fault in history.faults), max))
         self._states = states_by_shard(history.samples)
         self._commits = _Commits(history)
         self._last_ns = {told.run: told.at_ns for told in history.told}
@@ -128,8 +131,11 @@ class _Reasons:
         """
         since = record.last
         is_stored: bool | None = None
-        for fault in self._faults:
-            if fault.began_ns > told.at_ns or fault.ended_ns < since.at_ns:
+        for at in reversed(range(bisect_right(self._faults_began_ns, told.at_ns))):
+            if self._ended_by_ns[at] < since.at_ns:
+                return  # and so was each fault before it
+            fault = self._faults[at]
+            if fault.ended_ns < since.at_ns:
                 continue
             if is_stored is None:
                 is_stored = self._is_stored(told, record, told.at_ns)

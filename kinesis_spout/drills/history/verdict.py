@@ -83,12 +83,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    history: History, *, drill: str, drained_s: float | None = None, troubles: Sequence[str] = ()
+    history: History,
+    *,
+    drill: str,
+    drained_s: float | None = None,
+    troubles: Sequence[str] = (),
+    again: Sequence[Redelivery] | None = None,
 ) -> Verdict:
     """`drained_s`: as the drill measured it; measured by the history if it is None. `troubles`:
-    what went wrong beside the promises, in sentences; it is broken with any.
+    what went wrong beside the promises, in sentences; it is broken with any. `again`: the history's
+    redeliveries, if they are known already.
     """
-    again = redeliveries(history)
+    again = redeliveries(history) if again is None else again
     found = breaches(history, again)
     broken = [*troubles, *sentences(found)]
     steps = Counter(told.step for told in history.told)
