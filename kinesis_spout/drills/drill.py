@@ -36,7 +36,8 @@ class Need(StrEnum):
 class Drill:
     """`sentence`: what it does. `protection`: what it tests. `act` does it, with records on their
     way. `is_cold`: no job runs before the act, which starts it. `of_all`: whether `drill all` has
-    it; a drill that another one contains is left out.
+    it; a drill that another one contains is left out. `step`: the one of a batch that it is about,
+    where there is such a drill for each.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Drill:
     extras: frozenset[Extra] = frozenset()
     is_cold: bool = False
     of_all: bool = True
+    step: str = ""
 
     def refusal(self, setting: Setting) -> str | None:
         """Why it is not possible in this setting; None if it is."""
