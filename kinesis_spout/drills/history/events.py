@@ -154,9 +154,6 @@ class Fault(NamedTuple):
     - `run`: the process that it killed, or held up; "" if it was done to none. Its task is
       `History.tasks[run]`. A process that ended by itself because of another fault, and was started
       again, is a fault of its own: until then it may have resolved records that it could not store.
-    - `waits`: the successor could not see that the process was dead, and had to wait for the
-      session to lapse.
-    - `free_ns`: when a successor could begin; 0 if that is not known.
     - `rewinds`: what ZooKeeper holds may be older afterwards, because it was restored or removed by
       hand. States may go back once, and records come again that were stored as resolved.
     """
@@ -165,8 +162,6 @@ class Fault(NamedTuple):
     began_ns: int
     ended_ns: int
     run: str = ""
-    waits: bool = False
-    free_ns: int = 0
     rewinds: bool = False
 
 

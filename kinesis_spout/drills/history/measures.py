@@ -26,31 +26,21 @@ _S = 1_000_000_000
 
 
 class Repeats(NamedTuple):
-    """Duplicates because of a fault: how many records, and how long before the fault the oldest of
-    them had been resolved.
-    """
+    """Duplicates because of a fault: how many records."""
 
     fault: Fault
     records: int
-    oldest_s: float
 
 
 def repeats(history: History, again: Sequence[Redelivery] | None = None) -> list[Repeats]:
     """For each fault, the records that had been resolved and were delivered again because of it.
     `again`: the history's redeliveries, if they are known already.
     """
-    resolved_ns: dict[Fault, dict[RecordId, int]] = defaultdict(dict)
+    repeated: dict[Fault, set[RecordId]] = defaultdict(set)
     for one in redeliveries(history) if again is None else again:
-        if one.is_duplicate and one.fault is not None and one.outcome is not None:
-            resolved_ns[one.fault].setdefault(one.told.record, one.outcome.at_ns)
-    return [
-        Repeats(
-            fault,
-            len(resolved_ns[fault]),
-            max(0, fault.began_ns - min(resolved_ns[fault].values(), default=fault.began_ns)) / _S,
-        )
-        for fault in history.faults
-    ]
+        if one.is_duplicate and one.fault is not None:
+            repeated[one.fault].add(one.told.record)
+    return [Repeats(fault, len(repeated[fault])) for fault in history.faults]
 
 
 def recoveries_s(history: History) -> dict[Fault, float]:
@@ -92,25 +82,6 @@ def _waits(steps_ns: Sequence[int], at_ns: int) -> bool:
     """
     before = [step_ns for step_ns in steps_ns if abs(step_ns) <= at_ns]
     return bool(before) and before[-1] > 0
-
-
-def handovers_s(history: History) -> dict[Fault, float]:
-    """Seconds from when each killed process could have a successor to that one's first record; from
-    when that record was put, if there was none before.
-    """
-    put_ns = {put.record: put.at_ns for put in history.puts}
-    got: dict[int | None, list[Told]] = defaultdict(list)
-    for told in history.told:
-        if told.step is Step.GOT:
-            got[history.tasks.get(told.run)].append(told)
-    found = {}
-    for fault in history.faults:
-        of_task = got[history.tasks.get(fault.run)]
-        at = bisect_right(of_task, fault.ended_ns, key=lambda told: told.at_ns)
-        if fault.run and fault.free_ns and at < len(of_task):
-            could_ns = max(fault.free_ns, put_ns.get(of_task[at].record, 0))
-            found[fault] = (of_task[at].at_ns - could_ns) / _S
-    return found
 
 
 def deliveries_s(history: History) -> list[float]:

@@ -149,7 +149,7 @@ def _fault_figures(history: History, again: Sequence[Redelivery]) -> list[FaultF
             recovered_s=round(recovered_s[fault], 3) if fault in recovered_s else None,
             repeated=records,
         )
-        for fault, records, _ in measures.repeats(history, again)
+        for fault, records in measures.repeats(history, again)
     ]
 
 

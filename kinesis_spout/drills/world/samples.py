@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.history.events import Sample, ShardLife
-from kinesis_spout.drills.world.use import UseSample, use_of_family
+from kinesis_spout.drills.world.use import UseSample, uses_of
 from kinesis_spout.errors import KinesisError
 
 if TYPE_CHECKING:
@@ -67,11 +67,7 @@ class Samples:
                 self.states.append(Sample(began_ns, time.monotonic_ns(), states))
 
     def sample_use(self) -> None:
-        processes = {
-            run: use
-            for run, pid in self._job.pids().items()
-            if (use := use_of_family(pid)) is not None
-        }
+        processes = uses_of(self._job.pids())
         at_s = time.monotonic() - self._began_s
         states = len(self.states[-1].states) if self.states else 0
         self.use.append(

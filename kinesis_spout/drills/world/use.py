@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 MIB = 1 << 20
 ZNODES_PER_STATE = 2
@@ -41,18 +41,20 @@ class UseSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The medians of the second and of the last quarter of a run, and whether the latter is within
-    `slack`, or a tenth, of the former.
+    """The medians of the first, the second and the last quarter of a run, and whether the last one
+    is within `slack`, or a tenth, of the second. In the first one it may still warm up.
     """
 
     name: str
+    first: float
     before: float
     after: float
     slack: float
     unit: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name} {self.before:.0f}, later {self.after:.0f} {self.unit}".rstrip()
+        quarters = f"{self.first:.0f}, {self.before:.0f}, in the last quarter {self.after:.0f}"
+        return f"{self.name} {quarters} {self.unit}".rstrip()
 
     @property
     def is_level(self) -> bool:
@@ -69,20 +71,34 @@ def use_of(pid: int) -> ProcessUse | None:
         return None
 
 
-def use_of_family(pid: int) -> ProcessUse | None:
-    """Of a process and all below it. None if there is no such process any more."""
+def _below(pid: int) -> list[int]:
     try:
-        members = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
     except psutil.Error:
-        return None
-    uses = [use for member in members if (use := use_of(member)) is not None]
-    if not uses:
-        return None
-    return ProcessUse(*(sum(column) for column in zip(*uses, strict=True)))
+        return []
+
+
+def uses_of(pids: Mapping[str, int]) -> dict[str, ProcessUse]:
+    """Of each run's process; and, of one that has others below it, of all of these together. Runs
+    whose process is gone are left out.
+    """
+    found = {}
+    for run, pid in pids.items():
+        if (own := use_of(pid)) is None:
+            continue
+        found[run] = own
+        if others := [use for one in _below(pid) if (use := use_of(one)) is not None]:
+            found[family(run)] = ProcessUse(*map(sum, zip(own, *others, strict=True)))
+    return found
+
+
+def family(run: str) -> str:
+    """What `uses_of` calls a run's process with all below it."""
+    return f"{run} with all below it"
 
 
 def longest_run(samples: Sequence[UseSample]) -> str:
-    """The process that was seen most often; empty if none was."""
+    """The run that was seen most often; empty if none was."""
     seen = Counter(run for sample in samples for run in sample.processes)
     return seen.most_common(1)[0][0] if seen else ""
 
@@ -113,6 +129,8 @@ def levels(samples: Sequence[UseSample], run: str) -> list[Level]:
 def _level(name: str, of: Sequence[tuple[float, float]], slack: float, unit: str = "") -> Level:
     first_s, last_s = of[0][0], of[-1][0]
     quarter_s = (last_s - first_s) / 4
-    second = [value for at_s, value in of if quarter_s <= at_s - first_s < 2 * quarter_s]
-    last = [value for at_s, value in of if at_s - first_s >= 3 * quarter_s]
-    return Level(name, median(second), median(last), slack, unit)
+    first, second, _, last = (
+        [value for at_s, value in of if begin * quarter_s <= at_s - first_s < end * quarter_s]
+        for begin, end in ((0, 1), (1, 2), (2, 3), (3, 5))  # the last sample is at 4 quarters
+    )
+    return Level(name, median(first), median(second), median(last), slack, unit)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
-from kinesis_spout.drills.world.use import ProcessUse, UseSample, longest_run, use_of_family
+from kinesis_spout.drills.world.use import ProcessUse, UseSample, family, longest_run, uses_of
 
 ONE = ProcessUse(1, 1, 1)
 
@@ -19,9 +21,14 @@ def test_the_longest_run_is_the_one_that_was_seen_most_often() -> None:
     assert longest_run([]) == ""
 
 
-def test_a_familys_use_has_that_of_its_members() -> None:
-    use = use_of_family(os.getpid())
-    assert use is not None
-    assert use.rss > 0
-    assert use.threads >= 1
-    assert use_of_family(1 << 30) is None
+def test_a_process_with_others_below_it_has_a_figure_for_all_of_them() -> None:
+    """One that is gone has none."""
+    command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as below:
+        assert below.stdout is not None
+        below.stdout.readline()
+        uses = uses_of({"parent": os.getpid(), "child": below.pid, "gone": 1 << 30})
+        below.communicate()
+    assert set(uses) == {"parent", family("parent"), "child"}
+    assert uses[family("parent")].threads >= uses["parent"].threads + uses["child"].threads
+    assert uses[family("parent")].rss > uses["parent"].rss
