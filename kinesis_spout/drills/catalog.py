@@ -78,12 +78,14 @@ _ALL = (
         sentence="splits and merges shards one after the other while records come",
         protection="parents before children: a key stays in order over reshards",
         act=resharding.split_merge_burst,
+        spares=True,
     ),
     Drill(
         name="update-shard-count",
         sentence="doubles the number of shards and halves it again",
         protection="parents before children: a key stays in order over reshards",
         act=resharding.update_shard_count,
+        spares=True,
     ),
     Drill(
         name="reshard-while-down",
@@ -116,6 +118,7 @@ _ALL = (
         protection="backoff, and iterators that are kept",
         act=service.throttling,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="brown-out",
@@ -123,6 +126,7 @@ _ALL = (
         protection="calls that are retried",
         act=service.brown_out,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="expired-iterators",
@@ -130,6 +134,7 @@ _ALL = (
         protection="a new iterator after the last record that was read",
         act=service.expired_iterators,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="slow-and-truncated-answers",
@@ -137,12 +142,14 @@ _ALL = (
         protection="whole pages only: a page that is cut is read again",
         act=service.slow_and_truncated,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="two-drivers",
         sentence="starts a second driver beside the first, then kills the first",
         protection="one owner at a time: the second waits for the lease",
         act=owners.two_drivers,
+        is_apart=True,
     ),
     Drill(
         name="kill-driver-at-log-appended",
@@ -157,6 +164,7 @@ _ALL = (
         sentence="freezes a driver until another one has taken over, and lets it go on",
         protection="leases with epochs: one that has lost its lease writes nothing",
         act=owners.replaced_while_frozen,
+        is_apart=True,
     ),
     Drill(
         name="zookeeper-cut-off",
@@ -201,6 +209,7 @@ _ALL = (
         protection="sequence numbers, not times, say what was read",
         act=clocks.service_clock,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="job-clock",
@@ -288,6 +297,7 @@ _ALL = (
         protection="failures in an outage do not count as attempts",
         act=outages.record_outage,
         needs=_SPARK | {Need.OWN_FUNCTION},
+        spares=True,
     ),
     Drill(
         name="dead-letter-outage",
