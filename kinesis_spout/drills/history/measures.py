@@ -13,7 +13,7 @@ from collections import defaultdict
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.drills.history.events import Step
+from kinesis_spout.drills.history.events import COMMIT, FAIL, GOT
 from kinesis_spout.drills.history.redeliveries import redeliveries
 
 if TYPE_CHECKING:
@@ -48,13 +48,14 @@ def recoveries_s(history: History) -> dict[Fault, float]:
     out after which nothing was due.
     """
     put_ns = {put.record: put.at_ns for put in history.puts}
+    failed = {told.record for told in history.told if told.step is FAIL}
     first: dict[RecordId, Told] = {}
     failed_ns: dict[RecordId, list[int]] = defaultdict(list)
     for told in history.told:
         if told.is_outcome:
             first.setdefault(told.record, told)
-        elif told.step in (Step.FAIL, Step.GOT):
-            failed_ns[told.record].append(told.at_ns if told.step is Step.FAIL else -told.at_ns)
+        elif told.step in (FAIL, GOT) and told.record in failed:
+            failed_ns[told.record].append(told.at_ns if told.step is FAIL else -told.at_ns)
     outcomes = [told for record, told in first.items() if record in put_ns]
     times_ns = [told.at_ns for told in outcomes]
     # The earliest put from here on: nothing that comes was due before it.
@@ -89,7 +90,7 @@ def deliveries_s(history: History) -> list[float]:
     put_ns = {put.record: put.at_ns for put in history.puts}
     first_ns: dict[RecordId, int] = {}
     for told in history.told:
-        if told.step is Step.GOT and told.record in put_ns:
+        if told.step is GOT and told.record in put_ns:
             first_ns.setdefault(told.record, told.at_ns)
     return sorted((at_ns - put_ns[record]) / _S for record, at_ns in first_ns.items())
 
@@ -104,7 +105,7 @@ def commit_delays(history: History) -> list[tuple[int, int]]:
         of = told.run, told.shard_id
         if told.is_outcome:
             oldest_ns.setdefault(of, told.at_ns)
-        elif told.step is Step.COMMIT and of in oldest_ns:
+        elif told.step is COMMIT and of in oldest_ns:
             found.append((oldest_ns.pop(of), told.at_ns))
     return found
 
