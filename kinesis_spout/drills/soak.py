@@ -17,11 +17,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.drill import Drilled
-from kinesis_spout.drills.history.events import Fault, History, Put, Sample
+from kinesis_spout.drills.history.events import Fault, History, Put, Sample, ShardLife
 from kinesis_spout.drills.random_soak import NAME
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
 from kinesis_spout.drills.spout_program import STREAM
 from kinesis_spout.drills.world.disturbances import disturb, empty_pages, reshard, struck
+from kinesis_spout.drills.world.kinesis import shards_of
+from kinesis_spout.drills.world.samples import life
 from kinesis_spout.drills.world.spout_processes import SpoutProcesses
 from kinesis_spout.drills.world.told_files import ToldFiles
 from kinesis_spout.drills.world.use import UseSample, levels, use_of
@@ -72,6 +74,7 @@ class _Seen:
     puts: list[Put] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    shards: dict[str, ShardLife] = field(default_factory=dict)
     use: list[UseSample] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     troubles: list[str] = field(default_factory=list)
@@ -90,6 +93,7 @@ class Soak:
         self._tell = tell
         self._seen = _Seen()
         self._ending = threading.Event()
+        self._shards_lock = threading.Lock()
         self._fake = FakeKinesis()
         self._server = ZookeeperServer(directory / "zookeeper")
         self._began_s = 0.0
@@ -97,6 +101,7 @@ class Soak:
     def run(self, seconds: float) -> Drilled:
         """Disturb for so many seconds, then let it drain and close. Blocks."""
         self._fake.create(STREAM, shards=FIRST_SHARDS)
+        self._sample_shards()
         with ExitStack() as stack:
             http = stack.enter_context(FakeKinesisServer(self._fake))
             stack.callback(self._server.end)
@@ -132,6 +137,7 @@ class Soak:
                 faults=sorted(self._seen.faults, key=lambda fault: fault.began_ns),
                 samples=self._seen.samples,
                 tasks=self._spouts.tasks,
+                shards=self._seen.shards,
                 retry_limit=RETRY_LIMIT,
             ),
             drained_s=drained_s,
@@ -237,6 +243,7 @@ class Soak:
 
     def _reshard(self, random: Random) -> None:
         self._seen.counts[f"{reshard(self._fake, random, STREAM)}s"] += 1
+        self._sample_shards()
 
     def _kill(self, random: Random) -> None:
         """Kill one of the tasks that may be killed, or close it in order, and start its successor
@@ -292,6 +299,12 @@ class Soak:
         states = self._states.read()
         if states:
             self._seen.samples.append(Sample(began_ns, time.monotonic_ns(), states))
+
+    def _sample_shards(self) -> None:
+        with self._shards_lock:
+            for one in shards_of(self._fake, STREAM):
+                known = self._seen.shards.get(one.shard_id)
+                self._seen.shards[one.shard_id] = life(known, one, time.monotonic_ns())
 
     def _forget_old_shards(self) -> None:
         """Let the retention of closed shards pass that all tasks are done with. So shards come and

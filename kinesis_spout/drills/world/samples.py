@@ -55,7 +55,7 @@ class Samples:
         now_ns = time.monotonic_ns()
         with self._lock:
             for one in seen:
-                self.shards[one.shard_id] = _life(self.shards.get(one.shard_id), one, now_ns)
+                self.shards[one.shard_id] = life(self.shards.get(one.shard_id), one, now_ns)
         return seen
 
     def sample_states(self) -> None:
@@ -85,7 +85,8 @@ class Samples:
             turn += 1
 
 
-def _life(known: ShardLife | None, seen: SeenShard, now_ns: int) -> ShardLife:
+def life(known: ShardLife | None, seen: SeenShard, now_ns: int) -> ShardLife:
+    """What is known of a shard that was seen just now. `known`: what was known before."""
     created_ns = now_ns if known is None else known.created_ns
     closed_ns = None if known is None else known.closed_ns
     if closed_ns is None and not seen.is_open:
