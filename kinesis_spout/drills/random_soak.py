@@ -15,16 +15,15 @@ from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.drill import DRAIN_LIMIT_S, WARM, Drilled, Need, disturbed
 from kinesis_spout.drills.world.disturbances import disturb
 from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.use import family, levels, longest_run
+from kinesis_spout.drills.world.use import level_notes, longest_run
 from kinesis_spout.drills.world.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from kinesis_spout.drills.drill import Drill
     from kinesis_spout.drills.world.setting import Setting
-    from kinesis_spout.drills.world.use import UseSample
 
 NAME = "soak"
 _BETWEEN_S = (3.0, 12.0)
@@ -75,7 +74,8 @@ def run_soak(
 
         # All that was ever put may come again at the end.
         drilled = disturbed(world, NAME, act, drain_limit_s=max(DRAIN_LIMIT_S, seconds / 2))
-        return replace(drilled, notes=[*drilled.notes, *figures(world.samples.use)])
+        use = world.samples.use
+        return replace(drilled, notes=[*drilled.notes, *level_notes(use, longest_run(use))])
 
 
 def _small_faults(world: World, random: Random, seconds: float) -> None:
@@ -89,11 +89,3 @@ def _small_faults(world: World, random: Random, seconds: float) -> None:
         disturb(fake, random, world.wait_s)
         world.wait_s(random.uniform(*_FAULT_S))
     fake.faults.clear()
-
-
-def figures(use: Sequence[UseSample]) -> list[str]:
-    """Of the process that lived longest, and of it with all below it, if there is something: what
-    they used in the quarters of that time.
-    """
-    run = longest_run(use)
-    return [f"{one}: {level}" for one in (run, family(run)) for level in levels(use, one)]

@@ -26,7 +26,7 @@ from kinesis_spout.drills.world.kinesis import shards_of
 from kinesis_spout.drills.world.samples import life
 from kinesis_spout.drills.world.spout_processes import SpoutProcesses
 from kinesis_spout.drills.world.told_files import ToldFiles
-from kinesis_spout.drills.world.use import UseSample, levels, use_of
+from kinesis_spout.drills.world.use import UseSample, level_notes, levels, use_of
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.state_store import TaskShare
@@ -127,8 +127,7 @@ class Soak:
                 self._seen.closing_s += self._spouts.close(range(TASKS))
             self._sample_states()
             files.read()
-        figures = levels(self._seen.use, steady_run)
-        grown = (str(level) for level in figures if not level.is_level)
+        grown = (one for one in levels(self._seen.use, steady_run) if not one.is_level)
         return Drilled(
             drill=NAME,
             history=History(
@@ -141,7 +140,7 @@ class Soak:
                 retry_limit=RETRY_LIMIT,
             ),
             drained_s=drained_s,
-            notes=[*self._events(), *(f"{steady_run}: {level}" for level in figures)],
+            notes=[*self._events(), *level_notes(self._seen.use, steady_run)],
             troubles=[*self._seen.troubles, *(f"{steady_run} grows: {one}" for one in grown)],
         )
 

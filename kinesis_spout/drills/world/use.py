@@ -53,8 +53,11 @@ class Level:
     unit: str = ""
 
     def __str__(self) -> str:
-        quarters = f"{self.first:.0f}, {self.before:.0f}, in the last quarter {self.after:.0f}"
-        return f"{self.name} {quarters} {self.unit}".rstrip()
+        first = f"{self.first:.0f} {self.unit}".rstrip()
+        return (
+            f"{self.name} {first} in the first quarter, {self.before:.0f} in the second, "
+            f"{self.after:.0f} in the last"
+        )
 
     @property
     def is_level(self) -> bool:
@@ -103,6 +106,17 @@ def longest_run(samples: Sequence[UseSample]) -> str:
     return seen.most_common(1)[0][0] if seen else ""
 
 
+def level_notes(samples: Sequence[UseSample], run: str) -> list[str]:
+    """Sentences about one process, about it with all below it, if there is something, and about the
+    znodes.
+    """
+    found = levels(samples, run)
+    if not found:
+        return [f"no process lived for {ENOUGH_S:.0f} s, so nothing is said of what one uses"]
+    below = _process_levels(samples, family(run))
+    return [*(f"{run}: {one}" for one in found), *(f"{family(run)}: {one}" for one in below)]
+
+
 def levels(samples: Sequence[UseSample], run: str) -> list[Level]:
     """Of one process that lived through all of the soak, and of the znodes. Empty if the samples
     are of too short a time to tell.
@@ -110,19 +124,25 @@ def levels(samples: Sequence[UseSample], run: str) -> list[Level]:
     A shard's state has two znodes and is kept for the retention of its records, a day at least. So
     the znodes of states are not counted here: their number is that of the reshards.
     """
-    of_run = [(sample.at_s, sample.processes[run]) for sample in samples if run in sample.processes]
-    if not of_run or of_run[-1][0] - of_run[0][0] < ENOUGH_S:
+    of_process = _process_levels(samples, run)
+    if not of_process:
         return []
     znodes = [
         (sample.at_s, sample.znodes - ZNODES_PER_STATE * sample.states)
         for sample in samples
         if sample.znodes is not None
     ]
+    return [*of_process, _level("znodes without shard states", znodes, 4)]
+
+
+def _process_levels(samples: Sequence[UseSample], run: str) -> list[Level]:
+    of_run = [(sample.at_s, sample.processes[run]) for sample in samples if run in sample.processes]
+    if not of_run or of_run[-1][0] - of_run[0][0] < ENOUGH_S:
+        return []
     return [
         _level("memory", [(at_s, use.rss / MIB) for at_s, use in of_run], 4, "MiB"),
         _level("threads", [(at_s, use.threads) for at_s, use in of_run], POOLED_THREADS),
         _level("open files", [(at_s, use.files) for at_s, use in of_run], 2),
-        _level("znodes without shard states", znodes, 4),
     ]
 
 
