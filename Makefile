@@ -62,8 +62,9 @@ docs: python ## the site, in docs/_build/html; a warning is an error
 simulate: setup ## N random histories from SEED in simulated time, all promises checked (SEED and N=1 replay one)
 	@$(IN_VENV)/python -m tests.simulation --histories $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-soak: setup ## the standalone spout for MINUTES (10) under kills, faults and reshards from SEED; prints its figures
-	@$(IN_VENV)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
+soak: setup ## drill soak: the standalone spout for MINUTES (10) under kills, faults and reshards from SEED (1)
+	@$(IN_VENV)/kinesis-spout drill soak --spout --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) \
+		--records-per-second 200 $(ARGS)
 
 mutants: setup ## known faults put back into a copy of the code, one by one: each must be caught (ARGS=<part of a name>)
 	@$(IN_VENV)/python -m tests.simulation.run_mutants $(ARGS)

@@ -20,6 +20,7 @@ from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.choice import Choice, Chosen, choose
 from kinesis_spout.drills.history.history_json import encode_history
 from kinesis_spout.drills.history.page import verdict_page
+from kinesis_spout.drills.history.redeliveries import redeliveries
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.history.verdict_table import verdict_table
 from kinesis_spout.drills.overview import listing, overview
@@ -28,7 +29,7 @@ from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.programs.modules import load_function
 from state.errors import StateError
 
-_FILE_WIDTH = 200
+_FILE_WIDTH = 320
 LOCALSTACK = "http://127.0.0.1:4566"
 BROKEN, UNREACHABLE = 1, 3
 JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
@@ -219,15 +220,17 @@ def _judged(one: Chosen, directory: Path) -> tuple[Verdict, str]:
     except (KinesisError, StateError) as exc:
         errors().print(f"[bold red]error:[/] {escape(str(exc))}", highlight=False, soft_wrap=True)
         raise typer.Exit(UNREACHABLE) from exc
+    again = redeliveries(drilled.history)
     verdict = judge(
         drilled.history,
         drill=drilled.drill,
         drained_s=drilled.drained_s,
         troubles=drilled.troubles,
+        again=again,
     )
     verdict = replace(verdict, notes=[*drilled.notes, *verdict.notes])
     about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
-    page = verdict_page(verdict, drilled.history, [about])
+    page = verdict_page(verdict, drilled.history, [about], again)
     _write(directory / "history.json", encode_history(drilled.history))
     _write(directory / "verdict.json", verdict_json(verdict))
     _write(directory / "verdict.html", page.encode())

@@ -25,8 +25,11 @@ _SPARK = frozenset({Need.SPARK})
 _OWN = frozenset({Need.OWN_KINESIS})
 
 # A task appends a part of what it reads only while a shard answers late: that step has a drill of
-# its own, `kill-driver-at-log-appended`.
-STEPS = tuple(step for step in failpoint.STEPS if step != "log-appended")
+# its own, `kill-driver-at-log-appended`. A report has parts only if ten thousands of records of a
+# batch fail, for which a drill has not the time.
+STEPS = tuple(
+    step for step in failpoint.STEPS if step not in ("log-appended", "report-part-written")
+)
 
 _ALL = (
     Drill(
@@ -46,12 +49,13 @@ _ALL = (
     *(
         Drill(
             name=f"kill-driver-at-{step}",
-            sentence=f"kills the driver (kill -9) at the step {step} of its first batch",
+            sentence=f"kills the driver (kill -9) when its first batch is at the step {step}",
             protection="plans, reports and two-step settling",
             act=kills.kill_driver_at(step),
             needs=_SPARK,
             is_cold=True,
             of_all=False,
+            step=step,
         )
         for step in STEPS
     ),
@@ -74,12 +78,14 @@ _ALL = (
         sentence="splits and merges shards one after the other while records come",
         protection="parents before children: a key stays in order over reshards",
         act=resharding.split_merge_burst,
+        spares=True,
     ),
     Drill(
         name="update-shard-count",
         sentence="doubles the number of shards and halves it again",
         protection="parents before children: a key stays in order over reshards",
         act=resharding.update_shard_count,
+        spares=True,
     ),
     Drill(
         name="reshard-while-down",
@@ -112,6 +118,7 @@ _ALL = (
         protection="backoff, and iterators that are kept",
         act=service.throttling,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="brown-out",
@@ -119,6 +126,7 @@ _ALL = (
         protection="calls that are retried",
         act=service.brown_out,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="expired-iterators",
@@ -126,6 +134,7 @@ _ALL = (
         protection="a new iterator after the last record that was read",
         act=service.expired_iterators,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="slow-and-truncated-answers",
@@ -133,12 +142,14 @@ _ALL = (
         protection="whole pages only: a page that is cut is read again",
         act=service.slow_and_truncated,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="two-drivers",
         sentence="starts a second driver beside the first, then kills the first",
         protection="one owner at a time: the second waits for the lease",
         act=owners.two_drivers,
+        is_apart=True,
     ),
     Drill(
         name="kill-driver-at-log-appended",
@@ -153,6 +164,7 @@ _ALL = (
         sentence="freezes a driver until another one has taken over, and lets it go on",
         protection="leases with epochs: one that has lost its lease writes nothing",
         act=owners.replaced_while_frozen,
+        is_apart=True,
     ),
     Drill(
         name="zookeeper-cut-off",
@@ -197,6 +209,7 @@ _ALL = (
         protection="sequence numbers, not times, say what was read",
         act=clocks.service_clock,
         needs=_OWN,
+        spares=True,
     ),
     Drill(
         name="job-clock",
@@ -284,6 +297,7 @@ _ALL = (
         protection="failures in an outage do not count as attempts",
         act=outages.record_outage,
         needs=_SPARK | {Need.OWN_FUNCTION},
+        spares=True,
     ),
     Drill(
         name="dead-letter-outage",

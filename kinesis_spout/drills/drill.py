@@ -36,7 +36,9 @@ class Need(StrEnum):
 class Drill:
     """`sentence`: what it does. `protection`: what it tests. `act` does it, with records on their
     way. `is_cold`: no job runs before the act, which starts it. `of_all`: whether `drill all` has
-    it; a drill that another one contains is left out.
+    it; a drill that another one contains is left out. `step`: the one of a batch that it is about,
+    where there is such a drill for each. `is_apart`: a second driver goes on, with a checkpoint
+    location of its own, so that no other act can follow. `spares`: the job's process lives on.
     """
 
     name: str
@@ -47,6 +49,9 @@ class Drill:
     extras: frozenset[Extra] = frozenset()
     is_cold: bool = False
     of_all: bool = True
+    step: str = ""
+    is_apart: bool = False
+    spares: bool = False
 
     def refusal(self, setting: Setting) -> str | None:
         """Why it is not possible in this setting; None if it is."""
@@ -115,7 +120,9 @@ def run_drill(
         return disturbed(world, drill.name, lambda: drill.act(world))
 
 
-def disturbed(world: World, name: str, act: Callable[[], object]) -> Drilled:
+def disturbed(
+    world: World, name: str, act: Callable[[], object], *, drain_limit_s: float = DRAIN_LIMIT_S
+) -> Drilled:
     """Do something to a world whose records are on their way, and let it recover and drain. An
     error of the act is a trouble: what happened until then is judged.
     """
@@ -124,7 +131,7 @@ def disturbed(world: World, name: str, act: Callable[[], object]) -> Drilled:
     try:
         act()
         world.wait_s(_AFTER_S)
-        drained_s = world.drain(DRAIN_LIMIT_S)
+        drained_s = world.drain(drain_limit_s)
         world.job.close()
     except DrillError as exc:
         troubles.append(str(exc))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kinesis_spout.drills.drill import Drill
     from kinesis_spout.drills.history.verdict import Verdict
 
+STEP = "<step>"  # stands for the name of one
 _LEFT = ("drill", "verdict")
 _FIGURES = (
     "records",
@@ -56,12 +57,21 @@ def overview(verdicts: Iterable[Verdict]) -> Table:
 
 
 def listing(drills: Sequence[Drill]) -> Table:
-    """A row for each drill."""
+    """A row for each drill, and one for all that are about a step."""
     table = _table(("drill",))
-    table.add_column("what it does")
     table.add_column("needs")
+    table.add_column("what it does")
+    steps = [one.step for one in drills if one.step]
     for one in drills:
-        table.add_row(one.name, one.sentence, ", ".join(sorted(one.needs)))
+        needs = ", ".join(sorted(one.needs))
+        if not one.step:
+            table.add_row(one.name, needs, one.sentence)
+        elif one.step == steps[0]:
+            table.add_row(
+                one.name.replace(one.step, STEP),
+                needs,
+                f"{one.sentence.replace(one.step, STEP)}: {', '.join(steps)}",
+            )
     return table
 
 

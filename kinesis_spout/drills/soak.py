@@ -17,19 +17,22 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.drill import Drilled
-from kinesis_spout.drills.history.events import Fault, History, Put, Sample
+from kinesis_spout.drills.history.events import Fault, History, Put, Sample, ShardLife
+from kinesis_spout.drills.random_soak import NAME
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
 from kinesis_spout.drills.spout_program import STREAM
 from kinesis_spout.drills.world.disturbances import disturb, empty_pages, reshard, struck
+from kinesis_spout.drills.world.kinesis import shards_of
+from kinesis_spout.drills.world.samples import life
 from kinesis_spout.drills.world.spout_processes import SpoutProcesses
 from kinesis_spout.drills.world.told_files import ToldFiles
-from kinesis_spout.drills.world.use import UseSample, levels, use_of
+from kinesis_spout.drills.world.use import UseSample, level_notes, levels, use_of
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.state_store import TaskShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from kinesis_spout.drills.world.setting import Setting
@@ -52,7 +55,6 @@ _OLD_S = 10.0  # closed for so long, a finished shard is forgotten by the servic
 class Pace:
     """How much happens. Times are the least and the most seconds between two events."""
 
-    records_per_s: float = 200.0
     fault_s: tuple[float, float] = (0.05, 1.2)
     empty_s: tuple[float, float] = (2.0, 8.0)
     reshard_s: tuple[float, float] = (4.0, 14.0)
@@ -61,22 +63,10 @@ class Pace:
     zookeeper_away_s: tuple[float, float] = (0.0, 12.0)
 
 
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """What a soak was, for the checker and for the table."""
-
-    history: History
-    use: list[UseSample]
-    steady_run: str
-    counts: Counter[str]
-    away: list[tuple[int, int]]
-    closing_s: list[float]
-    drained_s: float
-    troubles: list[str]
-
-    def was_away(self, begin_ns: int, end_ns: int) -> bool:
-        """Whether ZooKeeper was away at some time between these two."""
-        return any(began < end_ns and ended > begin_ns for began, ended in self.away)
+_SHORT_S = 120.0  # a soak that is shorter is quicker, so that it has some of all events
+_QUICK = Pace(
+    reshard_s=(2.0, 6.0), kill_s=(3.0, 6.0), zookeeper_s=(6.0, 12.0), zookeeper_away_s=(0.0, 4.0)
+)
 
 
 @dataclass(slots=True)
@@ -84,6 +74,7 @@ class _Seen:
     puts: list[Put] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    shards: dict[str, ShardLife] = field(default_factory=dict)
     use: list[UseSample] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     troubles: list[str] = field(default_factory=list)
@@ -94,21 +85,23 @@ class Soak:
     """Runs once. `tell` gets a sentence now and then."""
 
     def __init__(
-        self, directory: Path, *, seed: int, pace: Pace, tell: Callable[[str], object]
+        self, directory: Path, *, seed: int, records_per_s: float, tell: Callable[[str], object]
     ) -> None:
         self._directory = directory
         self._seed = seed
-        self._pace = pace
+        self._records_per_s = records_per_s
         self._tell = tell
         self._seen = _Seen()
         self._ending = threading.Event()
+        self._shards_lock = threading.Lock()
         self._fake = FakeKinesis()
         self._server = ZookeeperServer(directory / "zookeeper")
         self._began_s = 0.0
 
-    def run(self, seconds: float) -> Outcome:
+    def run(self, seconds: float) -> Drilled:
         """Disturb for so many seconds, then let it drain and close. Blocks."""
         self._fake.create(STREAM, shards=FIRST_SHARDS)
+        self._sample_shards()
         with ExitStack() as stack:
             http = stack.enter_context(FakeKinesisServer(self._fake))
             stack.callback(self._server.end)
@@ -134,28 +127,41 @@ class Soak:
                 self._seen.closing_s += self._spouts.close(range(TASKS))
             self._sample_states()
             files.read()
-        self._seen.counts.update({f"fault: {name}": n for name, n in struck(self._fake).items()})
-        return Outcome(
+        grown = (one for one in levels(self._seen.use, steady_run) if not one.is_level)
+        return Drilled(
+            drill=NAME,
             history=History(
                 puts=self._seen.puts,
                 told=files.told(),
                 faults=sorted(self._seen.faults, key=lambda fault: fault.began_ns),
                 samples=self._seen.samples,
                 tasks=self._spouts.tasks,
+                shards=self._seen.shards,
                 retry_limit=RETRY_LIMIT,
             ),
-            use=self._seen.use,
-            steady_run=steady_run,
-            counts=self._seen.counts,
-            away=self._server.away,
-            closing_s=self._seen.closing_s,
             drained_s=drained_s,
-            troubles=self._seen.troubles,
+            notes=[*self._events(), *level_notes(self._seen.use, steady_run)],
+            troubles=[*self._seen.troubles, *(f"{steady_run} grows: {one}" for one in grown)],
         )
+
+    def _events(self) -> Iterator[str]:
+        """What happened beside the kills, which are the faults of the history."""
+        counts = self._seen.counts
+        yield ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()))
+        away_s = [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in self._server.away]
+        if away_s:
+            yield f"ZooKeeper was away {len(away_s)} times, for {max(away_s):.1f} s at most"
+        if self._seen.closing_s:
+            yield (
+                f"{len(self._seen.closing_s)} processes were closed in order, within "
+                f"{max(self._seen.closing_s):.1f} s"
+            )
+        faults = struck(self._fake)
+        yield f"{faults.total():,} calls of the service were struck, in {len(faults)} ways"
 
     # phases ---------------------------------------------------------------------------------------
     def _disturb(self, seconds: float) -> None:
-        pace = self._pace
+        pace = _QUICK if seconds < _SHORT_S else Pace()
         each_s = (_PUT_INTERVAL_S, _PUT_INTERVAL_S)
         sampled_s = (_SAMPLE_INTERVAL_S, _SAMPLE_INTERVAL_S)
         loops: list[tuple[tuple[float, float], Callable[[Random], object]]] = [
@@ -165,7 +171,7 @@ class Soak:
             (pace.empty_s, lambda random: empty_pages(self._fake, random, STREAM)),
             (pace.reshard_s, self._reshard),
             (pace.kill_s, self._kill),
-            (pace.zookeeper_s, self._disturb_zookeeper),
+            (pace.zookeeper_s, lambda random: self._disturb_zookeeper(pace, random)),
         ]
         with ThreadPoolExecutor(len(loops)) as pool:
             running = [
@@ -222,7 +228,7 @@ class Soak:
 
         def produce(random: Random) -> None:
             nonlocal due
-            due += self._pace.records_per_s * _PUT_INTERVAL_S
+            due += self._records_per_s * _PUT_INTERVAL_S
             while due >= 1:
                 due -= 1
                 key = random.choice(keys)
@@ -235,7 +241,8 @@ class Soak:
         return produce
 
     def _reshard(self, random: Random) -> None:
-        self._seen.counts[reshard(self._fake, random, STREAM)] += 1
+        self._seen.counts[f"{reshard(self._fake, random, STREAM)}s"] += 1
+        self._sample_shards()
 
     def _kill(self, random: Random) -> None:
         """Kill one of the tasks that may be killed, or close it in order, and start its successor
@@ -250,25 +257,25 @@ class Soak:
             self._kill_and_wait(task, random)
 
     def _kill_and_wait(self, task: int, random: Random) -> None:
-        """Every other process looks as if it ran on another machine than its successor."""
-        waits = random.random() < 0.5
-        node = self._states.make_foreign(TaskShare(task, TASKS)) if waits else None
-        fault = self._spouts.kill(task, waits=node is not None)
+        """Every other process looks as if it ran on another machine than its successor, which
+        waits for the session to lapse then. The next kill comes after that.
+        """
+        is_foreign = random.random() < 0.5
+        node = self._states.make_foreign(TaskShare(task, TASKS)) if is_foreign else None
+        fault = self._spouts.kill(task)
         self._ending.wait(random.uniform(0, 2))
         self._spouts.start(task)
-        free_ns = time.monotonic_ns()
         if node is not None:
-            free_ns = self._states.wait_gone(*node, timeout_s=_LAPSE_LIMIT_S) or 0
-        self._seen.faults.append(fault._replace(free_ns=free_ns))
+            self._states.wait_gone(*node, timeout_s=_LAPSE_LIMIT_S)
+            fault = fault._replace(name=f"{fault.name}, as if it were of another machine")
+        self._seen.faults.append(fault)
 
-    def _disturb_zookeeper(self, random: Random) -> None:
+    def _disturb_zookeeper(self, pace: Pace, random: Random) -> None:
         if random.random() < 0.5:
             self._server.kill()
-            self._seen.counts["ZooKeeper killed"] += 1
         else:
-            away_s = random.uniform(*self._pace.zookeeper_away_s)
+            away_s = random.uniform(*pace.zookeeper_away_s)
             self._server.restart(lambda: self._ending.wait(away_s))
-            self._seen.counts["ZooKeeper stopped and started"] += 1
 
     def _sample(self, _random: Random) -> None:
         processes = {
@@ -291,6 +298,12 @@ class Soak:
         states = self._states.read()
         if states:
             self._seen.samples.append(Sample(began_ns, time.monotonic_ns(), states))
+
+    def _sample_shards(self) -> None:
+        with self._shards_lock:
+            for one in shards_of(self._fake, STREAM):
+                known = self._seen.shards.get(one.shard_id)
+                self._seen.shards[one.shard_id] = life(known, one, time.monotonic_ns())
 
     def _forget_old_shards(self) -> None:
         """Let the retention of closed shards pass that all tasks are done with. So shards come and
@@ -322,15 +335,6 @@ def _is_finished(states: Mapping[str, ShardState], shard_id: str) -> bool:
 def spout_soak(
     setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
 ) -> Drilled:
-    """The soak as a drill, with its figures among the notes. Blocks."""
-    pace = Pace(records_per_s=setting.records_per_s)
-    outcome = Soak(directory, seed=setting.seed, pace=pace, tell=tell).run(minutes * 60)
-    figures = levels(outcome.use, outcome.steady_run)
-    grown = [str(level) for level in figures if not level.is_level]
-    return Drilled(
-        drill="soak",
-        history=outcome.history,
-        drained_s=outcome.drained_s,
-        notes=[f"{outcome.steady_run}: {level}" for level in figures],
-        troubles=[*outcome.troubles, *(f"{outcome.steady_run} grows: {one}" for one in grown)],
-    )
+    """The soak as a drill. Blocks."""
+    soak = Soak(directory, seed=setting.seed, records_per_s=setting.records_per_s, tell=tell)
+    return soak.run(minutes * 60)

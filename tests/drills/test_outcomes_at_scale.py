@@ -36,8 +36,6 @@ STEPS = (
     "shard-states-half-written",
     "plan-settled",
 )
-OF_REPORTS = ("report-opened", "dead-letters-written", "report-done")
-"""The rest of them: `test_kill_at_failpoints` kills a job in one process there."""
 WRITTEN_TWICE_AFTER = frozenset({"sink-written", "dead-letters-written", "report-done"})
 PER_SHARD = 2_500
 
@@ -146,32 +144,21 @@ def job_of(stream: StreamUnderTest, tmp_path: Path, **changes: Any) -> dict[str,
 
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    ("separate", "records", "steps"),
-    [(False, RECORDS // 5, OF_REPORTS), (True, RECORDS, STEPS)],
-    ids=["local", "separate executors"],
-)
 def test_outcomes_survive_a_kill_at_every_step(
-    stream: StreamUnderTest,
-    tmp_path: Path,
-    wheel: Path,
-    *,
-    separate: bool,
-    records: int,
-    steps: tuple[str, ...],
+    stream: StreamUnderTest, tmp_path: Path, wheel: Path
 ) -> None:
     """At each step of the report and dead-letter path, one after the other, the job is killed with
-    SIGKILL. It processes every good record, dead-letters every bad one under its id with its
-    attempts and reason, and repeats only batches that were killed after their sink.
+    SIGKILL, and its executors with it. It processes every good record, dead-letters every bad one
+    under its id with its attempts and reason, and repeats only batches that were killed after their
+    sink.
     """
-    expected = put(stream, records)
-    place = separate_executors(wheel) if separate else {}
+    expected = put(stream, RECORDS)
     process = JobProcess(
-        job_of(stream, tmp_path, **place),
+        job_of(stream, tmp_path, **separate_executors(wheel)),
         tmp_path,
-        env={"PYTHONPATH": str(wheel)} if separate else {},
+        env={"PYTHONPATH": str(wheel)},
     )
-    for name in steps:
+    for name in STEPS:
         process.stop_at = name
         process.start()
         process.wait_for_failpoint()
@@ -179,7 +166,7 @@ def test_outcomes_survive_a_kill_at_every_step(
     process.stop_at = None
     process.start()
     assert process.wait(600) == 0, process.tail()
-    repeated = len(WRITTEN_TWICE_AFTER.intersection(steps))
+    repeated = len(WRITTEN_TWICE_AFTER.intersection(STEPS))
     check(stream, expected, tmp_path, max_duplicates=repeated * 4 * PER_SHARD)
 
 

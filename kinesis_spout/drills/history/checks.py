@@ -11,7 +11,7 @@ from collections import defaultdict
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.events import Fate, Step, fate
+from kinesis_spout.drills.history.events import ACK, FAIL, GOT, LETTER, REJECT, Fate, fate
 from kinesis_spout.drills.history.redeliveries import redeliveries
 from kinesis_spout.drills.history.states import (
     BEGIN,
@@ -56,6 +56,7 @@ def breaches(history: History, again: Sequence[Redelivery]) -> dict[Promise, lis
     """What was found against each promise, one text for each record, letter or state. `again`: the
     history's redeliveries.
     """
+    states = states_by_shard(history.samples)
     checks: dict[Promise, Callable[[History], Iterator[str]]] = {
         Promise.PROCESSED: _lost,
         Promise.PUT: _never_put,
@@ -63,8 +64,8 @@ def breaches(history: History, again: Sequence[Redelivery]) -> dict[Promise, lis
         Promise.LETTERS: _wrong_letters,
         Promise.ORDER: _out_of_order,
         Promise.ONCE: lambda _: _unexplained(again),
-        Promise.FORWARD: _moved_back,
-        Promise.NOT_PASSED: _passed,
+        Promise.FORWARD: lambda history: _moved_back(states, history.faults),
+        Promise.NOT_PASSED: lambda history: _passed(states, history),
         Promise.DONE: _left,
     }
     return {promise: list(check(history)) for promise, check in checks.items()}
@@ -101,16 +102,16 @@ def _strangers(history: History) -> Iterator[tuple[Told, bool]]:
     one can know.
     """
     records = {put.record for put in history.puts}
-    contents = {(put.key, put.number) for put in history.puts}
-    for told in history.told:
-        if told.step is Step.GOT and told.record not in records:
-            yield told, not history.fates_known or (told.key, told.number) in contents
+    strangers = [one for one in history.told if one.step is GOT and one.record not in records]
+    contents = {(put.key, put.number) for put in history.puts} if strangers else set()
+    for told in strangers:
+        yield told, not history.fates_known or (told.key, told.number) in contents
 
 
 def _unexplained(again: Sequence[Redelivery]) -> Iterator[str]:
     for one in again:
         if not one.explained:
-            what = "a letter" if one.told.step is Step.LETTER else "delivered"
+            what = "a letter" if one.told.step is LETTER else "delivered"
             yield (
                 f"{_name(one.told)} of {one.told.shard_id}, {what} by {one.told.run} after "
                 f"{one.since.step} by {one.since.run}"
@@ -125,11 +126,11 @@ def _wrong_outcomes(history: History) -> Iterator[str]:
         return
     for put, told in _of_puts(history):
         its = fate(put.number)
-        if told.step is Step.LETTER and not its.is_dead and not _may_be_unanswered(told, history):
+        if told.step is LETTER and not its.is_dead and not _may_be_unanswered(told, history):
             yield f"{put.key} {put.number} was dead-lettered: {told.reason}"
-        if told.step is Step.ACK and its.is_dead:
+        if told.step is ACK and its.is_dead:
             yield f"{put.key} {put.number} was acked"
-        if told.step is Step.REJECT and its is not Fate.REJECTED:
+        if told.step is REJECT and its is not Fate.REJECTED:
             yield f"{put.key} {put.number} was rejected"
 
 
@@ -140,7 +141,7 @@ def _may_be_unanswered(letter: Told, history: History) -> bool:
     if UNANSWERED not in letter.reason:
         return False
     ends = sum(bool(fault.run) and fault.began_ns < letter.at_ns for fault in history.faults)
-    failures = sum(told.record == letter.record and told.step is Step.FAIL for told in history.told)
+    failures = sum(told.record == letter.record and told.step is FAIL for told in history.told)
     return letter.attempt <= ends + failures
 
 
@@ -148,10 +149,10 @@ def _wrong_letters(history: History) -> Iterator[str]:
     """A letter has a reason, and the attempts that its record had."""
     failed: dict[RecordId, set[int]] = defaultdict(set)
     for told in history.told:
-        if told.step in (Step.FAIL, Step.REJECT):
+        if told.step in (FAIL, REJECT):
             failed[told.record].add(told.attempt)
     for put, told in _of_puts(history):
-        if told.step is not Step.LETTER:
+        if told.step is not LETTER:
             continue
         if not told.reason:
             yield f"the letter of {put.key} {put.number} has no reason"
@@ -182,7 +183,7 @@ def _out_of_order(history: History) -> Iterator[str]:
     seen: set[RecordId] = set()
     excuses = _Excuses(history)
     for told in history.told:
-        if told.step is not Step.GOT or told.record in seen or told.record not in puts:
+        if told.step is not GOT or told.record in seen or told.record not in puts:
             continue
         seen.add(told.record)
         put = puts[told.record]
@@ -234,14 +235,14 @@ class _Excuses:
 
 
 # states ---------------------------------------------------------------------------------------
-def _moved_back(history: History) -> Iterator[str]:
+def _moved_back(states: Mapping[str, ShardStates], faults: Sequence[Fault]) -> Iterator[str]:
     """A state of a shard that is behind the one before it. A fault that rewinds excuses that of the
     first sample after it.
     """
-    for shard, states in states_by_shard(history.samples).items():
+    for shard, of_shard in states.items():
         before: StateView | None = None
-        excuses = [fault for fault in history.faults if fault.rewinds]
-        for sample, view in zip(states.samples, states.views, strict=True):
+        excuses = [fault for fault in faults if fault.rewinds]
+        for sample, view in zip(of_shard.samples, of_shard.views, strict=True):
             if view is None:
                 continue
             if before is not None and _is_behind(view, before):
@@ -262,7 +263,7 @@ def _place(view: StateView) -> str:
     return f"checkpoint {view.state.checkpoint_text}, read position {view.state.read_position}"
 
 
-def _passed(history: History) -> Iterator[str]:
+def _passed(states: Mapping[str, ShardStates], history: History) -> Iterator[str]:
     """A state says that a record is resolved, and no process has told an outcome of it by then; or
     its checkpoint is beyond a record that it has as unresolved.
     """
@@ -270,11 +271,11 @@ def _passed(history: History) -> Iterator[str]:
     for told in history.told:
         if told.is_outcome:
             outcome_ns.setdefault(told.record, told.at_ns)
-    of_shard: dict[str, list[Place]] = defaultdict(list)
+    places: dict[str, list[Place]] = defaultdict(list)
     for put in history.puts:
-        of_shard[put.shard_id].append(put.record[1:])
-    for shard, states in states_by_shard(history.samples).items():
-        yield from _passed_in(shard, states, sorted(of_shard[shard]), outcome_ns)
+        places[put.shard_id].append(put.record[1:])
+    for shard, of_shard in states.items():
+        yield from _passed_in(shard, of_shard, sorted(places[shard]), outcome_ns)
 
 
 def _passed_in(

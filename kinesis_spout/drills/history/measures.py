@@ -13,7 +13,7 @@ from collections import defaultdict
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.drills.history.events import Step
+from kinesis_spout.drills.history.events import COMMIT, FAIL, GOT
 from kinesis_spout.drills.history.redeliveries import redeliveries
 
 if TYPE_CHECKING:
@@ -26,31 +26,21 @@ _S = 1_000_000_000
 
 
 class Repeats(NamedTuple):
-    """Duplicates because of a fault: how many records, and how long before the fault the oldest of
-    them had been resolved.
-    """
+    """Duplicates because of a fault: how many records."""
 
     fault: Fault
     records: int
-    oldest_s: float
 
 
 def repeats(history: History, again: Sequence[Redelivery] | None = None) -> list[Repeats]:
     """For each fault, the records that had been resolved and were delivered again because of it.
     `again`: the history's redeliveries, if they are known already.
     """
-    resolved_ns: dict[Fault, dict[RecordId, int]] = defaultdict(dict)
+    repeated: dict[Fault, set[RecordId]] = defaultdict(set)
     for one in redeliveries(history) if again is None else again:
-        if one.is_duplicate and one.fault is not None and one.outcome is not None:
-            resolved_ns[one.fault].setdefault(one.told.record, one.outcome.at_ns)
-    return [
-        Repeats(
-            fault,
-            len(resolved_ns[fault]),
-            max(0, fault.began_ns - min(resolved_ns[fault].values(), default=fault.began_ns)) / _S,
-        )
-        for fault in history.faults
-    ]
+        if one.is_duplicate and one.fault is not None:
+            repeated[one.fault].add(one.told.record)
+    return [Repeats(fault, len(repeated[fault])) for fault in history.faults]
 
 
 def recoveries_s(history: History) -> dict[Fault, float]:
@@ -58,13 +48,14 @@ def recoveries_s(history: History) -> dict[Fault, float]:
     out after which nothing was due.
     """
     put_ns = {put.record: put.at_ns for put in history.puts}
+    failed = {told.record for told in history.told if told.step is FAIL}
     first: dict[RecordId, Told] = {}
     failed_ns: dict[RecordId, list[int]] = defaultdict(list)
     for told in history.told:
         if told.is_outcome:
             first.setdefault(told.record, told)
-        elif told.step in (Step.FAIL, Step.GOT):
-            failed_ns[told.record].append(told.at_ns if told.step is Step.FAIL else -told.at_ns)
+        elif told.step in (FAIL, GOT) and told.record in failed:
+            failed_ns[told.record].append(told.at_ns if told.step is FAIL else -told.at_ns)
     outcomes = [told for record, told in first.items() if record in put_ns]
     times_ns = [told.at_ns for told in outcomes]
     # The earliest put from here on: nothing that comes was due before it.
@@ -94,31 +85,12 @@ def _waits(steps_ns: Sequence[int], at_ns: int) -> bool:
     return bool(before) and before[-1] > 0
 
 
-def handovers_s(history: History) -> dict[Fault, float]:
-    """Seconds from when each killed process could have a successor to that one's first record; from
-    when that record was put, if there was none before.
-    """
-    put_ns = {put.record: put.at_ns for put in history.puts}
-    got: dict[int | None, list[Told]] = defaultdict(list)
-    for told in history.told:
-        if told.step is Step.GOT:
-            got[history.tasks.get(told.run)].append(told)
-    found = {}
-    for fault in history.faults:
-        of_task = got[history.tasks.get(fault.run)]
-        at = bisect_right(of_task, fault.ended_ns, key=lambda told: told.at_ns)
-        if fault.run and fault.free_ns and at < len(of_task):
-            could_ns = max(fault.free_ns, put_ns.get(of_task[at].record, 0))
-            found[fault] = (of_task[at].at_ns - could_ns) / _S
-    return found
-
-
 def deliveries_s(history: History) -> list[float]:
     """Seconds from each put to the first delivery, the shortest first."""
     put_ns = {put.record: put.at_ns for put in history.puts}
     first_ns: dict[RecordId, int] = {}
     for told in history.told:
-        if told.step is Step.GOT and told.record in put_ns:
+        if told.step is GOT and told.record in put_ns:
             first_ns.setdefault(told.record, told.at_ns)
     return sorted((at_ns - put_ns[record]) / _S for record, at_ns in first_ns.items())
 
@@ -133,7 +105,7 @@ def commit_delays(history: History) -> list[tuple[int, int]]:
         of = told.run, told.shard_id
         if told.is_outcome:
             oldest_ns.setdefault(of, told.at_ns)
-        elif told.step is Step.COMMIT and of in oldest_ns:
+        elif told.step is COMMIT and of in oldest_ns:
             found.append((oldest_ns.pop(of), told.at_ns))
     return found
 

@@ -23,9 +23,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.drills.history.events import Step
+from kinesis_spout.drills.history.events import ACK, COMMIT, FAIL, GOT, LETTER, REJECT
 from kinesis_spout.drills.history.states import states_by_shard
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.drills.history.events import Fault, History, RecordId, Told
 
-_OF_THE_LOOP = frozenset({Step.GOT, Step.ACK, Step.FAIL, Step.REJECT})
+_OF_THE_LOOP = frozenset({GOT, ACK, FAIL, REJECT})
 
 
 class Redelivery(NamedTuple):
@@ -54,7 +55,7 @@ class Redelivery(NamedTuple):
     @property
     def is_duplicate(self) -> bool:
         """Whether the record was delivered though it had been processed."""
-        return self.outcome is not None and self.told.step is Step.GOT
+        return self.outcome is not None and self.told.step is GOT
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ def redeliveries(history: History) -> list[Redelivery]:
     records: dict[RecordId, _Record] = {}
     found = []
     for told in history.told:
-        if told.step is Step.COMMIT:
+        if told.step is COMMIT:
             continue
         record = records.get(told.record)
         if record is None:
@@ -82,12 +83,12 @@ def redeliveries(history: History) -> list[Redelivery]:
             one = reasons.judge(told, record)
             record.fault = one.fault
             found.append(one)
-        elif told.step is Step.GOT and record.outcome is not None:
+        elif told.step is GOT and record.outcome is not None:
             found.append(
                 Redelivery(told, record.last, record.outcome, explained=True, fault=record.fault)
             )
         # An answer to what is resolved already is late: it changes nothing.
-        if told.is_outcome or told.step is Step.GOT or not record.last.is_outcome:
+        if told.is_outcome or told.step is GOT or not record.last.is_outcome:
             record.last = told
         if told.is_outcome:
             record.outcome = told
@@ -95,9 +96,9 @@ def redeliveries(history: History) -> list[Redelivery]:
 
 
 def _is_again(told: Told, record: _Record) -> bool:
-    if told.step is Step.GOT:
-        return record.last.step is not Step.FAIL
-    return told.step is Step.LETTER and record.last.is_outcome
+    if told.step is GOT:
+        return record.last.step is not FAIL
+    return told.step is LETTER and record.last.is_outcome
 
 
 class _Reasons:
@@ -105,6 +106,8 @@ class _Reasons:
 
     def __init__(self, history: History) -> None:
         self._faults = history.faults
+        self._faults_began_ns = [fault.began_ns for fault in history.faults]
+        self._ended_by_ns = list(accumulate((fault.ended_ns for fault in history.faults), max))
         self._states = states_by_shard(history.samples)
         self._commits = _Commits(history)
         self._last_ns = {told.run: told.at_ns for told in history.told}
@@ -112,9 +115,7 @@ class _Reasons:
     def judge(self, told: Told, record: _Record) -> Redelivery:
         since, outcome = record.last, record.outcome
         fault = max(self._faults_of(told, record), key=lambda one: one[0], default=None)
-        is_left = (
-            not since.is_outcome and since.step is not Step.REJECT and self._is_over(told, since)
-        )
+        is_left = not since.is_outcome and since.step is not REJECT and self._is_over(told, since)
         explained = fault is not None or (is_left and not self._is_stored(told, record, told.at_ns))
         return Redelivery(told, since, outcome, explained, None if fault is None else fault[1])
 
@@ -128,8 +129,11 @@ class _Reasons:
         """
         since = record.last
         is_stored: bool | None = None
-        for fault in self._faults:
-            if fault.began_ns > told.at_ns or fault.ended_ns < since.at_ns:
+        for at in reversed(range(bisect_right(self._faults_began_ns, told.at_ns))):
+            if self._ended_by_ns[at] < since.at_ns:
+                return  # and so was each fault before it
+            fault = self._faults[at]
+            if fault.ended_ns < since.at_ns:
                 continue
             if is_stored is None:
                 is_stored = self._is_stored(told, record, told.at_ns)
@@ -168,7 +172,7 @@ class _Commits:
         self._commits_ns: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._loop_ns: dict[str, list[int]] = defaultdict(list)
         for told in history.told:
-            if told.step is Step.COMMIT:
+            if told.step is COMMIT:
                 self._commits_ns[told.run, told.shard_id].append(told.at_ns)
             elif told.step in _OF_THE_LOOP:
                 self._loop_ns[told.run].append(told.at_ns)
@@ -177,7 +181,7 @@ class _Commits:
         """When the ack is known to be stored; None if it is not. A letter is written beside the
         loop, so nothing is known of it.
         """
-        if outcome.step is not Step.ACK:
+        if outcome.step is not ACK:
             return None
         loop_ns = self._loop_ns[outcome.run]
         applied = bisect_right(loop_ns, outcome.at_ns)

@@ -83,13 +83,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    history: History, *, drill: str, drained_s: float | None = None, troubles: Sequence[str] = ()
+    history: History,
+    *,
+    drill: str,
+    drained_s: float | None = None,
+    troubles: Sequence[str] = (),
+    again: Sequence[Redelivery] | None = None,
 ) -> Verdict:
-    """`drained_s`: as the drill measured it; measured by the history if it is None. `troubles`:
-    what went wrong beside the promises, in sentences; it is broken with any.
+    """`drained_s`: as the drill measured it; measured by the history if it is None. It does not
+    count if something was never done. `troubles`: what went wrong beside the promises, in
+    sentences; it is broken with any. `again`: the history's redeliveries, if they are known.
     """
-    again = redeliveries(history)
+    again = redeliveries(history) if again is None else again
     found = breaches(history, again)
+    if found[Promise.PROCESSED] or found[Promise.DONE]:
+        drained_s = None
+    elif drained_s is None:
+        drained_s = measures.drained_s(history)
     broken = [*troubles, *sentences(found)]
     steps = Counter(told.step for told in history.told)
     return Verdict(
@@ -105,7 +115,7 @@ def judge(
         duplicates=sum(one.is_duplicate for one in again),
         unexplained=len(found[Promise.ONCE]),
         out_of_order=len(found[Promise.ORDER]),
-        drained_s=measures.drained_s(history) if drained_s is None else drained_s,
+        drained_s=drained_s,
         delays=_delays(history),
         faults=_fault_figures(history, again),
         notes=list(_notes(history, again)),
@@ -143,7 +153,7 @@ def _fault_figures(history: History, again: Sequence[Redelivery]) -> list[FaultF
             recovered_s=round(recovered_s[fault], 3) if fault in recovered_s else None,
             repeated=records,
         )
-        for fault, records, _ in measures.repeats(history, again)
+        for fault, records in measures.repeats(history, again)
     ]
 
 

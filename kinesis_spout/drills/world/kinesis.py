@@ -119,16 +119,7 @@ class OwnStream:
         return [(shard_id, int(sequence)) for shard_id, _, sequence in placed]
 
     def shards(self) -> list[SeenShard]:
-        return [
-            SeenShard(
-                one.shard_id,
-                tuple(parent for parent in one.parents if parent),
-                one.is_open,
-                one.hash_keys.start,
-                one.hash_keys.end,
-            )
-            for one in self.fake.shards(self.name)
-        ]
+        return shards_of(self.fake, self.name)
 
     def split(self, shard_id: str) -> None:
         self.fake.split(self.name, shard_id)
@@ -145,3 +136,17 @@ class OwnStream:
                     scaling_type="UNIFORM_SCALING",
                 )
             )
+
+
+def shards_of(fake: FakeKinesis, stream: str) -> list[SeenShard]:
+    """All that our own Kinesis lists."""
+    return [
+        SeenShard(
+            one.shard_id,
+            tuple(parent for parent in one.parents if parent),
+            one.is_open,
+            one.hash_keys.start,
+            one.hash_keys.end,
+        )
+        for one in fake.shards(stream)
+    ]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.history.events import Sample, ShardLife
-from kinesis_spout.drills.world.use import UseSample, use_of_family
+from kinesis_spout.drills.world.use import UseSample, uses_of
 from kinesis_spout.errors import KinesisError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Samples:
         now_ns = time.monotonic_ns()
         with self._lock:
             for one in seen:
-                self.shards[one.shard_id] = _life(self.shards.get(one.shard_id), one, now_ns)
+                self.shards[one.shard_id] = life(self.shards.get(one.shard_id), one, now_ns)
         return seen
 
     def sample_states(self) -> None:
@@ -67,11 +67,7 @@ class Samples:
                 self.states.append(Sample(began_ns, time.monotonic_ns(), states))
 
     def sample_use(self) -> None:
-        processes = {
-            run: use
-            for run, pid in self._job.pids().items()
-            if (use := use_of_family(pid)) is not None
-        }
+        processes = uses_of(self._job.pids())
         at_s = time.monotonic() - self._began_s
         states = len(self.states[-1].states) if self.states else 0
         self.use.append(
@@ -89,7 +85,8 @@ class Samples:
             turn += 1
 
 
-def _life(known: ShardLife | None, seen: SeenShard, now_ns: int) -> ShardLife:
+def life(known: ShardLife | None, seen: SeenShard, now_ns: int) -> ShardLife:
+    """What is known of a shard that was seen just now. `known`: what was known before."""
     created_ns = now_ns if known is None else known.created_ns
     closed_ns = None if known is None else known.closed_ns
     if closed_ns is None and not seen.is_open:

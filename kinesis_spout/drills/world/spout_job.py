@@ -72,7 +72,7 @@ class SpoutJob:
 
     def kill(self, name: str) -> Fault:
         first, self._first = self._first, None
-        return self._processes.kill(_KILLED, waits=False, one=first)._replace(name=name)
+        return self._processes.kill(_KILLED, one=first)._replace(name=name)
 
     def close(self) -> None:
         try:

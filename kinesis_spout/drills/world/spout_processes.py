@@ -77,7 +77,7 @@ class SpoutProcesses:
         self.running[task] = Running(run, task, process)
         return self.running[task]
 
-    def kill(self, task: int, *, waits: bool, one: Running | None = None) -> Fault:
+    def kill(self, task: int, *, one: Running | None = None) -> Fault:
         """SIGKILL; returns when the process is gone. `one`: an earlier process of the task, which
         still runs.
         """
@@ -87,7 +87,7 @@ class SpoutProcesses:
         one.process.kill()
         one.process.wait()
         ended_ns = time.monotonic_ns()
-        return Fault(f"kill -9 of {one.run}", began_ns, ended_ns, run=one.run, waits=waits)
+        return Fault(f"kill -9 of {one.run}", began_ns, ended_ns, run=one.run)
 
     def close(self, tasks: Iterable[int]) -> list[float]:
         """SIGTERM to all of them. Returns the seconds that each took. Raises what `ended` finds."""

@@ -173,7 +173,7 @@ def test_nothing_comes_again_that_was_acked_before_the_last_commit_of_a_killed_p
             world.fake.faults.add(service_unavailable(), operation="ListShards", times=None)
             world.wait_for(run, Step.COMMIT, 4 * SHARDS)
             world.wait_for_more(run, Step.ACK)
-            kill = world.processes.kill(0, waits=False)
+            kill = world.processes.kill(0)
             world.fake.faults.clear()
             world.processes.start(0)
         world.wait_for_all()
@@ -204,7 +204,7 @@ def test_what_was_acked_while_zookeeper_was_away_comes_again_after_a_kill(tmp_pa
 
         def kill_after_more_acks() -> None:
             world.wait_for_more(run, Step.ACK)
-            kills.append(world.processes.kill(0, waits=False))
+            kills.append(world.processes.kill(0))
 
         with world.producing():
             run = world.processes.start(0).run

@@ -69,7 +69,7 @@ def good() -> History:
             told(21, Step.ACK, 3, SECOND),
             told(22, Step.COMMIT, run=SECOND),
         ],
-        faults=[Fault("kill -9", 13 * S, 14 * S, run=FIRST, free_ns=15 * S)],
+        faults=[Fault("kill -9", 13 * S, 14 * S, run=FIRST)],
         samples=[sample(7, state(2, 2)), sample(11, state(3, 3)), sample(23, state(3))],
         tasks={FIRST: 0, SECOND: 0},
     )

@@ -33,7 +33,7 @@ HISTORY = History(
         Told(13, Step.COMMIT, SHARD, "job-2"),
         Told(14, Step.ACK, SHARD, "job-2", LONG + 1, sub=0),
     ],
-    faults=[Fault("kill -9", 20, 21, run="job-1", waits=True, free_ns=22, rewinds=True)],
+    faults=[Fault("kill -9", 20, 21, run="job-1", rewinds=True)],
     samples=[
         Sample(
             30,

@@ -49,6 +49,7 @@ def test_what_is_broken_is_counted() -> None:
     verdict = judge(history, drill="short")
     assert (verdict.lost, verdict.unexplained, verdict.duplicates) == (1, 1, 2)
     assert not verdict.ok
+    assert verdict.drained_s is None
 
 
 def test_notes_tell_what_is_no_breach() -> None:
