@@ -61,14 +61,14 @@ _ALL = (
     ),
     Drill(
         name="kill-python-worker",
-        sentence="kills a Python worker of Spark while a batch runs",
+        sentence="kills the Python workers of Spark while a batch runs",
         protection="task logs: a task that runs again reads the same records",
         act=kills.kill_python_worker,
         needs=_SPARK,
     ),
     Drill(
         name="kill-executor",
-        sentence="kills the JVM of one of two executors",
+        sentence="kills the JVM of one of two executors while a batch runs",
         protection="task logs: a task that runs again reads the same records",
         act=kills.kill_executor,
         needs=frozenset({Need.EXECUTORS}),
@@ -109,7 +109,7 @@ _ALL = (
     Drill(
         name="session-loss",
         sentence="freezes the job for longer than its ZooKeeper session lasts",
-        protection="leases with epochs: one that has lost its lease writes nothing",
+        protection="a lease that lapsed is taken back if nobody else has it",
         act=zookeeper.session_loss,
     ),
     Drill(
@@ -169,21 +169,21 @@ _ALL = (
     Drill(
         name="zookeeper-cut-off",
         sentence="cuts the job off from ZooKeeper, for less and for more than a session lasts",
-        protection="leases with epochs: one that has lost its lease writes nothing",
+        protection="a lease that lapsed is taken back if nobody else has it",
         act=links.cut_off,
         extras=frozenset({Extra.LINK}),
     ),
     Drill(
         name="zookeeper-stalled",
         sentence="lets nothing pass between the job and ZooKeeper, without an error",
-        protection="leases with epochs: one that has lost its lease writes nothing",
+        protection="a lease that lapsed is taken back if nobody else has it",
         act=links.stalled,
         extras=frozenset({Extra.LINK}),
     ),
     Drill(
         name="slow-worker",
         sentence="stops the Python workers of Spark for some seconds while a batch runs",
-        protection="task logs: a task that runs again reads the same records",
+        protection="sessions that are made again: a task that was held up goes on",
         act=workers.slow_worker,
         needs=_SPARK,
     ),

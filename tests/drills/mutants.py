@@ -1,28 +1,30 @@
 """Faults to put back into the product that a recovery drill has to catch: for each drill, the
 protection that it is about. See `tests.simulation.mutants`.
 
-Where several protections stand behind each other, taking out one breaks no promise. These drills
-have no mutant of their own here, for that reason:
+Where several protections stand behind each other, taking out one breaks no promise: then a mutant
+takes out all of them. The stacks are:
 
-- kill-python-worker, kill-executor, slow-worker and zombie-worker: a task that runs again reads
-  what the log of its plan says, nothing is published under a closed plan, and settling leaves out
-  each task that the batch's report has not seen. The last one covers both others.
-- two-drivers: a second process that does not wait takes over at once, and the first can write
-  nothing from then on. session-loss: nobody takes over meanwhile, so the process gets back what it
-  had.
-- replaced-while-frozen: a stale owner's write that passes the fence is refused all the same, by the
-  versions of the states that it names.
-- the drills at a step after the report: what is settled twice is refused by the plan's number in
-  the state, and by the position from which the plan read.
+- leases: a process waits for the lease, ZooKeeper checks the owner's epoch with each write, and
+  states are written by compare-and-set.
+- a task that runs again: it hands over what the log of its plan says, and the driver compares the
+  rows of a batch with what was published.
+- a plan that runs again: its tasks read from where the plan says, and settling compares that with
+  the state.
+- a late worker: nothing is published under a closed plan, and a log is written by compare-and-set.
+
+At the steps after the report, what is settled twice is the same. There, mutants break what the
+successor goes on from: the report, and the states.
 """
 
 from __future__ import annotations
 
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutants import Edit, Mutant
 
 DRILL = "drill "
+_COORDINATOR = "spark_job/driver/coordinator.py"
+_TREE = "state/zookeeper/tree.py"
 
-_JUMPS = (
+_JUMPS = Edit(
     "kinesis_spout/reading/shard_getter.py",
     "                fetched = self._get_records(self._iterator, limit)\n",
     """                try:
@@ -33,15 +35,143 @@ _JUMPS = (
                     raise
 """,
 )
-_CHILD_FIRST = (
+_CHILD_FIRST = Edit(
     "kinesis_spout/shards/lineage.py",
     "        return parent in self.listed if state is None else not state.end_was_read\n",
     "        return False\n",
 )
-_UNREPORTED = (
+
+# leases: a process that has lost its own can write, and whatever others have written meanwhile
+_NO_EPOCHS = Edit(_TREE, "transaction.check(path, version)\n", "transaction.check(path, -1)\n")
+_NO_COMPARE = Edit(
+    _TREE,
+    "transaction.set_data(path, data, version)\n",
+    "transaction.set_data(path, data, -1)\n",
+)
+_NO_WAITING = Edit(
+    "state/znodes/claim.py",
+    "        return is_provably_dead(holder.info)\n",
+    "        return True\n",
+)
+_NO_REGAINING = Edit(
+    "state/znodes/fence.py",
+    "                    self._regain(held)\n                    continue\n",
+    "                    self._held, self._overtaken = None, True\n"
+    "                    raise self._stale() from refused\n",
+)
+
+# connections to ZooKeeper: what they were asked is not asked again, and nobody waits for another
+_ASKS_ONCE = Edit(
+    _TREE, "                if time.monotonic() >= deadline:\n", "                if exc:\n"
+)
+_WAITS_FOR_NO_CONNECTION = Edit(
+    _TREE,
+    "not self._connected.wait(\n                max(0.0, deadline - time.monotonic())\n",
+    "not self._connected.wait(\n                0.0\n",
+)
+_OUTLIVES_NO_OUTAGE = Edit(
+    "kinesis_spout/spout/outages.py",
+    "    return isinstance(error, StoreUnavailableError)\n",
+    "    return False\n",
+)
+
+# a task that runs again: what its log has counts as handed over, and nobody looks
+_HANDED_OVER = Edit(
+    "spark_job/executor/task_reader.py",
+    "        self._cursor = 0  #",
+    "        self._cursor = len(self._log.entries)  #",
+)
+_UNCHECKED_CONTENT = Edit(
+    "spark_job/tracking/content_check.py",
+    "        if found == expected:\n",
+    "        if found or expected:\n",
+)
+# and where it goes on with the log: behind its last entries
+_GOES_ON_BEHIND = (
+    Edit(
+        "spark_job/executor/task_reader.py",
+        "                first.setdefault(entry.shard_id, entry)\n",
+        "                first[entry.shard_id] = entry\n",
+    ),
+    Edit(
+        "spark_job/executor/shard_feed.py",
+        "Position.at(first.first)\n        self.getter",
+        "Position.after(first.last)\n        self.getter",
+    ),
+)
+
+# a plan that runs again: its tasks begin at the newest data, and nobody looks
+_REPEATED_FROM_NOW = Edit(
+    _COORDINATOR,
+    "        tasks = dict(enumerate(plan.tasks))\n",
+    """        tasks = dict(enumerate(plan.tasks))
+        if plan_id != self._plan_of_this_run:
+            from msgspec.structs import replace
+            from state.position import Position
+            now = Position.at_timestamp(self._clock.now_ms())
+            tasks = {
+                number: replace(
+                    task,
+                    shards=tuple(
+                        replace(one, position=now, iterator=None) for one in task.shards
+                    ),
+                )
+                for number, task in tasks.items()
+            }
+""",
+)
+_UNCHECKED_POSITION = Edit(
+    "state/settle.py",
+    "    if reads_new and position is not None and position != state.read_position:\n",
+    "    if False:\n",
+)
+
+# a plan that another process has closed: its report is not read, and all of it is acked
+_CLOSED_IS_ACKED = Edit(
     "spark_job/driver/settle_plan.py",
-    "    seen = [] if unreported else _seen(results, report, plan_id)\n",
-    "    seen = _seen(results, report, plan_id)\n",
+    "    store.close_plan(plan_id)\n",
+    "    was_open = store.read_pointer().status.value == 'open'\n    store.close_plan(plan_id)\n",
+)
+_NO_REPORT = Edit(
+    "spark_job/driver/settle_plan.py",
+    "    policy, report = store.read_policy(), store.read_report(plan_id)\n",
+    "    policy, report = (\n"
+    "        (store.read_policy(), store.read_report(plan_id)) if was_open else (None, None)\n"
+    "    )\n",
+)
+
+_STATES_ARE_FORGOTTEN = Edit(
+    _COORDINATOR,
+    "            self._catalog.states = dict(self._store.load_states())\n",
+    """            from msgspec.structs import replace
+            from state.position import Position
+            now = Position.at_timestamp(self._clock.now_ms())
+            self._catalog.states = {
+                shard: replace(one, state=replace(one.state, read_position=now))
+                for shard, one in self._store.load_states().items()
+            }
+""",
+)
+_NUMBERS_BEGIN_AGAIN = Edit(
+    _COORDINATOR,
+    '            pointer.id if pointer else "",\n'
+    "            *self._store.known_plans(),\n"
+    "            *self._settled_plans(),\n",
+    "",
+)
+
+# a late worker: it writes its log whatever that is now, and whether its plan is open or not
+_LATE_LOGS = Edit(
+    "state/znodes/plans.py",
+    "            if version is None\n            else [Set(path, data, version)]\n",
+    "            if (stored := self._tree.read([path])[0]) is None\n"
+    "            else [Set(path, data, stored.version)]\n",
+)
+_LATE_PLANS = Edit(
+    "state/znodes/plans.py",
+    "            return self._tree.commit("
+    "[Check(self._paths.batch(plan_id), OPEN_VERSION), *write])[1]\n",
+    "            return self._tree.commit(write)[0]\n",
 )
 
 DRILLED = (
@@ -53,14 +183,104 @@ DRILLED = (
         "drill --spout kill-driver",
     ),
     Mutant(
-        "records of a driver that was killed before its report are acked",
-        *_UNREPORTED,
-        "drill kill-driver-at-sink-written",
+        "at some step, what the log of a task has counts as handed over",
+        *_HANDED_OVER,
+        "drill kill-driver-at-every-step",
+        also=(_UNCHECKED_CONTENT,),
     ),
     Mutant(
-        "records of a driver that was killed while a task appended are acked",
-        *_UNREPORTED,
+        "a plan that was made and not logged is made again",
+        *_NUMBERS_BEGIN_AGAIN,
+        "drill kill-driver-at-plan-created",
+    ),
+    Mutant(
+        "a plan that was logged begins at the newest data",
+        *_REPEATED_FROM_NOW,
+        "drill kill-driver-at-plan-logged",
+        also=(_UNCHECKED_POSITION,),
+    ),
+    Mutant(
+        "what a part of a task's log has counts as handed over",
+        *_HANDED_OVER,
         "drill kill-driver-at-log-appended",
+        also=(_UNCHECKED_CONTENT, *_GOES_ON_BEHIND),
+    ),
+    Mutant(
+        "what a sealed log has counts as handed over",
+        *_HANDED_OVER,
+        "drill kill-driver-at-log-sealed",
+        also=(_UNCHECKED_CONTENT,),
+    ),
+    Mutant(
+        "a plan whose report was opened begins at the newest data",
+        *_REPEATED_FROM_NOW,
+        "drill kill-driver-at-report-opened",
+        also=(_UNCHECKED_POSITION,),
+    ),
+    Mutant(
+        "a batch that was written and not reported is not handed over again",
+        *_HANDED_OVER,
+        "drill kill-driver-at-sink-written",
+        also=(_UNCHECKED_CONTENT,),
+    ),
+    Mutant(
+        "a batch whose letters were written is not handed over again",
+        *_HANDED_OVER,
+        "drill kill-driver-at-dead-letters-written",
+        also=(_UNCHECKED_CONTENT,),
+    ),
+    Mutant(
+        "a batch that was reported in part is not handed over again",
+        *_HANDED_OVER,
+        "drill kill-driver-at-report-part-written",
+        also=(_UNCHECKED_CONTENT,),
+    ),
+    Mutant(
+        "a batch that was reported and not committed is not handed over again",
+        *_HANDED_OVER,
+        "drill kill-driver-at-report-done",
+        also=(_UNCHECKED_CONTENT,),
+    ),
+    Mutant(
+        "a plan that a killed driver has closed is acked without its report",
+        *_CLOSED_IS_ACKED,
+        "drill kill-driver-at-plan-closed",
+        also=(_NO_REPORT,),
+    ),
+    Mutant(
+        "the rest of a plan that was settled in part is acked without its report",
+        *_CLOSED_IS_ACKED,
+        "drill kill-driver-at-shard-states-half-written",
+        also=(_NO_REPORT,),
+    ),
+    Mutant(
+        "what a killed driver has settled is not what its successor goes on from",
+        *_STATES_ARE_FORGOTTEN,
+        "drill kill-driver-at-plan-settled",
+    ),
+    Mutant(
+        "what a killed worker has published counts as handed over",
+        *_HANDED_OVER,
+        "drill kill-python-worker",
+        also=(_UNCHECKED_CONTENT,),
+    ),
+    Mutant(
+        "what a worker of a killed executor has published counts as handed over",
+        *_HANDED_OVER,
+        "drill kill-executor",
+        also=(_UNCHECKED_CONTENT,),
+    ),
+    Mutant(
+        "a worker that was held up asks ZooKeeper once",
+        *_ASKS_ONCE,
+        "drill slow-worker",
+        also=(_WAITS_FOR_NO_CONNECTION,),
+    ),
+    Mutant(
+        "a late worker publishes under a closed plan",
+        *_LATE_LOGS,
+        "drill zombie-worker",
+        also=(_LATE_PLANS,),
     ),
     Mutant(
         "a child is read before its parent, with splits and merges",
@@ -76,6 +296,46 @@ DRILLED = (
         "a child is read before its parent, after generations without a reader",
         *_CHILD_FIRST,
         "drill --spout reshard-while-down",
+    ),
+    Mutant(
+        "a spout outlives no lost connection to ZooKeeper",
+        *_ASKS_ONCE,
+        "drill --spout zookeeper-restart",
+        also=(_WAITS_FOR_NO_CONNECTION, _OUTLIVES_NO_OUTAGE),
+    ),
+    Mutant(
+        "a client knows one server of the ensemble",
+        _TREE,
+        "            hosts=servers.hosts(),\n",
+        "            hosts=servers.hosts().split(',')[-1],\n",
+        "drill --spout zookeeper-leader-loss",
+    ),
+    Mutant(
+        "a lease that lapsed is given up",
+        *_NO_REGAINING,
+        "drill --spout session-loss",
+    ),
+    Mutant(
+        "a lease that lapsed while its owner was cut off is given up",
+        *_NO_REGAINING,
+        "drill --spout zookeeper-cut-off",
+    ),
+    Mutant(
+        "a lease that lapsed without an error is given up",
+        *_NO_REGAINING,
+        "drill --spout zookeeper-stalled",
+    ),
+    Mutant(
+        "a second process does not wait for the lease, and the first one goes on writing",
+        *_NO_EPOCHS,
+        "drill --spout two-drivers",
+        also=(_NO_COMPARE, _NO_WAITING),
+    ),
+    Mutant(
+        "a process that was replaced goes on writing",
+        *_NO_EPOCHS,
+        "drill --spout replaced-while-frozen",
+        also=(_NO_COMPARE,),
     ),
     Mutant("a throttled read goes on with the newest data", *_JUMPS, "drill --spout throttling"),
     Mutant("an outage of reading skips records", *_JUMPS, "drill --spout brown-out"),

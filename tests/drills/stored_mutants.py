@@ -1,16 +1,32 @@
 """Faults to put back into the product that the drills of damaged state have to catch: removed
 znodes, old copies, outages of what the job writes to. See `tests.simulation.mutants`.
+
+Where a disk is full, two protections stand behind each other: an error of the function fails its
+batch, and nothing is settled before Spark has committed it. That mutant takes out both.
 """
 
 from __future__ import annotations
 
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutants import Edit, Mutant
 
 _COORDINATOR = "spark_job/driver/coordinator.py"
-_SETTLES_ANY = (
+_SETTLES_ANY = Edit(
     _COORDINATOR,
     "pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:\n",
     "pointer is None or pointer.status is PlanStatus.SETTLED:\n",
+)
+_SWALLOWED = Edit(
+    "spark_job/tracking/batch_run.py",
+    "        batch.end(exc)\n        batch.close()\n        raise\n",
+    "        batch.end(exc)\n        batch.close()\n",
+)
+_SETTLED_BEFORE_COMMIT = Edit(
+    _COORDINATOR,
+    "        self._open(plan_id)\n        pointer = self._store.read_pointer()\n",
+    "        pin = self._open(plan_id)\n"
+    "        if plan_id != self._plan_of_this_run:\n"
+    "            self._settle_if_current(plan_id, pin)\n"
+    "        pointer = self._store.read_pointer()\n",
 )
 
 STORED = (
@@ -72,10 +88,14 @@ STORED = (
     ),
     Mutant(
         "an error of the function is swallowed",
-        "spark_job/tracking/batch_run.py",
-        "        batch.end(exc)\n        batch.close()\n        raise\n",
-        "        batch.end(exc)\n        batch.close()\n",
+        *_SWALLOWED,
         "drill sink-outage",
+    ),
+    Mutant(
+        "what could not be written is settled, though Spark has not committed it",
+        *_SWALLOWED,
+        "drill disk-full",
+        also=(_SETTLED_BEFORE_COMMIT,),
     ),
     Mutant(
         "failures in an outage count as attempts",

@@ -1,5 +1,5 @@
-"""Faults to put back into the product: each is a replacement in one file, with the test that has to
-catch it.
+"""Faults to put back into the product: each is a replacement in one file, or several of them, with
+the test that has to catch it.
 
 The first two groups are known faults of the Storm spout that this project continues, and of
 KafkaSpout's PartitionManager. The last group is our own.
@@ -8,21 +8,42 @@ KafkaSpout's PartitionManager. The last group is our own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SIMULATION = "the simulation"
 TRACKER = "tests/property/test_inflight_record_tracker.py"
 CONTRACT = "tests/contract/test_state_store"
 
 
+class Edit(NamedTuple):
+    """`old` stands exactly once in `file`."""
+
+    file: str
+    old: str
+    new: str
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`old` stands exactly once in `file`. `catcher`: the simulation, or what pytest is to run."""
+    """`catcher`: the simulation, or what pytest is to run. `also`: more edits, where several
+    protections stand behind each other, so that without one of them nothing would go wrong.
+    """
 
     name: str
     file: str
     old: str
     new: str
     catcher: str = SIMULATION
+    also: tuple[Edit, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """In the order in which they are made."""
+        return (Edit(self.file, self.old, self.new), *self.also)
+
+    def is_named(self, name: str) -> bool:
+        """Whether this is a part of its name, or all of its catcher."""
+        return name in self.name or name == self.catcher
 
 
 ANCESTOR = (

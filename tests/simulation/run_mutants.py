@@ -1,5 +1,6 @@
 """Puts each mutant into a copy of the project and shows that its test catches it: `python -m
-tests.simulation.run_mutants [name...]`.
+tests.simulation.run_mutants [name...]`. A name is a part of a mutant's name, or its catcher as a
+whole: "drill kill-driver".
 
 Those that a recovery drill catches take minutes each, so they run by name only, one at a time.
 
@@ -35,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesis_spout", "state", "scheme", "spark_job", "tests", "localstack", "scripts")
 HISTORIES, SEED = 300, 1
 LIMIT_S, DRILL_LIMIT_S = 300.0, 900.0
+MOST_SHOWN = 400
 BROKEN = re.compile(r"histories/s, [1-9]\d* broken$", re.MULTILINE)
 FAILED = re.compile(r"^[1-9]\d* failed", re.MULTILINE)
 PROMISE_BROKEN = re.compile(r"^BROKEN: ", re.MULTILINE)
@@ -42,11 +44,14 @@ _ONE_DRILL = threading.Lock()
 
 
 def misfits(mutants: tuple[Mutant, ...] = ALL) -> list[str]:
-    """Mutants whose `old` text does not occur exactly once in its file."""
+    """Mutants with an edit whose `old` text does not occur exactly once in its file."""
     return [
         one.name
         for one in mutants
-        if (ROOT / one.file).read_text(encoding="utf-8").count(one.old) != 1
+        if any(
+            (ROOT / edit.file).read_text(encoding="utf-8").count(edit.old) != 1
+            for edit in one.edits
+        )
     ]
 
 
@@ -71,7 +76,9 @@ def command(mutant: Mutant) -> list[str]:
 
 
 def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
-    """Whether its catcher fails as it should, its last line of output, and its seconds."""
+    """Whether its catcher fails as it should, its last line of output, and its seconds. Of a drill,
+    all promises that were broken.
+    """
     is_drill = mutant.catcher.startswith(DRILL)
     with _ONE_DRILL if is_drill else nullcontext():
         return _is_caught(mutant, DRILL_LIMIT_S if is_drill else LIMIT_S)
@@ -88,9 +95,10 @@ def _is_caught(mutant: Mutant, limit_s: float) -> tuple[bool, str, float]:
                 ignore=shutil.ignore_patterns("__pycache__", "node_modules"),
             )
         shutil.copy(ROOT / "pyproject.toml", copy)
-        file = copy / mutant.file
-        text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        for edit in mutant.edits:
+            file = copy / edit.file
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
         environment = os.environ | {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             ran = subprocess.run(
@@ -109,7 +117,8 @@ def _is_caught(mutant: Mutant, limit_s: float) -> tuple[bool, str, float]:
         failed = BROKEN
     elif mutant.catcher.startswith(DRILL):
         failed = PROMISE_BROKEN
-        said = [line for line in ran.stdout.splitlines() if failed.match(line)][:1] or said
+        broken = [line for line in ran.stdout.splitlines() if failed.match(line)]
+        said = [" ".join(broken)] if broken else said
     else:
         failed = FAILED
     return (
@@ -126,12 +135,12 @@ def main(names: list[str]) -> int:
             f"{', '.join(rotten)}"
         )
         return 1
-    chosen = [one for one in ALL if any(name in one.name for name in names)] if names else QUICK
+    chosen = [one for one in ALL if any(map(one.is_named, names))] if names else QUICK
     survivors = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for mutant, (caught, said, took_s) in zip(chosen, pool.map(is_caught, chosen), strict=True):
             verdict = f"caught by {mutant.catcher}" if caught else f"SURVIVES {mutant.catcher}"
-            print(f"{mutant.name:60}  {verdict} in {took_s:.0f} s: {said[:150]}", flush=True)
+            print(f"{mutant.name:60}  {verdict} in {took_s:.0f} s: {said[:MOST_SHOWN]}", flush=True)
             survivors += not caught
     return 1 if survivors else 0
 

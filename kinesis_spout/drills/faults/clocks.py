@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
@@ -24,7 +25,6 @@ _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _JUMPS = (10 * _MINUTE_MS, -10 * _MINUTE_MS, 6 * _HOUR_MS, -6 * _HOUR_MS, 0)
 _OF_STARTS = (6 * _HOUR_MS, -6 * _HOUR_MS, 0)
 _BETWEEN_S = 2.0
-_OF_OTHERS = 2  # shards that another process of the job may have
 _AGAIN = 30
 
 
@@ -45,27 +45,30 @@ def job_clock(world: World) -> None:
     hours ahead. Retries wait by this clock, so they may be early; none may wait for hours.
     """
     _jump(world, "the job's clock", world.job_clock.set)
+    before_ms = _JUMPS[-1]
     for ahead_ms in _OF_STARTS:
-        world.wait_until(lambda: _is_stopped_with_retries(world), "a stored retry")
+        world.wait_until(partial(_is_stopped_with_retries, world, before_ms), "a stored retry")
         world.faults.append(world.job.kill("kill -9 of the driver"))
         world.job_clock.set(ahead_ms)
         run = world.job.start()
         world.tell(f"{run}: its clock is {ahead_ms / _HOUR_MS:+.0f} h ahead")
         world.wait_for_acks(_AGAIN)
+        before_ms = ahead_ms
 
 
-def _is_stopped_with_retries(world: World) -> bool:
-    """Stop the first process, and see whether its states have failed records. If they do not, it
-    goes on.
+def _is_stopped_with_retries(world: World, ahead_ms: int) -> bool:
+    """Stop the first process, and see whether the states have a record that has failed by its
+    clock. If they do not, it goes on. It has just begun, perhaps, and stored nothing yet.
     """
     pid = next(iter(world.job.pids().values()))
     members = [psutil.Process(pid), *below(pid)]
     for one in members:
         with suppress(psutil.NoSuchProcess):
             one.suspend()
+    its_now_ms = time.time_ns() // 1_000_000 + ahead_ms
     states = (world.stored.read() or {}).values()
-    waiting = sum(any(one.attempts for one in state.unresolved) for state in states)
-    if waiting > _OF_OTHERS:
+    failures_ms = [one.last_failure_ms for state in states for one in state.unresolved]
+    if any(ms is not None and abs(ms - its_now_ms) < _HOUR_MS for ms in failures_ms):
         return True
     resume(members)
     return False

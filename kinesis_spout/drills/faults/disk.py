@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from kinesis_spout.drills.faults.kills import wait_for_published
 from kinesis_spout.drills.world.job import DrillError
 
 if TYPE_CHECKING:
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def disk_full(world: World) -> None:
-    """No write to a file succeeds in the driver's JVM, which writes the checkpoint location: the
-    limit of its files is lowered. A new job has its own limit, as when there is space again.
+    """No write to a file succeeds in the driver's JVM, which writes the checkpoint location and the
+    output: the limit of its files is lowered, in the middle of a batch. A new job has its own
+    limit, as when there is space again.
     """
     run, pid = next(iter(world.job.pids().items()))
     jvm = next(
@@ -26,6 +28,7 @@ def disk_full(world: World) -> None:
     if jvm is None:
         raise DrillError(f"{run} has no JVM")
     _, most = jvm.rlimit(resource.RLIMIT_FSIZE)
+    wait_for_published(world)
     began_ns = time.monotonic_ns()
     jvm.rlimit(resource.RLIMIT_FSIZE, (0, most))
     run, _ = world.wait_for_end("the full disk")

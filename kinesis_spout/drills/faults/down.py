@@ -40,4 +40,10 @@ def start_after(world: World, fault: Fault, newest: int, stop_at: str | None = N
 
 def newest_plan(world: World) -> int:
     """The number of the newest plan; 0 if there is none."""
-    return max(map(plan_number, world.stored.names("batches")), default=0)
+    plan = newest_plan_id(world)
+    return 0 if plan is None else plan_number(plan)
+
+
+def newest_plan_id(world: World) -> str | None:
+    """The newest plan; None if there is none."""
+    return max(world.stored.names("batches"), key=plan_number, default=None)

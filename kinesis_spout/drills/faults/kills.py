@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from kinesis_spout.drills.faults.down import newest_plan, newest_plan_id
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.testing import slow
+from state.plan import plan_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _DAEMON = "pyspark.daemon"  # forks the Python workers
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _SLOW_S = 1.0  # much longer than a task waits before it appends what it has
-_AGAIN = 100  # records that go on after a start
+_AGAIN = 100  # records that go on after a kill
 
 
 def kill_driver(world: World) -> None:
@@ -66,32 +68,53 @@ def kill_driver_at_second_append(world: World) -> None:
 
 
 def kill_python_worker(world: World) -> None:
-    """A Python worker of an executor. Spark starts its task again."""
-    _kill_below(world, "kill -9 of a Python worker", is_worker)
+    """The Python workers of all executors. Spark starts their tasks again; where the master allows
+    no failure of a task, the query ends, and its successor repeats the batch.
+    """
+    _kill_in_batch(world, "kill -9 of the Python workers", is_worker)
 
 
 def kill_executor(world: World) -> None:
     """The JVM of an executor, and its Python workers with it. Spark starts another one."""
-    _kill_below(world, "kill -9 of an executor", lambda one: _EXECUTOR in _command(one))
+    _kill_in_batch(world, "kill -9 of an executor", lambda one: _EXECUTOR in _command(one), most=1)
 
 
-def _kill_below(world: World, name: str, is_wanted: Callable[[psutil.Process], bool]) -> None:
-    """Kill a process below the job that is as wanted, as soon as there is one. The job goes on."""
-    began_ns = 0
-
-    def killed() -> bool:
-        nonlocal began_ns
-        for pid in world.job.pids().values():
-            for one in below(pid):
-                if is_wanted(one):
-                    began_ns = time.monotonic_ns()
-                    one.kill()
-                    return True
-        return False
-
-    world.wait_until(killed, f"a process for {name}")
+def _kill_in_batch(
+    world: World,
+    name: str,
+    is_wanted: Callable[[psutil.Process], bool],
+    *,
+    most: int | None = None,
+) -> None:
+    """Kill processes below the job that are as wanted, in the middle of a batch: when a task has
+    published what it reads, and before the batch has an outcome. The job goes on.
+    """
+    wait_for_published(world)
+    began_ns = time.monotonic_ns()
+    wanted = [one for pid in world.job.pids().values() for one in below(pid) if is_wanted(one)]
+    for one in wanted[:most]:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
     world.note_fault(name, began_ns)
     world.wait_for_acks(_AGAIN)
+
+
+def wait_for_published(world: World) -> None:
+    """Wait for a new plan, and until the first of its tasks has published what it reads."""
+    newest = newest_plan(world)
+
+    def is_published() -> bool:
+        plan = newest_plan_id(world)
+        return (
+            plan is not None
+            and plan_number(plan) > newest
+            and any(
+                "end" in world.stored.names(f"batches/{plan}/{task}")
+                for task in world.stored.names(f"batches/{plan}")
+            )
+        )
+
+    world.wait_until(is_published, "a batch in which a task has published what it reads")
 
 
 def below(pid: int) -> list[psutil.Process]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from kinesis_spout.drills.faults.service import READ
+from kinesis_spout.testing import throttle
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kinesis_spout.drills.world.kinesis import SeenShard
     from kinesis_spout.drills.world.world import World
 
@@ -27,13 +33,31 @@ def split_merge_burst(world: World) -> None:
 
 
 def update_shard_count(world: World) -> None:
-    """The number of shards is doubled and halved, as autoscaling does."""
+    """The number of shards is doubled and halved, as autoscaling does: when reads are behind. Where
+    the service makes faults on demand, parents have a backlog when their children get records.
+    """
     for count in _COUNTS:
         began_ns = time.monotonic_ns()
-        world.stream.update_shard_count(count)
-        world.samples.sample_shards()
+        with _reads_behind(world):
+            world.wait_s(_BETWEEN_S)
+            world.stream.update_shard_count(count)
+            world.samples.sample_shards()
+            world.wait_s(_BETWEEN_S)
         world.note_fault(f"UpdateShardCount to {count}", began_ns)
         world.wait_s(2 * _BETWEEN_S)
+
+
+@contextmanager
+def _reads_behind(world: World) -> Iterator[None]:
+    """No read is answered for a while."""
+    faults = None if world.stream.fake is None else world.stream.fake.faults
+    if faults is not None:
+        faults.add(throttle(), operation=READ, times=None)
+    try:
+        yield
+    finally:
+        if faults is not None:
+            faults.clear()
 
 
 def reshard_while_down(world: World) -> None:

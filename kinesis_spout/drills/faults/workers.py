@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from kinesis_spout.drills.faults.down import newest_plan
 from kinesis_spout.drills.faults.kills import below, is_worker, resume
 from kinesis_spout.drills.faults.service import READ
 from kinesis_spout.drills.world.job import DrillError
@@ -26,7 +27,10 @@ _AGAIN = 50
 
 
 def slow_worker(world: World) -> None:
-    """Stop the workers for some seconds. Their session with ZooKeeper lapses meanwhile."""
+    """Stop the workers for some seconds. Their session with ZooKeeper lapses meanwhile, and they
+    make another one: the job does not end of it.
+    """
+    run = next(iter(world.job.pids()))
     began_ns = time.monotonic_ns()
     stopped = _stop_workers(world)
     try:
@@ -36,6 +40,8 @@ def slow_worker(world: World) -> None:
     name = f"{len(stopped)} Python workers stopped for {_SLOW_S:.0f} s"
     world.note_fault(name, began_ns)
     world.wait_for_acks(_AGAIN)
+    if run not in world.job.pids():
+        raise DrillError(f"{run} ended because its workers had been stopped")
 
 
 def zombie_worker(world: World) -> None:
@@ -45,9 +51,18 @@ def zombie_worker(world: World) -> None:
     fake = world.stream.fake
     if fake is None:
         raise DrillError("a worker is stopped while it reads; only our own Kinesis reads slowly")
+    newest, struck = newest_plan(world), 0
     fake.faults.add(slow(_READ_S), operation=READ, times=None)
-    struck = len(fake.faults.struck)
-    world.wait_until(lambda: len(fake.faults.struck) > struck, "a read of a worker")
+
+    def is_read() -> bool:
+        """Whether a task of a new plan reads: before that plan, its driver has read."""
+        nonlocal struck
+        if newest_plan(world) == newest:
+            struck = len(fake.faults.struck)
+            return False
+        return len(fake.faults.struck) > struck
+
+    world.wait_until(is_read, "a read of a worker")
     workers = _stop_workers(world)
     fake.faults.clear()
     others: list[psutil.Process] = []
@@ -58,8 +73,11 @@ def zombie_worker(world: World) -> None:
         late = [one for one in workers if runs(one)]
         if not late:
             raise DrillError("no stopped worker outlived its driver, so none can publish late")
+        published = _published(world)
         resume(late)
         world.wait_s(_AWAKE_S)
+        if _published(world) != published:
+            raise DrillError("a worker has published under a closed plan")
         left = sum(runs(one) for one in late)
         world.notes.append(
             f"{len(late)} workers of the killed driver went on after their plan was closed; {left} "
@@ -90,6 +108,13 @@ def _orphan(workers: Sequence[psutil.Process], world: World) -> list[psutil.Proc
     fault = world.job.kill(f"kill -9 of the driver {run}, but not of its stopped workers")
     world.faults.append(fault._replace(began_ns=began_ns))
     return others
+
+
+def _published(world: World) -> dict[str, bytes | None]:
+    """The logs of all tasks of all plans."""
+    plans = [f"batches/{plan}" for plan in world.stored.names("batches")]
+    logs = [f"{plan}/{task}/end" for plan in plans for task in world.stored.names(plan)]
+    return {log: world.stored.data(log) for log in logs}
 
 
 def _stop_workers(world: World) -> list[psutil.Process]:

@@ -6,10 +6,9 @@ import shutil
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.drills.faults.down import newest_plan, start_after
+from kinesis_spout.drills.faults.down import newest_plan, newest_plan_id, start_after
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.spark_conf import CHECKPOINT
-from state.plan import plan_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,8 +111,11 @@ def _shards(world: World) -> list[str]:
 
 
 def _plan(world: World) -> str:
-    """The newest one."""
-    return f"batches/{max(world.stored.names('batches'), key=plan_number)}"
+    """The newest one. Raises `DrillError` if there is none."""
+    plan = newest_plan_id(world)
+    if plan is None:
+        raise DrillError("the job has made no plan")
+    return f"batches/{plan}"
 
 
 def _task(world: World) -> str:

@@ -202,6 +202,13 @@ class StoredStates:
         path = f"{self._paths.base}/{below}".rstrip("/")
         return sorted(self._tree.children([path])[0] or [])
 
+    def data(self, name: str) -> bytes | None:
+        """What a node holds, which is named as in `names`; None if there is none. Raises
+        `StoreUnavailableError`.
+        """
+        node = self._tree.read([f"{self._paths.base}/{name}"])[0]
+        return None if node is None else node.data
+
     def remove(self, name: str = "") -> None:
         """Remove a node with all below it, as an operator would; without a name, the application's
         whole stream.

@@ -57,6 +57,19 @@ def test_nodes_are_removed_with_all_below_them(
     assert stored.read() == {}
 
 
+def test_what_a_node_holds_is_seen_from_outside(
+    server: ZookeeperServer, stored: StoredStates
+) -> None:
+    """A drill sees by it that nobody has written there."""
+    save(server, SHARDS[0])
+    before = stored.data(f"{SHARDS[0]}/state")
+    assert before
+    save(server, SHARDS[1])
+    assert stored.data(f"{SHARDS[0]}/state") == before
+    stored.remove(f"{SHARDS[0]}/state")
+    assert stored.data(f"{SHARDS[0]}/state") is None
+
+
 def test_older_data_are_seen_with_new_connections(
     server: ZookeeperServer, stored: StoredStates, tmp_path: Path
 ) -> None:
