@@ -230,12 +230,6 @@ DRILLED = (
         also=(_UNCHECKED_CONTENT,),
     ),
     Mutant(
-        "a batch that was reported in part is not handed over again",
-        *_HANDED_OVER,
-        "drill kill-driver-at-report-part-written",
-        also=(_UNCHECKED_CONTENT,),
-    ),
-    Mutant(
         "a batch that was reported and not committed is not handed over again",
         *_HANDED_OVER,
         "drill kill-driver-at-report-done",
