@@ -85,7 +85,7 @@ def check_look(look: Look) -> None:
         told = [cause.says for cause in explained.causes]
         assert all(told), f"{shard_id} is explained by nothing: {told}"
         assert explained.advice(()), f"nobody says what to do about {shard_id}: {told}"
-        assert look.health(shard_id) not in FAILED or explained.root.kind not in FINE, (
+        assert look.health(shard_id) not in FAILED or not is_fine(explained), (
             f"{shard_id} is {look.health(shard_id)}, and said to be fine: {told}"
         )
     named = [shard for group in grouped(look) for shard in group.shards]
@@ -95,7 +95,13 @@ def check_look(look: Look) -> None:
 def troubled(look: Look) -> list[Explanation]:
     """The explanations of the shards that are not fine."""
     found = [explain(look, shard_id) for shard_id in look.now.shard_ids]
-    return [one for one in found if one.root.kind not in FINE]
+    return [one for one in found if not is_fine(one)]
+
+
+def is_fine(explained: Explanation) -> bool:
+    """Whether nothing is to be done: also not because records may have expired."""
+    kinds = {cause.kind for cause in explained.causes}
+    return explained.root.kind in FINE and "lapsed" not in kinds
 
 
 def _info(shard: Shard) -> ShardInfo:
