@@ -1,9 +1,9 @@
 """How commands fail: one sentence on stderr and an exit code, without a stack trace.
 
-    CliError        what is wrong, where, what to do: exit code 1
+    CliError        what is wrong, where, what to do: FAILED
     Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
-Usage errors are typer's: exit code 2.
+Of other errors, `exit_code_of` says which code they have. Usage errors are typer's: USAGE.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
+from kinesis_spout.errors import ServiceUnavailableError
+from state.errors import OwnedByAnotherError, StoreUnavailableError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from types import FrameType
 
     from rich.console import Console
+
+FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
 
 
 class CliError(Exception):
@@ -140,7 +145,16 @@ def one_sentence(
             errors.print(
                 f"[dim]details in[/] {_escaped(str(log_file))}", highlight=False, soft_wrap=True
             )
-        raise typer.Exit(1) from exc
+        raise typer.Exit(exit_code_of(exc)) from exc
+
+
+def exit_code_of(exc: BaseException) -> int:
+    """The exit code of a command that failed with this error."""
+    if isinstance(exc, OwnedByAnotherError):
+        return OWNED
+    return (
+        UNREACHABLE if isinstance(exc, StoreUnavailableError | ServiceUnavailableError) else FAILED
+    )
 
 
 def sentence_of(exc: BaseException) -> str:

@@ -26,8 +26,17 @@ from kinesis_spout.cli.shared_options import errors, root_options
 COMMAND_GROUP = "kinesis_spout.commands"
 # In the order of the help.
 OWN_COMMANDS = {
-    name: importlib.metadata.EntryPoint(name, f"kinesis_spout.cli.{name}:{name}", COMMAND_GROUP)
-    for name in ("consume", "produce", "shards", "local", "reset", "drill")
+    name: importlib.metadata.EntryPoint(name, f"kinesis_spout.cli.{module}:{name}", COMMAND_GROUP)
+    for name, module in {
+        "consume": "consume",
+        "produce": "produce",
+        "shards": "shards",
+        "checkpoint": "checkpoint.group",
+        "peek": "checkpoint.peek",
+        "local": "local",
+        "reset": "checkpoint.reset",
+        "drill": "drill",
+    }.items()
 }
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.
@@ -144,7 +153,10 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
             _missing_package(package, install)
         )
     else:
-        command.command(name)(function)
+        if isinstance(function, typer.Typer):
+            command = function  # commands of its own below it
+        else:
+            command.command(name)(function)
     early_interrupt.end()  # the command handles Ctrl-C now
     return typer.main.get_command(command)
 

@@ -20,7 +20,8 @@ from kinesis_spout.cli.exit_codes import (
     one_sentence,
     sentence_of,
 )
-from state.errors import StoreUnavailableError
+from kinesis_spout.errors import ServiceUnavailableError
+from state.errors import OwnedByAnotherError, StateError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,3 +141,21 @@ def test_the_earlier_handlers_are_restored() -> None:
 def test_without_a_signal_nothing_is_raised(stop_signals: StopSignals) -> None:
     with stop_signals.deferred():
         assert not stop_signals.wait(0.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CliError("no"), 1),
+        (ValueError("no"), 1),
+        (StateError("no"), 1),
+        (StoreUnavailableError("no"), 3),
+        (ServiceUnavailableError("no"), 3),
+        (OwnedByAnotherError("no"), 4),
+    ],
+)
+def test_scripts_can_tell_what_is_worth_another_try(error: Exception, code: int) -> None:
+    """A service that cannot be reached, and an application that runs, have codes of their own."""
+    with pytest.raises(typer.Exit) as exit_, one_sentence(Console(file=io.StringIO())):
+        raise error
+    assert exit_.value.exit_code == code
