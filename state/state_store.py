@@ -386,6 +386,13 @@ class StateStore(OutcomeStore, Protocol):
         """
         ...
 
+    def replace_start(self, pin: StartPin) -> None:
+        """Put another start pin in the place of the stored one, if there is one. Only for an
+        operator who restores an exported application. A write of the owner; raises
+        `ConflictError` when it was changed meanwhile.
+        """
+        ...
+
     # shards
     def save_states(
         self,
@@ -405,6 +412,15 @@ class StateStore(OutcomeStore, Protocol):
         differs), when nothing of their transaction was written. A state whose list of unresolved
         records is too large for a znode is collapsed into ranges first: detail is dropped towards
         redelivery, keeping the lowest attempt count of a range.
+        """
+        ...
+
+    def move_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        """Write shard states that an operator has moved: their checkpoints may go back, and a
+        finished shard may be read again. Only for that; all else is as in `save_states`.
+
+        No state is removed in between: stopped at any time, it leaves each shard as it was before
+        or as it is after.
         """
         ...
 

@@ -8,7 +8,8 @@ from kinesis_spout.cli import early_interrupt
 def main() -> None:
     """Run the command line.
 
-    Exit codes: 0 success, 1 an error, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
+    Exit codes: 0 success, 1 an error, 2 wrong usage, 3 a service cannot be reached, 4 another
+    process owns the application, 130 Ctrl-C, 143 SIGTERM.
     """
     early_interrupt.begin()
     from kinesis_spout.cli.main import app  # noqa: PLC0415  # not before Ctrl-C is handled

@@ -1,10 +1,11 @@
 """How commands fail: one sentence on stderr and an exit code, without a stack trace.
 
-    CliError        what is wrong, where, what to do: exit code 1
+    CliError        what is wrong, where, what to do: FAILED
     Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
-Usage errors are typer's: exit code 2. Commands that look at an application, or change one, tell
-more by their codes: `exit_code_of`.
+Of other errors, `exit_code_of` says which code they have. Usage errors are typer's: USAGE.
+Commands that look at an application, or change one, tell more by their codes:
+`operators_exit_code_of`.
 """
 
 from __future__ import annotations
@@ -40,30 +41,37 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-
 FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
 _CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
+    (UNREACHABLE, (ServiceUnavailableError, StoreUnavailableError)),
+    (OWNED, (OwnedByAnotherError,)),
+)
+_OPERATORS_CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
     (USAGE, (ConfigError, InvalidStoreSettingError, StreamNotFoundError)),
     (
         UNREACHABLE,
-        (
-            AccessDeniedError,
-            CredentialsError,
-            EmbeddedZookeeperError,
-            ServiceUnavailableError,
-            StoreUnavailableError,
-            ThrottledError,
-        ),
+        (AccessDeniedError, CredentialsError, EmbeddedZookeeperError, ThrottledError),
     ),
-    (OWNED, (OwnedByAnotherError,)),
+    *_CODES,
 )
 
 
 def exit_code_of(exc: Exception) -> int:
-    """The exit code of an operator's command: 2 for a wrong name or setting, 3 where Kinesis or
-    ZooKeeper cannot be reached, 4 where another process owns the application, 1 for all else.
+    """The exit code of a command that failed with this error: 3 where Kinesis or ZooKeeper cannot
+    be reached, 4 where another process owns the application, 1 for all else.
     """
-    return next((code for code, kinds in _CODES if isinstance(exc, kinds)), FAILED)
+    return _code_in(_CODES, exc)
+
+
+def operators_exit_code_of(exc: Exception) -> int:
+    """The same for an operator's command. It tells more: 2 for a wrong name or setting, 3 also
+    where Kinesis or ZooKeeper refuses to answer.
+    """
+    return _code_in(_OPERATORS_CODES, exc)
+
+
+def _code_in(codes: tuple[tuple[int, tuple[type[Exception], ...]], ...], exc: Exception) -> int:
+    return next((code for code, kinds in codes if isinstance(exc, kinds)), FAILED)
 
 
 class CliError(Exception):
@@ -157,7 +165,7 @@ def one_sentence(
     *,
     debug: bool = False,
     log_file: Path | None = None,
-    code_of: Callable[[Exception], int] = lambda _: FAILED,
+    code_of: Callable[[Exception], int] = exit_code_of,
 ) -> Iterator[None]:
     """Turn an error raised inside into a sentence on `errors` and an exit code.
 

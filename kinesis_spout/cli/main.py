@@ -28,12 +28,14 @@ COMMAND_GROUP = "kinesis_spout.commands"
 OWN_COMMANDS = {
     name: importlib.metadata.EntryPoint(name, f"kinesis_spout.cli.{function}", COMMAND_GROUP)
     for name, function in {
+        "consume": "consume:consume",
+        "produce": "produce:produce",
         "status": "inspection.status:status",
         "explain": "inspection.explain:explain_command",
         "shards": "inspection.shards:shards",
-        "reset": "reset:reset",
-        "consume": "consume:consume",
-        "produce": "produce:produce",
+        "checkpoint": "checkpoint.group:checkpoint",
+        "peek": "checkpoint.peek:peek",
+        "reset": "checkpoint.reset:reset",
         "local": "local:local",
         "drill": "drill:drill",
     }.items()
@@ -153,7 +155,10 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
             _missing_package(package, install)
         )
     else:
-        command.command(name)(function)
+        if isinstance(function, typer.Typer):
+            command = function  # commands of its own below it
+        else:
+            command.command(name)(function)
     early_interrupt.end()  # the command handles Ctrl-C now
     return typer.main.get_command(command)
 

@@ -134,7 +134,7 @@ def _waits_for_its_time(
             kind="retry due",
             about=shard_id,
             says=says,
-            advice=_beside_waiting(state, record),
+            advice=_beside_waiting(record),
             leads_to=THE_JOB,
         )
     wait = Advice(Act.WAIT, f"wait until {moment(record.due_ms, now_ms)}", until_ms=record.due_ms)
@@ -142,7 +142,7 @@ def _waits_for_its_time(
         kind="retry waits",
         about=shard_id,
         says=says,
-        advice=(wait, *_beside_waiting(state, record)),
+        advice=(wait, *_beside_waiting(record)),
     )
 
 
@@ -224,7 +224,7 @@ def _number(record: UnresolvedRecord) -> str:
     return shortened(str(record.first))
 
 
-def _beside_waiting(state: ShardState, record: UnresolvedRecord) -> tuple[Advice, ...]:
+def _beside_waiting(record: UnresolvedRecord) -> tuple[Advice, ...]:
     why = f"correct what fails with {_quoted(record.reason)}" if record.reason else ""
     return (
         *((Advice(Act.CHANGE, why),) if why else ()),
@@ -232,11 +232,5 @@ def _beside_waiting(state: ShardState, record: UnresolvedRecord) -> tuple[Advice
             Act.RUN,
             "after its last attempt it is a dead letter, which `kinesis-spout redrive` puts back",
             "redrive",
-        ),
-        Advice(
-            Act.RUN,
-            f"skip {records(state.unresolved_count)}: stop the job, then `kinesis-spout checkpoint "
-            f"set --shard {state.shard_id} --to {state.read_position} --allow-skip`",
-            "checkpoint",
         ),
     )

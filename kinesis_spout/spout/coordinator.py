@@ -19,10 +19,11 @@ from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.assignment import is_ours
 from kinesis_spout.shards.catalog import ShardCatalog
+from kinesis_spout.shards.open_plan import close_open_plan
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
-from kinesis_spout.spout.openings import SpoutOpenings, close_open_plan
+from kinesis_spout.spout.openings import SpoutOpenings
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError

@@ -1,10 +1,6 @@
-"""What those before it have left to a spout that opens: an open plan, and a count of openings.
+"""How often in a row the spouts of this task have ended without being closed.
 
-The plan is what one batch of a Spark job reads. The spout reads from the shard states and not from
-the plan, so the plan's records are read again unless they are settled already.
-
-The count says how often in a row the spouts of this task have ended without being closed. The store
-has the number. A spout adds itself when it opens, and sets it to 0 when it is closed in
+The store has the number. A spout adds itself when it opens, and sets it to 0 when it is closed in
 order. A spout that has outlived the records which may have ended those before it sets it to 1: only
 itself is left to count.
 """
@@ -14,41 +10,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from state.errors import ConflictError
-from state.plan import PlanStatus
-
 if TYPE_CHECKING:
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
-    from state.state_store import StateStore
 
 log = logging.getLogger("kinesis_spout")
 UNCLOSED = 2  # from so many openings in a row on, the next spout delivers carefully
 CAREFUL_RECORDS = 1_000  # for each of these openings, but not for more than ten
 _MAX_OPENINGS = 10
-
-
-def close_open_plan(store: StateStore) -> None:
-    """Close the newest plan if it is open, so that no task of that batch publishes a result any
-    more. A write of the owner; blocks.
-
-    The plan is not settled: no outcome is taken over. When Spark owns the application again, it
-    compares each result with the position that the spout has stored meanwhile.
-    """
-    while True:
-        pointer = store.read_pointer()
-        if pointer is None or pointer.status is not PlanStatus.OPEN:
-            return
-        try:
-            store.close_plan(pointer.id)
-        except ConflictError:
-            continue  # another task of this application closes it too: look again
-        log.warning(
-            "plan %s, which a Spark job of this application left open, is closed; its records that "
-            "are not settled are read again from the stored positions",
-            pointer.id,
-        )
-        return
 
 
 class SpoutOpenings:

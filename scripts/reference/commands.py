@@ -6,7 +6,7 @@ import importlib
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
@@ -14,6 +14,9 @@ from rich.text import Text
 from kinesis_spout.cli.main import OWN_COMMANDS, app
 from scripts.reference.markdown import anchor, block, code, page, plain, table
 from scripts.reference.words import EXIT_CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 PROGRAM = "kinesis-spout"
@@ -33,7 +36,17 @@ def commands() -> dict[str, Any]:
         )
         alone.command(name)(getattr(importlib.import_module(module), function))
         found[name] = typer.main.get_command(alone)
-    return dict(sorted(found.items()))
+    return dict(sorted(_flat(found)))
+
+
+def _flat(commands: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The commands, those below a group with the group's name before theirs."""
+    for name, command in commands.items():
+        below = getattr(command, "commands", None)
+        if below is None:
+            yield name, command
+        else:
+            yield from _flat({f"{name} {one}": each for one, each in below.items()})
 
 
 def global_options() -> list[Any]:
@@ -60,7 +73,7 @@ def _command(name: str, command: Any) -> str:
     for option in options:
         panels.setdefault(getattr(option, "rich_help_panel", None) or "", []).append(option)
     return page(
-        anchor(f"command-{name}"),
+        anchor(f"command-{name.replace(' ', '-')}"),
         f"## `{PROGRAM} {name}`",
         *(plain(paragraph) for paragraph in _help(command.help).split("\n\n")),
         block("console", f"$ {usage}"),

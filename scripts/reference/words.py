@@ -66,10 +66,12 @@ SPOUT_FIELDS = {
 EXIT_CODES = {
     "0": "done",
     "1": "an error: one sentence on stderr says what is wrong, where, and what to do; `drill`: a "
-    "promise was broken, too; `status`: stalled, losing, or no state",
-    "2": "wrong usage: an unknown option, a missing argument, a value out of bounds; `status` and "
-    "`explain`: no such stream, too",
-    "3": "`drill`, `status`, `explain`: Kinesis or ZooKeeper cannot be reached",
+    "promise was broken, too; `status`: stalled, losing, or no state; `checkpoint set`: it would "
+    "skip records",
+    "2": "wrong usage: an unknown option, a missing argument, a value out of bounds; `status`, "
+    "`explain` and `checkpoint`: no such stream, too",
+    "3": "Kinesis or ZooKeeper cannot be reached",
+    "4": "another process owns the application",
     "130": "stopped by SIGINT (Ctrl-C)",
     "141": "`consume`: the reader of stdout is gone, as `head` goes",
     "143": "stopped by SIGTERM",
@@ -436,6 +438,11 @@ ERRORS = {
         "`dead_letter` raised, or did not return within 30 seconds, for one record. The spout goes "
         "on, and the record stays unresolved.",
         "Correct `dead_letter`, or what it writes to. The letter is sent again within a minute.",
+    ),
+    "MoveRefusedError": Trouble(
+        "`checkpoint set` names a shard, a record or a time that is not there, or the end of a "
+        "shard that is open.",
+        "Give what the message says. `kinesis-spout shards` lists the shards.",
     ),
     "RedriveError": Trouble(
         "The path holds no dead letters, or files of more than one format. Nothing was put.",

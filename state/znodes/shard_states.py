@@ -80,8 +80,14 @@ class ShardZnodes:
         changes: Sequence[StateChange],
         cache: dict[str, StoredState],
         max_per_write: int | None,
+        *,
+        may_go_back: bool = False,
     ) -> list[StoredState]:
         # All of them are checked and encoded before the first is written.
+        for change in changes:
+            _check_shard(change)
+            if not may_go_back:
+                _check_checkpoint(change)
         writes = [self._write(change) for change in changes]
         _refuse_doubles(writes, self._paths.base)
         saved: list[StoredState] = []
@@ -119,7 +125,6 @@ class ShardZnodes:
                 yield Delete(folder)  # else it has nodes of another program
 
     def _write(self, change: StateChange) -> _Write:
-        _check_checkpoint(change)
         path = self._paths.shard_state(change.after.shard_id)
         data, state = encode_shard_state(change.after, path)
         return _Write(path, state, data, change.before)
@@ -160,15 +165,19 @@ def _refuse_doubles(writes: Sequence[_Write], base: str) -> None:
         raise ValueError(f"a shard under {base} occurs twice in one write; merge its changes first")
 
 
+def _check_shard(change: StateChange) -> None:
+    before, after = change.before, change.after
+    if before is not None and before.state.shard_id != after.shard_id:
+        raise ValueError(
+            f"a change of shard {after.shard_id} is based on shard {before.state.shard_id}; pass "
+            "the state of the same shard"
+        )
+
+
 def _check_checkpoint(change: StateChange) -> None:
     if change.before is None:
         return
     before, after = change.before.state, change.after
-    if before.shard_id != after.shard_id:
-        raise ValueError(
-            f"a change of shard {after.shard_id} is based on shard {before.shard_id}; pass the "
-            "state of the same shard"
-        )
     went_back = before.checkpoint is not None and (
         after.checkpoint is None or after.checkpoint < before.checkpoint
     )

@@ -29,8 +29,8 @@ from state.znodes.openings import OpeningZnodes
 from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
 from state.znodes.shard_list import ShardListZnodes
-from state.znodes.shard_states import ShardZnodes
-from state.znodes.tree import Create, TransactionRefusedError, ZnodeTree
+from state.znodes.shard_states import ShardZnodes, conflict
+from state.znodes.tree import Create, Set, TransactionRefusedError, ZnodeTree
 from state.znodes.view import ViewZnodes
 
 if TYPE_CHECKING:
@@ -156,6 +156,16 @@ class ZnodeStateStore:
         stored = self._create_once(self._paths.start, encode(pin, self._paths.start), fenced=False)
         return decode(stored, StartPin, self._paths.start)
 
+    def replace_start(self, pin: StartPin) -> None:
+        path = self._paths.start
+        data, node = encode(pin, path), self._tree.read([path])[0]
+        try:
+            self._fence.commit(
+                [Create(path, data) if node is None else Set(path, data, node.version)]
+            )
+        except TransactionRefusedError as refused:
+            raise conflict(refused) from refused
+
     # shards ---------------------------------------------------------------------------------------
     def load_states(self) -> Mapping[str, StoredState]:
         return self._shards.load()
@@ -168,6 +178,9 @@ class ZnodeStateStore:
         max_per_write: int | None = None,
     ) -> list[StoredState]:
         return self._shards.save(changes, {} if cache is None else cache, max_per_write)
+
+    def move_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        return self._shards.save(changes, {}, None, may_go_back=True)
 
     def remove_states(
         self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None

@@ -12,11 +12,12 @@ from state.errors import (
     CheckpointRegressionError,
     ConflictError,
     InvalidStoreSettingError,
+    StaleOwnerError,
     StoredDataError,
 )
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import ShardList, StateChange, StoredState
+from state.state_store import ShardList, StartPin, StateChange, StoredState
 from tests.support.state import state_values
 from tests.support.state.state_stores import OWNER, owned, sequence, state_at
 
@@ -276,3 +277,51 @@ def test_more_removals_than_one_transaction_takes_are_done_in_several(
     assert [*cache] == ["shardId-000000000500", "shardId-000000000501"]
     store.remove_states([stored[500], newer], cache=cache)
     assert cache == store.load_states() == {}
+
+
+def test_an_operator_may_move_a_checkpoint_back(store_world: StoreWorld) -> None:
+    """To a lower number, to none, and from SHARD_END to a number. Compare-and-set as ever, and a
+    later write of the owner may not go back again.
+    """
+    store = owned(store_world)
+    known = store.save_states([StateChange(None, state_at(10))])[0]
+    shard_id = known.state.shard_id
+    finished = msgspec.structs.replace(
+        known.state, lifecycle=Lifecycle.FINISHED, read_position=SHARD_END
+    )
+    unread = ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)
+    for state in (state_at(9), unread, finished, state_at(3)):
+        before, known = known, store.move_states([StateChange(known, state)])[0]
+        assert (known.state, known.version) == (state, before.version + 1)
+        assert store.load_states() == {shard_id: known}
+    with pytest.raises(ConflictError, match="was changed by somebody else"):
+        store.move_states([StateChange(before, state_at(4))])
+    with pytest.raises(CheckpointRegressionError):
+        store.save_states([StateChange(known, state_at(2))])
+    with pytest.raises(ValueError, match="based on shard"):
+        store.move_states([StateChange(known, state_at(2, "shardId-000000000009"))])
+    assert store.load_states() == {shard_id: known}
+
+
+def test_only_the_owner_moves_states_and_replaces_the_start(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    known = store.save_states([StateChange(None, state_at(10))])[0]
+    other = store_world.open()
+    pin = StartPin(time_ms=1, wish="LATEST", position=TRIM_HORIZON, shards=())
+    for write in (
+        lambda: other.move_states([StateChange(known, state_at(9))]),
+        lambda: other.replace_start(pin),
+    ):
+        with pytest.raises(StaleOwnerError):
+            write()
+    assert store.load_states() == {known.state.shard_id: known}
+    assert store.read_start() is None
+
+
+def test_an_operator_may_replace_the_start(store_world: StoreWorld) -> None:
+    """Whether there is one or not."""
+    store = owned(store_world)
+    for time_ms in (1, 2):
+        pin = StartPin(time_ms=time_ms, wish="LATEST", position=TRIM_HORIZON, shards=("a",))
+        store.replace_start(pin)
+        assert store_world.open().read_start() == pin

@@ -99,6 +99,8 @@ def test_every_command_and_option_has_its_line(written: dict[str, str]) -> None:
         "local",
         "reset",
         "drill",
+        "peek",
+        *(f"checkpoint {name}" for name in ("show", "set", "reset", "export", "import")),
     } <= set(commands())
     for name, command in commands().items():
         section = written["command-line"].split(f"## `kinesis-spout {name}`")[1].split("\n## ")[0]
@@ -112,7 +114,7 @@ def test_every_command_and_option_has_its_line(written: dict[str, str]) -> None:
 
 def test_the_exit_codes_are_those_of_the_program() -> None:
     assert str(consume.BROKEN_PIPE) in words.EXIT_CODES
-    assert {"0", "1", "2", "130", "143"} <= set(words.EXIT_CODES)
+    assert {"0", "1", "2", "3", "4", "130", "143"} <= set(words.EXIT_CODES)
 
 
 def test_every_node_is_described() -> None:

@@ -60,7 +60,9 @@ def problem(words: list[str]) -> str | None:
 
 
 def options_of(name: str) -> set[str]:
-    """The long and short options of a command of `kinesis-spout`."""
+    """The long and short options of a command of `kinesis-spout`; of a group of commands, help."""
+    if any(known.startswith(f"{name} ") for known in all_commands()):
+        return {"--help", "-h"}
     found = all_commands().get(name)
     assert found is not None, f"kinesis-spout has no command {name}"
     return {
@@ -71,12 +73,14 @@ def options_of(name: str) -> set[str]:
 
 
 def split_globals(words: list[str]) -> list[str]:
-    """The command and what follows it: options of `kinesis-spout` itself stand before."""
+    """The command and what follows it: options of `kinesis-spout` itself stand before. The command
+    of a group is one word with the group's name.
+    """
     known = {name for option in global_options() for name in option.opts}
     rest = words[1:]
     while rest and rest[0] in known:
         rest = rest[1:]
-    return rest
+    return [" ".join(rest[:2]), *rest[2:]] if " ".join(rest[:2]) in all_commands() else rest
 
 
 def test_lines_are_taken_apart_as_a_shell_does() -> None:

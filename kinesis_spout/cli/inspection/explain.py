@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import StopSignals, exit_code_of, one_sentence
+from kinesis_spout.cli.exit_codes import StopSignals, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
@@ -95,7 +95,7 @@ def explain_command(
         option=option or (),
     )
     with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=exit_code_of),
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
         StopSignals() as signals,
         looking(place, max_asked=ask) as looks,
     ):

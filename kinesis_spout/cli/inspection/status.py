@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from kinesis_spout.cli.exit_codes import FAILED, StopSignals, exit_code_of, one_sentence
+from kinesis_spout.cli.exit_codes import FAILED, StopSignals, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
@@ -98,7 +98,7 @@ def status(
         option=option or (),
     )
     with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=exit_code_of),
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
         StopSignals() as signals,
         looking(place, max_asked=ask) as looks,
     ):

@@ -17,8 +17,8 @@ from kinesis_spout.cli.exit_codes import (
     CliError,
     Interrupted,
     StopSignals,
-    exit_code_of,
     one_sentence,
+    operators_exit_code_of,
     sentence_of,
 )
 from kinesis_spout.errors import (
@@ -29,7 +29,7 @@ from kinesis_spout.errors import (
     StillThrottledError,
     StreamNotFoundError,
 )
-from state.errors import OwnedByAnotherError, StoreUnavailableError
+from state.errors import OwnedByAnotherError, StateError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,28 +152,39 @@ def test_without_a_signal_nothing_is_raised(stop_signals: StopSignals) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exc", "code"),
+    ("error", "code"),
+    [
+        (CliError("no"), 1),
+        (ValueError("no"), 1),
+        (StateError("no"), 1),
+        (StoreUnavailableError("no"), 3),
+        (ServiceUnavailableError("no"), 3),
+        (OwnedByAnotherError("no"), 4),
+    ],
+)
+def test_scripts_can_tell_what_is_worth_another_try(error: Exception, code: int) -> None:
+    """A service that cannot be reached, and an application that runs, have codes of their own."""
+    with pytest.raises(typer.Exit) as exit_, one_sentence(Console(file=io.StringIO())):
+        raise error
+    assert exit_.value.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
     [
         (ConfigError("no"), 2),
         (StreamNotFoundError("no"), 2),
-        (ServiceUnavailableError("no"), 3),
         (StillThrottledError("no"), 3),
         (CredentialsError("no"), 3),
         (StoreUnavailableError("no"), 3),
         (OwnedByAnotherError("no"), 4),
         (DataLossError("no"), 1),
-        (CliError("no"), 1),
-        (ValueError("no"), 1),
     ],
 )
-def test_an_operators_command_tells_by_its_code_what_failed(exc: Exception, code: int) -> None:
-    """Other commands end with 1, whatever it was."""
-    with pytest.raises(typer.Exit) as ended, one_sentence(Console(file=io.StringIO())):
-        raise exc
-    assert ended.value.exit_code == 1
+def test_an_operators_command_tells_more_by_its_code(error: Exception, code: int) -> None:
     with (
         pytest.raises(typer.Exit) as ended,
-        one_sentence(Console(file=io.StringIO()), code_of=exit_code_of),
+        one_sentence(Console(file=io.StringIO()), code_of=operators_exit_code_of),
     ):
-        raise exc
+        raise error
     assert ended.value.exit_code == code

@@ -1,0 +1,148 @@
+"""Finds positions in the stream, and counts the records between them. Blocks on the service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.config import ReadRate
+from kinesis_spout.errors import ShardNotFoundError
+from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
+from state.position import Position, PositionKind
+from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.reading.page import Page
+    from kinesis_spout.service.client import KinesisClient
+    from kinesis_spout.service.shard_info import ShardInfo
+
+MAX_COUNTED_BYTES = 10 * 1024 * 1024  # a shard gives 2 MB a second
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A position, and the first record that is read from there on.
+
+    - `first`: its number, with the sub-sequence number where the position lies within it; None
+      where there is no record.
+    - `arrival_ms`: its arrival (ms since 1970); None without a record.
+    - `at_shard_end`: there is no record, and none can come.
+    """
+
+    position: Position
+    first: SequenceNumber | None
+    arrival_ms: int | None = None
+    at_shard_end: bool = False
+
+    def is_before(self, other: Located) -> bool:
+        """Whether something is read from here on that is not read from `other` on."""
+        if self.first is None:
+            return False
+        return other.first is None or self.first < other.first
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A number of Kinesis records; `is_more`: there are more of them, which were not counted."""
+
+    records: int
+    is_more: bool = False
+
+    def __str__(self) -> str:
+        return f"{'more than ' if self.is_more else ''}{self.records}"
+
+
+NONE = Counted(0)
+
+
+class ShardSearch:
+    """Looks into one shard. Keeps to the service's pace over all of its calls. For one thread."""
+
+    def __init__(self, client: KinesisClient, shard: ShardInfo, clock: Clock) -> None:
+        self._client = client
+        self._shard = shard
+        self._clock = clock
+        self._pacer = Pacer(ReadRate())
+
+    def locate(self, position: Position) -> Located:
+        """The first record from a position on. Raises `ShardNotFoundError`, and
+        `RequestRefusedError` for a sequence number that the service does not take.
+        """
+        if position.is_end:
+            return Located(position, None, at_shard_end=True)
+        page = self.first_page(position)
+        if page.first is None:
+            return Located(position, None, at_shard_end=page.ended)
+        return Located(position, _start(position, page.first), page.last_arrival_ms)
+
+    def first_page(self, position: Position) -> Page:
+        """The first record from a position on, as a page; an empty page where there is none. Raises
+        as `locate`.
+        """
+        getter = self._getter(position)
+        while True:
+            page = self._page(getter, 1)
+            if page.first is not None or page.ended or page.at_tip:
+                return page
+
+    def count(self, start: Located, end: Located, max_records: int) -> Counted:
+        """The Kinesis records from `start` on that are not read from `end` on, up to `max_records`
+        and `MAX_COUNTED_BYTES`. A part of an aggregate counts as a record.
+        """
+        if not start.is_before(end):
+            return NONE
+        getter = self._getter(start.position)
+        records = read_bytes = 0
+        while True:
+            page = self._page(getter, min(MAX_RECORDS_PER_CALL, max_records + 1 - records))
+            records += _before(page, end.first)
+            read_bytes += page.payload_bytes
+            passed = end.first is not None and page.last is not None and end.first <= page.last
+            if records > max_records:
+                return Counted(max_records, is_more=True)
+            if passed or page.ended or page.at_tip:
+                return Counted(records)
+            if read_bytes >= MAX_COUNTED_BYTES:
+                return Counted(records, is_more=True)
+
+    def _getter(self, position: Position) -> KinesisShardGetter:
+        ending = self._shard.ending_sequence
+        if ending is not None and ending < self._shard.starting_sequence:
+            ending = None  # an emulator's odd value
+        return KinesisShardGetter(
+            self._client,
+            self._shard.shard_id,
+            position,
+            pacer=self._pacer,
+            clock=self._clock,
+            ending_sequence=ending,
+        )
+
+    def _page(self, getter: KinesisShardGetter, limit: int) -> Page:
+        page = getter.fetch(limit)
+        if page.gone:
+            raise ShardNotFoundError(
+                f"the service does not know shard {self._shard.shard_id} of {self._client.where} "
+                "any more"
+            )
+        return page
+
+
+def _start(position: Position, first: SequenceNumber) -> SequenceNumber:
+    """The first record's number, or the user record within it that the position means."""
+    wanted = position.sequence
+    if wanted is None or not wanted.sub or not wanted.shares_record(first):
+        return first
+    past = position.kind is PositionKind.AFTER
+    return SequenceNumber(wanted.sequence, wanted.sub + past)
+
+
+def _before(page: Page, end: SequenceNumber | None) -> int:
+    """How many records of the page are before `end`, wholly or in part."""
+    if end is None or page.last is None or page.last < end:
+        return page.count
+    numbers = map(SequenceNumber.parse, page.columns.lists().numbers)
+    return sum(number < end for number in numbers)

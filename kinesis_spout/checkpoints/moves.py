@@ -1,0 +1,175 @@
+"""What moving shards to another position does. Blocks on the service; writes nothing.
+
+Each shard is moved by itself. A wanted time is looked up in the stream, so that a shard goes to a
+sequence number and the records before it can be told from those after it:
+
+    the shard has                        it is moved to
+    a record from the time on            the first one
+    none, and it is closed               its end, whatever its children have
+    none, and it is open                 the time: the next record is the first one
+    records, all younger than the time   its first one: a child that began later is read whole
+    nothing as old, by the retention     TRIM_HORIZON
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
+from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
+from state.moved_state import moved_state, position_outside_ranges
+from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
+
+if TYPE_CHECKING:
+    from kinesis_spout.service.shard_info import ShardInfo
+    from state.shard_state import ShardState, UnresolvedRecord
+
+
+class MoveRefusedError(Exception):
+    """A shard cannot be moved to the position. One sentence says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One shard, before and after.
+
+    - `skipped`: records that are not read then, and were to be read. `repeated`: records that are
+      read then, and were read already. Unresolved records that are read again are among these.
+    - `dropped`: unresolved records that are read again instead of retried.
+    - `arrival_ms`: the arrival of the first record that is read then; None without one.
+    - `note`: what the operator would not expect; None if there is nothing.
+    """
+
+    before: ShardState
+    after: ShardState
+    skipped: Counted = NONE
+    repeated: Counted = NONE
+    dropped: int = 0
+    arrival_ms: int | None = None
+    note: str | None = None
+
+    @property
+    def skips(self) -> bool:
+        return self.skipped.records > 0 or self.skipped.is_more
+
+
+def unlisted(state: ShardState) -> Move:
+    """The move of a shard that the service does not list any more: none."""
+    return Move(before=state, after=state, note="is not listed any more, so it stays as it is")
+
+
+def move_of(
+    search: ShardSearch,
+    shard: ShardInfo,
+    state: ShardState,
+    wanted: Position,
+    *,
+    now_ms: int,
+    retention_ms: int,
+    max_counted: int,
+) -> Move:
+    """What moving the shard to `wanted` does. `now_ms`: the service's time.
+
+    Raises `MoveRefusedError`, and errors of the service.
+    """
+    notes: list[str] = []
+    try:
+        found = _resolved(search, shard, wanted, now_ms - retention_ms, notes)
+        found = _reached(search, state, found, notes)
+        origin = search.locate(state.read_position)
+    except ShardNotFoundError:
+        return unlisted(state)
+    after = moved_state(
+        state,
+        found.position,
+        # From TRIM_HORIZON on nothing is missed that is there now, as at a start.
+        verified_until_ms=now_ms
+        if found.arrival_ms is None or found.position == TRIM_HORIZON
+        else found.arrival_ms,
+    )
+    return Move(
+        before=state,
+        after=after,
+        skipped=search.count(origin, found, max_counted),
+        repeated=search.count(found, origin, max_counted),
+        dropped=state.unresolved_count - after.unresolved_count,
+        arrival_ms=found.arrival_ms,
+        note="; ".join(notes) or None,
+    )
+
+
+def _reached(search: ShardSearch, state: ShardState, found: Located, notes: list[str]) -> Located:
+    """Where a shard with this state can be moved to, as near to `found` as is possible. Adds to
+    `notes`.
+    """
+    outside = position_outside_ranges(state, found.position)
+    if outside != found.position:
+        notes.append(
+            f"{found.position} is within records that are unresolved together, so it goes to the "
+            "first of them"
+        )
+        found = search.locate(outside)
+    left = moved_state(state, found.position, verified_until_ms=None).unresolved
+    dropped = [record for record in state.unresolved if record not in left]
+    if not any(_has_expired(record, found) for record in dropped):
+        return found
+    # Those that have expired become dead letters only as unresolved records.
+    if found.first is None:
+        notes.append("nothing is there to be read again, so it stays as it is")
+        return search.locate(state.read_position)
+    notes.append("its oldest unresolved records have expired, so they stay unresolved")
+    oldest = position_outside_ranges(state, Position.at(found.first))
+    return Located(oldest, found.first, found.arrival_ms)
+
+
+def _has_expired(record: UnresolvedRecord, found: Located) -> bool:
+    return found.first is None or record.last.sequence < found.first.sequence
+
+
+def _resolved(
+    search: ShardSearch,
+    shard: ShardInfo,
+    wanted: Position,
+    horizon_ms: int,
+    notes: list[str],
+) -> Located:
+    """The wanted position as the stream has it. Adds to `notes`."""
+    if wanted.is_end and not shard.is_closed:
+        raise MoveRefusedError(
+            f"shard {shard.shard_id} is open, so it has no end yet; use LATEST to skip what it has"
+        )
+    if wanted.sequence is not None:
+        _check_number(search, shard, wanted, notes)
+    found = search.locate(wanted)
+    if wanted.kind is not PositionKind.AT_TIMESTAMP:
+        return found
+    if wanted.timestamp_ms is not None and wanted.timestamp_ms < horizon_ms:
+        return Located(TRIM_HORIZON, found.first, found.arrival_ms, found.at_shard_end)
+    if found.first is not None:
+        return Located(Position.at(found.first), found.first, found.arrival_ms)
+    return search.locate(SHARD_END) if found.at_shard_end else found
+
+
+def _check_number(
+    search: ShardSearch, shard: ShardInfo, wanted: Position, notes: list[str]
+) -> None:
+    """Refuse a sequence number that no record of the shard has, unless later records are there."""
+    sequence = wanted.sequence
+    if sequence is None:
+        return
+    first = None
+    if sequence.whole >= shard.starting_sequence:
+        try:
+            first = search.locate(Position.at(sequence.whole)).first
+        except RequestRefusedError as exc:
+            raise MoveRefusedError(
+                f"shard {shard.shard_id} has no record {sequence.whole}: {exc}"
+            ) from exc
+    if first is None:
+        raise MoveRefusedError(
+            f"shard {shard.shard_id} has no record {sequence.whole} and none after it; give the "
+            "number of one of its records, or a time"
+        )
+    if not first.shares_record(sequence):
+        notes.append(f"record {sequence.whole} is not in the shard; the next one is {first}")

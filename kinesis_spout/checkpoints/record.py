@@ -1,0 +1,82 @@
+"""One record as the stream holds it, with the user records of an aggregate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.checkpoints.located import ShardSearch
+from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
+from scheme.record import SUB_SEQUENCE_NUMBER
+from state.position import Position
+from state.sequence_number import SequenceNumber
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.client import KinesisClient
+    from kinesis_spout.service.shard_info import ShardInfo
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedRecord:
+    """A record or a user record. `key`: None on a stream that ignores keys."""
+
+    number: SequenceNumber
+    key: str | None
+    data: bytes
+    arrival_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """What is at a sequence number.
+
+    - `record`: the Kinesis record; None if the stream does not have it (any more).
+    - `users`: the user records, if it is an aggregate.
+    - `next_number`: the first record after it, where it is missing; None if there is none.
+    """
+
+    record: PeekedRecord | None
+    users: tuple[PeekedRecord, ...] = ()
+    next_number: SequenceNumber | None = None
+
+
+def peek_record(
+    client: KinesisClient, shard: ShardInfo, number: SequenceNumber, clock: Clock
+) -> Peeked:
+    """The record with this number, whatever its sub-sequence number. All user records of an
+    aggregate are there, also those that the shard does not own.
+
+    Raises errors of the service. A number that the service refuses is not in the shard.
+    """
+    try:
+        page = ShardSearch(client, shard, clock).first_page(Position.at(number.whole))
+    except (RequestRefusedError, ShardNotFoundError):
+        return Peeked(None)
+    if page.first is None or not page.first.shares_record(number):
+        return Peeked(None, next_number=page.first)
+    records = page.records.slice(0, 1)
+    batches = list(Unpacker(lambda: None).unpack(records))
+    whole = _records(records)[0]
+    users = [user for batch in batches for user in _records(batch)]
+    is_aggregate = any(SUB_SEQUENCE_NUMBER in batch.schema.names for batch in batches)
+    plain = len(users) == 1 and users[0].data == whole.data
+    return Peeked(whole, tuple(users) if is_aggregate and not plain else ())
+
+
+def _records(batch: pa.RecordBatch) -> list[PeekedRecord]:
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    return [
+        PeekedRecord(
+            SequenceNumber(int(row["sequenceNumber"]), row.get(SUB_SEQUENCE_NUMBER) or 0),
+            row["partitionKey"],
+            row["data"],
+            None
+            if row["approximateArrivalTimestamp"] is None
+            else round(row["approximateArrivalTimestamp"].timestamp() * 1000),
+        )
+        for row in rows
+    ]

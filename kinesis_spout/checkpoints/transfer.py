@@ -1,0 +1,107 @@
+"""Exports an application from a store, and imports it into one. Blocks on the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.shards.open_plan import close_open_plan
+from state.codec.exported import ExportedApplication
+from state.errors import StreamMismatchError
+from state.moved_state import never_settling
+from state.state_store import StateChange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from state.plan import Plan
+    from state.shard_state import ShardState
+    from state.state_store import StateStore, StoredState, StreamIdentity
+    from state.znodes.store import ZnodeStateStore
+
+
+def export_application(
+    store: ZnodeStateStore, application: str, *, now_ms: int
+) -> ExportedApplication | None:
+    """All that the application has; None if it has nothing. Needs no ownership.
+
+    Beside a running job, each shard is as it was at one moment, but not all at the same.
+    """
+    listed = store.read_shard_list()
+    exported = ExportedApplication(
+        application=application,
+        exported_ms=now_ms,
+        stream=store.read_stream(),
+        start=store.read_start(),
+        policy=store.read_policy(),
+        shard_list=None if listed is None else listed.shard_ids,
+        states=tuple(stored.state for _, stored in sorted(store.load_states().items())),
+    )
+    return exported if exported.states or exported.start is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What an import does to the shard states: by shard, before (None: it has none) and after
+    (None: its state is removed).
+    """
+
+    states: Mapping[str, tuple[ShardState | None, ShardState | None]]
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the application has states already."""
+        return any(before is not None for before, _ in self.states.values())
+
+
+def import_of(exported: ExportedApplication, states: Mapping[str, StoredState]) -> Import:
+    """What importing into an application with these states does. Pure."""
+    coming = {state.shard_id: state for state in exported.states}
+    there = {shard: stored.state for shard, stored in states.items()}
+    return Import(
+        {shard: (there.get(shard), coming.get(shard)) for shard in sorted({*there, *coming})}
+    )
+
+
+def check_stream(exported: ExportedApplication, known: StreamIdentity | None) -> None:
+    """Raise `StreamMismatchError` unless the export is of the stream `known`: a stream that was
+    created again has shards of the same names, and other records.
+    """
+    if exported.stream is None or known is None:
+        return
+    if (exported.stream.arn, exported.stream.created_ms) != (known.arn, known.created_ms):
+        raise StreamMismatchError(
+            f"the export is of stream {exported.stream.arn}, created at "
+            f"{exported.stream.created_ms} ms, not of {known.arn}, created at "
+            f"{known.created_ms} ms, whose records have other numbers; import it where it is from"
+        )
+
+
+def import_application(store: StateStore, exported: ExportedApplication) -> None:
+    """Make the application what was exported. The caller owns all of it.
+
+    Stopped at any time, it leaves each shard as it was before or as it is after; called again, it
+    goes on.
+    """
+    close_open_plan(store)
+    pointer = store.read_pointer()
+    plan: Plan | None = None if pointer is None else store.read_plan(pointer.id)
+    stored = store.load_states()
+    if exported.stream is not None:
+        store.bind_stream(exported.stream)
+    if exported.start is not None:
+        store.replace_start(exported.start)
+    if exported.policy is not None:
+        store.mark_tracked(exported.policy)
+    else:
+        store.clear_policy()
+    store.move_states(
+        [
+            StateChange(before=stored.get(state.shard_id), after=never_settling(state, plan))
+            for state in exported.states
+        ]
+    )
+    coming = {state.shard_id for state in exported.states}
+    store.remove_states([one for shard, one in sorted(stored.items()) if shard not in coming])
+    if exported.shard_list is not None:
+        store.save_shard_list(exported.shard_list)

@@ -1,0 +1,42 @@
+"""The position that an operator asks for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinesis_spout.shards.start_position import pinned
+from state.errors import InvalidPositionError
+from state.position import SHARD_END, Position, PositionKind, StartingPosition
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPosition:
+    """A starting position, or SHARD_END (`start` is None)."""
+
+    start: StartingPosition | None
+
+    @classmethod
+    def parse(cls, text: str) -> WantedPosition:
+        """Read `LATEST`, `-2h` or any position. Raises `InvalidPositionError`."""
+        text = text.strip()
+        if text == PositionKind.SHARD_END:
+            return cls(None)
+        try:
+            return cls(StartingPosition.parse(text))
+        except InvalidPositionError as exc:
+            # The grammar of starts, to which this adds one.
+            raise InvalidPositionError(
+                f"{text!r} is not a position; use TRIM_HORIZON, LATEST, -2h, an ISO time like "
+                "2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END"
+            ) from exc
+
+    @property
+    def is_of_one_shard(self) -> bool:
+        """Whether it means something in one shard only: a sequence number, or a shard's end."""
+        return self.start is None or (
+            self.start.position is not None and self.start.position.sequence is not None
+        )
+
+    def at(self, now_ms: int) -> Position:
+        """The position that it means at `now_ms`, the service's time."""
+        return SHARD_END if self.start is None else pinned(self.start, now_ms)

@@ -1,0 +1,1 @@
+"""Commands on an application's progress: `checkpoint`, `reset` and `peek`."""

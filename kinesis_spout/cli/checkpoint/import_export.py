@@ -1,0 +1,119 @@
+"""`kinesis-spout checkpoint import`: makes an application what was exported."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinesis_spout.checkpoints.transfer import (
+    Import,
+    check_stream,
+    import_application,
+    import_of,
+)
+from kinesis_spout.cli.checkpoint.places import (
+    Application,
+    Connection,
+    DryRun,
+    EndpointUrl,
+    Region,
+    Stream,
+    Yes,
+    Zookeeper,
+    ZookeeperRoot,
+    log_as_notes,
+    note,
+    of_services,
+    open_client,
+    open_store,
+)
+from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.checkpoint.reset import OWNER_WAIT_S
+from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.clock import SystemClock
+from state.codec.exported import ExportedApplication, decode_export
+from state.ownership import this_process
+from state.state_store import StreamIdentity
+from state.zookeeper.store import DEFAULT_ROOT
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def import_export(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    *,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace what the application has.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    option: Connection = None,
+) -> None:
+    """Make the application what was exported.
+
+    The stream must be the one that was exported. Refused while the application runs,
+    and without --replace where it has state already. What was read since the export
+    is read again.
+
+    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    """
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        log_as_notes(),
+        ExitStack() as stack,
+    ):
+        exported = _read(file)
+        clock = SystemClock()
+        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
+        store = open_store(
+            stack, zookeeper, root=zookeeper_root, application=application, stream=stream
+        )
+        with patience(note, of_services(client, zookeeper)):
+            summary = client.describe()
+            check_stream(
+                exported,
+                StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms),
+            )
+            if not dry_run:
+                store.acquire(this_process(clock.now_ms()), timeout_s=OWNER_WAIT_S)
+            found = import_of(exported, store.load_states())
+        _say(found)
+        if found.replaces and not replace:
+            raise CliError(
+                f"application {application} has state on stream {stream} already; give --replace "
+                "to replace it, or another --application"
+            )
+        if dry_run:
+            say("nothing was written")
+            return
+        if not yes and not typer.confirm("Import them?"):
+            raise typer.Exit(1)
+        import_application(store, exported)
+        say("imported")
+
+
+def _read(file: Path) -> ExportedApplication:
+    try:
+        data = file.read_bytes()
+    except OSError as exc:
+        raise CliError(f"{file} cannot be read: {exc.strerror}") from exc
+    return decode_export(data, str(file))
+
+
+def _say(found: Import) -> None:
+    for shard_id, (before, after) in found.states.items():
+        if before == after and before is not None:
+            say(f"{shard_id}\n  stays   {before.read_position}")
+            continue
+        say(shard_id)
+        say(f"  before  {'no state' if before is None else before.read_position}")
+        say(f"  after   {'no state' if after is None else after.read_position}")

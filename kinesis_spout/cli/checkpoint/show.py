@@ -1,0 +1,67 @@
+"""`kinesis-spout checkpoint show`. Read-only."""
+
+import json
+from contextlib import ExitStack
+from typing import Any
+
+import typer
+
+from kinesis_spout.cli.checkpoint.places import (
+    Application,
+    AsJson,
+    Stream,
+    Zookeeper,
+    ZookeeperRoot,
+    check_has_run,
+    note,
+    open_store,
+)
+from kinesis_spout.cli.checkpoint.printing import say, state_line
+from kinesis_spout.cli.exit_codes import one_sentence, operators_exit_code_of
+from kinesis_spout.cli.shared_options import errors, root_options
+from state.position import Position
+from state.shard_state import ShardState
+from state.zookeeper.store import DEFAULT_ROOT
+
+
+def show(
+    ctx: typer.Context,
+    *,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    as_json: AsJson = False,
+) -> None:
+    """Show where each shard is read from, and its checkpoint.
+
+    It reads ZooKeeper only, and may run beside the job.
+    """
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        ExitStack() as stack,
+    ):
+        check_has_run(zookeeper)
+        store = open_store(
+            stack, zookeeper, root=zookeeper_root, application=application, stream=stream
+        )
+        states = [stored.state for _, stored in sorted(store.load_states().items())]
+        if not states:
+            note(f"application {application} has no state on stream {stream}")
+        if as_json:
+            say(json.dumps([_as_json(state) for state in states], indent=2))
+            return
+        for state in states:
+            say(state_line(state))
+
+
+def _as_json(state: ShardState) -> dict[str, Any]:
+    verified_ms = state.verified_until_ms
+    return {
+        "shardId": state.shard_id,
+        "lifecycle": state.lifecycle.value,
+        "readPosition": str(state.read_position),
+        "checkpoint": state.checkpoint_text,
+        "unresolved": state.unresolved_count,
+        "verifiedUntil": None if verified_ms is None else str(Position.at_timestamp(verified_ms)),
+    }

@@ -1,0 +1,267 @@
+"""`checkpoint` and `peek` as a user runs them, on a FakeKinesis and a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from state.ownership import this_process
+from state.sequence_number import SequenceNumber
+from state.shard_state import UnresolvedRecord
+from state.state_store import StateChange
+from state.zookeeper.store import ZookeeperStateStore
+from tests.support.aggregates.wire import aggregate_of
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.shell.command_line import run_cli
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from subprocess import CompletedProcess
+
+    from state.shard_state import ShardState
+    from tests.support.kinesis.services import ServedFake
+
+SHARD = "shardId-000000000000"
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs commands on stream `orders`, with application `etl` in a ZooKeeper of the test's own."""
+
+    fake: ServedFake
+    zookeeper: str
+    folder: Path
+
+    def run(self, *arguments: str) -> CompletedProcess[str]:
+        return run_cli(
+            *arguments,
+            cwd=self.folder,
+            AWS_ACCESS_KEY_ID=ACCESS_KEY,
+            AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+        )
+
+    def checkpoint(self, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
+        named = ("--application", application, "--stream", "orders", "--zookeeper", self.zookeeper)
+        stream = () if arguments[0] in {"show", "export", "reset"} else self.endpoint
+        return self.run("checkpoint", *arguments, *named, *stream)
+
+    @property
+    def endpoint(self) -> tuple[str, ...]:
+        return "--endpoint-url", self.fake.endpoint_url, "--region", REGION
+
+    def consume(self) -> list[str]:
+        """What the application reads, up to now."""
+        named = ("--application", "etl", "--zookeeper", self.zookeeper)
+        start = ("--from", "TRIM_HORIZON", "--until", "now")
+        ended = self.run("consume", "orders", *named, *start, *self.endpoint)
+        assert ended.returncode == 0, ended.stderr
+        return [json.loads(line)["data"] for line in ended.stdout.splitlines()]
+
+    def put(self, *data: str) -> list[str]:
+        """The new records' sequence numbers."""
+        return [
+            self.fake.model.put("orders", "key", each.encode()).partition(":")[2] for each in data
+        ]
+
+    def store(self) -> ZookeeperStateStore:
+        return ZookeeperStateStore(self.zookeeper, application="etl", stream="orders")
+
+    def states(self) -> Mapping[str, ShardState]:
+        with closing(self.store()) as store:
+            return {shard: stored.state for shard, stored in store.load_states().items()}
+
+
+@pytest.fixture
+def shell(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> Shell:
+    fake_kinesis.model.create("orders")
+    return Shell(fake_kinesis, zookeeper_chroot, tmp_path)
+
+
+def test_a_shard_is_set_back_and_read_again(shell: Shell) -> None:
+    """Shown before and after; a dry run and a missing yes write nothing."""
+    numbers = shell.put("a", "b", "c")
+    assert shell.consume() == ["a", "b", "c"]
+    to = ("set", "--shard", SHARD, "--to", f"AT:{numbers[1]}")
+    dry = shell.checkpoint(*to, "--dry-run")
+    shown = dry.stdout.splitlines()
+    assert (dry.returncode, dry.stderr) == (0, "")
+    assert shown[:2] == [SHARD, f"  before  AFTER:{numbers[2]}"]
+    assert shown[2].startswith(f"  after   AT:{numbers[1]}  (arrived 20")
+    assert shown[3:] == ["  repeats 2 records", "nothing was written"]
+    asked = shell.checkpoint(*to)
+    assert (asked.returncode, asked.stdout.splitlines()[:4]) == (1, shown[:4])
+    assert shell.consume() == []
+    done = shell.checkpoint(*to, "--yes")
+    assert (done.returncode, done.stdout.splitlines()) == (0, [*shown[:4], "moved"])
+    assert shell.consume() == ["b", "c"]
+
+
+def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
+    shell.put("a")
+    assert shell.consume() == ["a"]
+    numbers = shell.put("b", "c")
+    to = ("set", "--to", f"AT:{numbers[1]}", "--shard", SHARD, "--yes")
+    refused = shell.checkpoint(*to)
+    assert (refused.returncode, refused.stdout.splitlines()[-1]) == (1, "  skips 1 record")
+    assert refused.stderr == (
+        f"error: records of {SHARD} would be skipped, and never be read; give --allow-skip if that "
+        "is wanted\n"
+    )
+    assert shell.checkpoint(*to, "--allow-skip").returncode == 0
+    assert shell.consume() == ["c"]
+
+
+def test_a_running_application_is_not_moved(shell: Shell) -> None:
+    """The owner is named; a dry run is possible."""
+    shell.put("a")
+    shell.consume()
+    before = shell.states()
+    with closing(shell.store()) as store:
+        store.acquire(this_process(1_000), timeout_s=1)
+        assert shell.checkpoint("set", "--to", "TRIM_HORIZON", "--dry-run").returncode == 0
+        shell.checkpoint("export", "--to", "etl.json")
+        for command in (("set", "--to", "TRIM_HORIZON"), ("import", "etl.json", "--replace")):
+            refused = shell.checkpoint(*command, "--yes")
+            assert refused.returncode == 4, refused.stderr
+            assert f"is being consumed by process {this_process(0).pid} on" in refused.stderr
+            waits, error = refused.stderr.splitlines()
+            assert waits.startswith("note: ")
+            assert error.startswith("error: ")
+    assert shell.states() == before
+
+
+def test_usage_errors_and_errors_are_a_sentence(shell: Shell) -> None:
+    for to in (("nonsense",), ("AT:5",), ("SHARD_END",), ("AT:5", "--shard", "a", "--shard", "b")):
+        ended = shell.checkpoint("set", "--to", *to)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "--to" in ended.stderr
+    for command in (("set", "--to", "LATEST"), ("export",)):
+        ended = shell.checkpoint(*command, application="typo")
+        assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+        assert "application typo has no state on stream orders" in ended.stderr
+    away = Shell(shell.fake, "127.0.0.1:1", shell.folder).checkpoint("show")
+    assert (away.returncode, away.stderr.count("\n")) == (3, 1)
+
+
+def test_show_is_a_line_for_each_shard(shell: Shell) -> None:
+    numbers = shell.put("a")
+    shell.consume()
+    ended = shell.checkpoint("show")
+    line = f"{SHARD}  active  read AFTER:{numbers[0]}  checkpoint {numbers[0]}  0 unresolved"
+    assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", f"{line}\n")
+    (listed,) = json.loads(shell.checkpoint("show", "--json").stdout)
+    assert (listed["shardId"], listed["checkpoint"]) == (SHARD, numbers[0])
+
+
+def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) -> None:
+    """Into another ZooKeeper's folder, and back in time."""
+    shell.put("a", "b")
+    shell.consume()
+    assert shell.checkpoint("export", "--to", "etl.json").returncode == 0
+    again = shell.checkpoint("export", "--to", "etl.json")
+    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    there = Shell(shell.fake, f"{shell.zookeeper}-new", shell.folder)
+    assert there.checkpoint("import", "etl.json", "--dry-run").returncode == 0
+    assert there.states() == {}
+    assert there.checkpoint("import", "etl.json", "--yes").returncode == 0
+    assert there.states() == shell.states()
+    shell.put("c")
+    assert there.consume() == ["c"]
+    refused = there.checkpoint("import", "etl.json", "--yes")
+    assert (refused.returncode, "give --replace" in refused.stderr) == (1, True)
+    assert there.checkpoint("import", "etl.json", "--yes", "--replace").returncode == 0
+    assert there.consume() == ["c"]
+
+
+def test_an_export_of_another_stream_is_refused(shell: Shell) -> None:
+    shell.put("a")
+    shell.consume()
+    exported = json.loads(shell.checkpoint("export").stdout)
+    exported["stream"]["createdMs"] += 1
+    (shell.folder / "other.json").write_text(json.dumps(exported))
+    ended = shell.checkpoint("import", "other.json", "--yes", "--replace")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "the export is of stream" in ended.stderr
+
+
+def test_reset_of_the_group_is_the_command_of_old(shell: Shell) -> None:
+    shell.put("a")
+    shell.consume()
+    ended = shell.checkpoint("reset", "--yes")
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "removed")
+    assert shell.consume() == ["a"]
+
+
+def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
+    """What a producer or an error has written is no command for the terminal."""
+    (number,) = shell.put("a\x1b[31m")
+    place = (SHARD, number, "--stream", "orders")
+    alone = shell.run("peek", *place, *shell.endpoint)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert alone.stdout.splitlines()[0] == number
+    assert alone.stdout.splitlines()[2:] == ["  key      key", r"  data     a\x1b[31m"]
+    shell.consume()
+    with closing(shell.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        stored = store.load_states()[SHARD]
+        failed = UnresolvedRecord(
+            first=SequenceNumber.parse(number),
+            last=SequenceNumber.parse(number),
+            attempts=3,
+            due_ms=1_000,
+            first_failure_ms=0,
+            last_failure_ms=500,
+            reason="no rates\x07",
+        )
+        after = replace(stored.state, unresolved=(failed,), checkpoint=None)
+        store.move_states([StateChange(before=stored, after=after)])
+    named = ("--application", "etl", "--zookeeper", shell.zookeeper)
+    shown = shell.run("peek", *place, *named, *shell.endpoint)
+    assert shown.stdout.splitlines()[4:] == [
+        "  etl: unresolved",
+        "    attempts 3, due 1970-01-01T00:00:01.000Z",
+        "    failed first 1970-01-01T00:00:00.000Z, last 1970-01-01T00:00:00.500Z",
+        r"    reason: no rates\x07",
+    ]
+    (record,) = json.loads(shell.run("peek", *place, *named, *shell.endpoint, "--json").stdout)[
+        "records"
+    ]
+    assert (record["data"], record["attempts"], record["standing"]) == (
+        "a\x1b[31m",
+        3,
+        "unresolved",
+    )
+
+
+def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:
+    binary = bytes([255, 0])
+    number = shell.fake.model.put("orders", "key", aggregate_of([b"x", binary]))
+    sequence = number.partition(":")[2]
+    both = shell.run("peek", SHARD, sequence, "--stream", "orders", *shell.endpoint)
+    lines = both.stdout.splitlines()
+    assert lines[0] == f"record {sequence} is an aggregate of 2 user records"
+    assert [line for line in lines if "data" in line] == [
+        "  data     x",
+        f"  data     {b64encode(binary).decode()}",
+    ]
+    second = shell.run("peek", SHARD, f"{sequence}.1", "--stream", "orders", *shell.endpoint)
+    assert second.stdout.splitlines()[1] == f"{sequence}.1"
+    none = shell.run("peek", SHARD, f"{sequence}.2", "--stream", "orders", *shell.endpoint)
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+
+
+def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
+    (number,) = shell.put("a")
+    later = str(int(number) + 1)
+    ended = shell.run("peek", SHARD, later, "--stream", "orders", *shell.endpoint)
+    assert ended.returncode == 1
+    assert ended.stdout == f"the shard has no record {later} (any more)\n"
+    ended = shell.run("peek", "shardId-9", number, "--stream", "orders", *shell.endpoint)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)

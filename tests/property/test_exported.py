@@ -1,0 +1,99 @@
+"""Random applications, exported and imported: nothing is lost on the way."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kinesis_spout.checkpoints.transfer import export_application, import_application
+from state.codec.exported import ExportedApplication, decode_export, encode_export
+from state.memory_store import MemoryStateStore
+from state.plan import Plan, PlanStatus, ShardSlice, TaskPlan
+from state.position import SHARD_END, TRIM_HORIZON
+from state.shard_state import Lifecycle, ShardState
+from tests.support.state import state_values
+from tests.support.state.state_stores import OWNER
+
+# A state is finished if and only if its checkpoint is shown as SHARD_END.
+applications = st.builds(
+    ExportedApplication,
+    application=st.just("app"),
+    exported_ms=state_values.times_ms,
+    stream=st.none() | state_values.stream_identities,
+    start=st.none() | state_values.start_pins,
+    policy=st.none() | state_values.outcome_policies,
+    shard_list=st.none() | st.lists(state_values.shard_ids, max_size=3).map(tuple),
+    states=st.lists(
+        state_values.shard_states(), max_size=4, unique_by=lambda state: state.shard_id
+    ).map(lambda states: tuple(sorted(states, key=lambda state: state.shard_id))),
+)
+
+
+@given(applications)
+def test_a_document_gives_back_what_was_written(exported: ExportedApplication) -> None:
+    assert decode_export(encode_export(exported), "file") == exported
+
+
+@given(applications, applications)
+def test_an_import_over_anything_is_the_export(
+    before: ExportedApplication, exported: ExportedApplication
+) -> None:
+    """Into an empty application, and over another; only what an export does not have may stay."""
+    store = MemoryStateStore()
+    store.acquire(OWNER, timeout_s=1)
+    identity = exported.stream or before.stream
+    for one in (before, exported):
+        import_application(store, replace(one, stream=identity))
+    found = export_application(store, "app", now_ms=exported.exported_ms)
+    start = exported.start or before.start
+    shard_list = exported.shard_list if exported.shard_list is not None else before.shard_list
+    expected = replace(exported, stream=identity, start=start, shard_list=shard_list)
+    assert found == (expected if expected.states or start is not None else None)
+
+
+def test_a_shard_that_was_finished_is_read_again_after_an_import() -> None:
+    """Its checkpoint goes back."""
+    store = MemoryStateStore()
+    store.acquire(OWNER, timeout_s=1)
+    finished = ShardState(
+        shard_id="s",
+        read_position=SHARD_END,
+        lifecycle=Lifecycle.FINISHED,
+    )
+    older = ShardState(shard_id="s", read_position=TRIM_HORIZON)
+    for state in (finished, older):
+        import_application(
+            store, ExportedApplication(application="app", exported_ms=1, states=(state,))
+        )
+        assert store.load_states()["s"].state == state
+
+
+def test_an_old_plan_is_not_settled_into_an_imported_state() -> None:
+    """It has read from where the export is, and what it read is to be read again."""
+    store = MemoryStateStore()
+    store.acquire(OWNER, timeout_s=1)
+    exported = ExportedApplication(
+        application="app",
+        exported_ms=1,
+        states=(ShardState(shard_id="s", read_position=TRIM_HORIZON),),
+    )
+    import_application(store, exported)
+    slices = (ShardSlice(shard_id="s", position=TRIM_HORIZON, max_records=10),)
+    task = TaskPlan(shards=slices, max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    store.create_plan(Plan(plan_id="1-aa", created_ms=0, tasks=(task,)))
+    import_application(store, exported)
+    pointer = store.read_pointer()
+    assert pointer is not None
+    assert pointer.status is PlanStatus.CLOSED
+    assert store.load_states()["s"].state.settled_plan == "1-aa"
+
+
+def test_a_shard_that_the_export_does_not_have_loses_its_state() -> None:
+    store = MemoryStateStore()
+    store.acquire(OWNER, timeout_s=1)
+    both = [ShardState(shard_id=name, read_position=TRIM_HORIZON) for name in ("a", "b")]
+    exported = ExportedApplication(application="app", exported_ms=1, states=tuple(both))
+    import_application(store, exported)
+    import_application(store, replace(exported, states=(both[0],)))
+    assert [*store.load_states()] == ["a"]

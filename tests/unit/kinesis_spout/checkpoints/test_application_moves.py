@@ -1,0 +1,453 @@
+"""Moved shards on a FakeKinesis, and the job that reads on from there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
+from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.testing.manual_clock import START_MS
+from state.errors import ConflictError, StreamMismatchError
+from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
+from state.ownership import this_process
+from state.plan import PlanStatus
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import StateChange, StreamIdentity
+from state.znodes.store import ZnodeStateStore
+from tests.support.aggregates.wire import aggregate_of
+from tests.support.simulated.micro_batch_engine import Crash
+from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.state.dying_store import DyingTree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def moved(
+    job: SimulatedJob, to: str, *shards: str, write: bool = True, count: int = 1000
+) -> dict[str, Move]:
+    """What `checkpoint set` does, by shard."""
+    settings = job.settings()
+    with (
+        closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
+        closing(job.store()) as store,
+    ):
+        if write:
+            store.acquire(this_process(0), timeout_s=1)
+        found = find_moves(
+            client,
+            store,
+            WantedPosition.parse(to),
+            shards,
+            clock=job.clock,
+            max_counted=count,
+        )
+        if write:
+            write_moves(store, found)
+    return {one.after.shard_id: one for one in found.moves}
+
+
+def run_job(job: SimulatedJob, start: str = "") -> tuple[str, list[int]]:
+    """A run of the job from its start to where nothing is new: the last plan, what it read."""
+    coordinator = job.coordinator()
+    try:
+        return read_all(job, coordinator, start)
+    finally:
+        coordinator.close()
+
+
+def leave_unresolved(job: SimulatedJob, shard_id: str, numbers: Sequence[int]) -> None:
+    """As if these records had failed."""
+    with closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        stored = store.load_states()[shard_id]
+        records = tuple(
+            UnresolvedRecord(
+                first=SequenceNumber(number), last=SequenceNumber(number), attempts=1, due_ms=0
+            )
+            for number in numbers
+        )
+        state = replace(
+            stored.state, unresolved=records, checkpoint=None, lifecycle=Lifecycle.ACTIVE
+        )
+        store.move_states([StateChange(before=stored, after=state)])
+
+
+def effect(move: Move) -> tuple[str, str]:
+    return str(move.skipped), str(move.repeated)
+
+
+def test_a_shard_moved_back_is_read_again_exactly_from_there(one: SimulatedJob) -> None:
+    """And only once: then the job is where it was. The old plan is named by the job, as by one that
+    has its checkpoint location still.
+    """
+    numbers = one.put(6)
+    plan, read = run_job(one)
+    assert read == numbers
+    move = moved(one, f"AT:{numbers[2]}", shard(0))[shard(0)]
+    assert effect(move) == ("0", "4")
+    assert move.before.read_position == Position.after(SequenceNumber(numbers[-1]))
+    assert move.arrival_ms == START_MS
+    assert run_job(one, plan)[1] == numbers[2:]
+    assert one.states()[shard(0)].checkpoint == SequenceNumber(numbers[-1])
+
+
+def test_unresolved_records_before_the_position_stay_and_are_not_repeated(
+    one: SimulatedJob,
+) -> None:
+    """Those after it are read again instead of retried."""
+    numbers = one.put(6)
+    plan, _ = run_job(one)
+    leave_unresolved(one, shard(0), [numbers[1], numbers[4]])
+    move = moved(one, f"AT:{numbers[3]}", shard(0))[shard(0)]
+    assert (move.dropped, effect(move)) == (1, ("0", "3"))
+    assert [str(each.first) for each in move.after.unresolved] == [str(numbers[1])]
+    assert sorted(run_job(one, plan)[1]) == [numbers[1], *numbers[3:]]
+
+
+def test_a_shard_moved_forward_goes_on_from_there(one: SimulatedJob) -> None:
+    numbers = one.put(2)
+    plan, _ = run_job(one)
+    numbers += one.put(5)
+    move = moved(one, f"AFTER:{numbers[4]}", shard(0))[shard(0)]
+    assert effect(move) == ("3", "0")
+    assert move.skips
+    assert run_job(one, plan)[1] == numbers[5:]
+
+
+def test_latest_skips_all_that_is_there(one: SimulatedJob) -> None:
+    """The time is stored: nothing has arrived since. A record that comes is read."""
+    one.put(2)
+    plan, _ = run_job(one)
+    one.put(3)
+    one.clock.advance(60)
+    move = moved(one, "LATEST")[shard(0)]
+    assert effect(move) == ("3", "0")
+    assert move.after.read_position.timestamp_ms is not None
+    later = one.put(2)
+    assert run_job(one, plan)[1] == later
+
+
+def test_a_time_goes_to_the_first_record_from_then_on(one: SimulatedJob) -> None:
+    one.put(3)
+    one.clock.advance(3600)
+    second = one.put(2)
+    one.clock.advance(3600)
+    third = one.put(2)
+    plan, _ = run_job(one)
+    move = moved(one, "-90m")[shard(0)]
+    assert move.after.read_position == Position.at(SequenceNumber(second[0]))
+    assert move.after.verified_until_ms == START_MS + 3_600_000
+    assert effect(move) == ("0", "4")
+    assert run_job(one, plan)[1] == second + third
+
+
+def test_children_wait_for_a_parent_that_was_moved_back(job: SimulatedJob) -> None:
+    """Their states stay, and what they have read is not repeated."""
+    key = job.key_of(0)
+    parent = job.put(3, key=key)
+    job.fake.split(STREAM, shard(0))
+    child = job.put(2, key=key)
+    plan, read = run_job(job)
+    assert sorted(read) == sorted(parent + child)
+    before = job.states()
+    later = job.put(1, key=key)
+    moved(job, f"AT:{parent[1]}", shard(0))
+    states = job.states()
+    assert (states[shard(0)].lifecycle, states[shard(0)].end_was_read) == (Lifecycle.ACTIVE, False)
+    assert [states[shard(one)] for one in (1, 2, 3)] == [before[shard(one)] for one in (1, 2, 3)]
+    assert run_job(job, plan)[1] == [*parent[1:], *later]
+
+
+def test_a_time_before_a_reshard_moves_each_generation(job: SimulatedJob) -> None:
+    """The parent to the time, its children to their beginnings. A shard that was over before the
+    time stays.
+    """
+    key = job.key_of(0)
+    job.put(2, key=key)
+    job.clock.advance(3600)
+    parent = job.put(2, key=key)
+    job.fake.split(STREAM, shard(0))
+    job.clock.advance(3600)
+    child = job.put(3, key=key)
+    plan, _ = run_job(job)
+    found = moved(job, "-90m")
+    assert effect(found[shard(0)]) == ("0", "2")
+    assert [str(found[shard(one)].repeated) for one in (2, 3)] in (["3", "0"], ["0", "3"])
+    assert run_job(job, plan)[1] == parent + child
+    late = moved(job, "-30m")
+    assert late[shard(0)].after == late[shard(0)].before
+    assert late[shard(0)].after.read_position == SHARD_END
+
+
+def test_a_shard_that_is_moved_to_its_end_lets_its_children_start(job: SimulatedJob) -> None:
+    """What it has left is skipped."""
+    key = job.key_of(0)
+    run_job(job)
+    job.put(3, key=key)
+    job.fake.split(STREAM, shard(0))
+    child = job.put(2, key=key)
+    move = moved(job, "SHARD_END", shard(0))[shard(0)]
+    assert effect(move) == ("3", "0")
+    assert move.after.checkpoint_text == "SHARD_END"
+    assert run_job(job)[1] == child
+
+
+def test_latest_goes_over_a_reshard(job: SimulatedJob) -> None:
+    """A closed shard that has unread records goes to its end, and its new children to now."""
+    key = job.key_of(0)
+    run_job(job)
+    job.put(3, key=key)
+    job.fake.split(STREAM, shard(0))
+    job.put(2, key=key)
+    job.clock.advance(60)
+    found = moved(job, "LATEST")
+    assert found[shard(0)].after.read_position == SHARD_END
+    assert sum(move.skipped.records for move in found.values()) == 5
+    later = job.put(2, key=key)
+    assert run_job(job)[1] == later
+
+
+def test_an_open_shard_has_no_end(one: SimulatedJob) -> None:
+    run_job(one)
+    with pytest.raises(MoveRefusedError, match="is open, so it has no end yet"):
+        moved(one, "SHARD_END", shard(0))
+
+
+def test_a_number_that_the_shard_does_not_have_is_refused(one: SimulatedJob) -> None:
+    """Where later records are there, it is a note: the number has expired."""
+    old = one.put(3)
+    run_job(one)
+    for to in (f"AT:{old[-1] + 1000}", f"AFTER:{old[-1] + 1}", "AT:5"):
+        with pytest.raises(MoveRefusedError, match=r"has no record \d+"):
+            moved(one, to, shard(0))
+    one.clock.advance(25 * 3600)
+    with pytest.raises(MoveRefusedError, match="none after it"):
+        moved(one, f"AT:{old[1]}", shard(0))
+    young = one.put(2)
+    move = moved(one, f"AT:{old[1]}", shard(0), write=False)[shard(0)]
+    assert move.note == f"record {old[1]} is not in the shard; the next one is {young[0]}"
+
+
+def test_a_time_in_the_future_is_refused(one: SimulatedJob) -> None:
+    run_job(one)
+    with pytest.raises(MoveRefusedError, match="in the future of the service"):
+        moved(one, "2030-01-01T00:00:00Z")
+
+
+def test_a_shard_that_the_application_does_not_know_is_refused(one: SimulatedJob) -> None:
+    run_job(one)
+    with pytest.raises(MoveRefusedError, match=f"did you mean {shard(0)}"):
+        moved(one, "LATEST", "shardId-00000000000")
+
+
+def test_many_records_are_counted_up_to_a_limit(one: SimulatedJob) -> None:
+    one.put(30)
+    run_job(one)
+    move = moved(one, "TRIM_HORIZON", count=10, write=False)[shard(0)]
+    assert str(move.repeated) == "more than 10"
+    assert str(moved(one, "TRIM_HORIZON", count=30, write=False)[shard(0)].repeated) == "30"
+
+
+def test_without_writing_nothing_changes(one: SimulatedJob) -> None:
+    one.put(3)
+    run_job(one)
+    before = one.backend.nodes("")
+    moved(one, "TRIM_HORIZON", write=False)
+    assert one.backend.nodes("") == before
+
+
+def test_a_moved_shard_is_no_data_loss(one: SimulatedJob) -> None:
+    """A job that has not run for longer than the retention, and is moved to now, starts."""
+    one.put(3)
+    plan, _ = run_job(one)
+    one.clock.advance(100 * 3600)
+    one.put(1)
+    one.clock.advance(60)
+    moved(one, "LATEST")
+    later = one.put(1)
+    assert run_job(one, plan)[1] == later
+
+
+def test_records_that_expire_after_a_move_are_data_loss(one: SimulatedJob) -> None:
+    """What was to be repeated and could not be is reported."""
+    numbers = one.put(3)
+    one.clock.advance(20 * 3600)
+    plan, _ = run_job(one)
+    moved(one, f"AT:{numbers[1]}", shard(0))
+    one.clock.advance(5 * 3600)
+    one.put(1)
+    with pytest.raises(DataLossError, match="not read for longer than the retention"):
+        run_job(one, plan)
+
+
+def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob) -> None:
+    """They become dead letters; only what is left is read again."""
+    old = one.put(2)
+    one.clock.advance(23 * 3600)
+    young = one.put(2)
+    run_job(one)
+    leave_unresolved(one, shard(0), [old[0], young[1]])
+    one.clock.advance(2 * 3600)
+    move = moved(one, "TRIM_HORIZON")[shard(0)]
+    assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
+    assert move.after.read_position == Position.at(SequenceNumber(young[0]))
+    assert move.note == "its oldest unresolved records have expired, so they stay unresolved"
+
+
+def test_an_open_plan_is_closed_and_never_settled_into_a_moved_shard(one: SimulatedJob) -> None:
+    """Not where the shard is moved, and not where it is moved to where the plan has read from."""
+    numbers = one.put(3)
+    coordinator = one.coordinator()
+    plan = next_plan(coordinator)
+    assert run(one, coordinator, plan) == numbers
+    coordinator.close()
+    moved(one, f"AT:{numbers[1]}", shard(0))
+    assert pointer(one).status is PlanStatus.CLOSED
+    moved(one, "TRIM_HORIZON", shard(0))  # where the plan has read from
+    assert one.states()[shard(0)].settled_plan == plan
+    assert run_job(one, plan)[1] == numbers
+
+
+def test_a_plan_of_other_shards_is_settled_as_ever(job: SimulatedJob) -> None:
+    """Spark has it in its commit log, and names it as its start."""
+    first, other = job.put(3, key=job.key_of(0)), job.put(3, key=job.key_of(1))
+    coordinator = job.coordinator()
+    plan = next_plan(coordinator)
+    assert sorted(run(job, coordinator, plan)) == sorted(first + other)
+    coordinator.close()
+    moved(job, f"AT:{first[1]}", shard(0))
+    assert run_job(job, plan)[1] == first[1:]
+
+
+def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob) -> None:
+    one.put(3)
+    run_job(one)
+    settings = one.settings()
+    with (
+        closing(KinesisClient(settings.aws, settings.stream, clock=one.clock)) as client,
+        closing(one.store()) as store,
+    ):
+        found = find_moves(
+            client, store, WantedPosition.parse("TRIM_HORIZON"), (), clock=one.clock, max_counted=9
+        )
+        one.put(1)
+        run_job(one)
+        store.acquire(this_process(0), timeout_s=1)
+        with pytest.raises(ConflictError, match="was changed by somebody else"):
+            write_moves(store, found)
+
+
+def test_a_shard_that_is_not_listed_any_more_stays(job: SimulatedJob) -> None:
+    """Moved back it would look as if it had vanished unread. By name, it is refused."""
+    with closing(job.store()) as store:
+        run_job(job)
+        store.acquire(this_process(0), timeout_s=1)
+        gone = ShardState(shard_id=shard(9), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
+        store.save_states([StateChange(before=None, after=gone)])
+    move = moved(job, "TRIM_HORIZON")[shard(9)]
+    assert (move.after, move.note) == (gone, "is not listed any more, so it stays as it is")
+    with pytest.raises(MoveRefusedError, match="is not listed any more"):
+        moved(job, "TRIM_HORIZON", shard(9))
+
+
+def test_the_state_of_another_stream_is_refused(one: SimulatedJob) -> None:
+    with closing(one.store()) as store:
+        store.bind_stream(StreamIdentity(arn="arn:another", name=STREAM, created_ms=1))
+    with pytest.raises(StreamMismatchError, match="belongs to stream arn:another"):
+        moved(one, "LATEST")
+
+
+def test_a_time_older_than_the_retention_is_the_oldest_record() -> None:
+    """Stored as TRIM_HORIZON: whatever expires until the job runs is not missed."""
+    with simulated(shards=1) as one:
+        one.put(2)
+        run_job(one)
+        one.clock.advance(30 * 3600)
+        move = moved(one, "-29h")[shard(0)]
+        assert move.after.read_position == TRIM_HORIZON
+
+
+@pytest.mark.parametrize(("kind", "first"), [("AT", 2), ("AFTER", 3)])
+def test_a_position_within_an_aggregate_goes_on_within_it(
+    one: SimulatedJob, kind: str, first: int
+) -> None:
+    """Its user records before the position are not repeated, and one that had failed stays."""
+    users = [f"user {number}".encode() for number in range(5)]
+    (aggregate,) = one.put(1, data=aggregate_of(users))
+    (plain,) = one.put(1, data=b"plain")
+    plan, _ = run_job(one)
+    with closing(one.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        stored = store.load_states()[shard(0)]
+        failed = tuple(
+            UnresolvedRecord(
+                first=SequenceNumber(aggregate, sub),
+                last=SequenceNumber(aggregate, sub),
+                attempts=1,
+                due_ms=0,
+            )
+            for sub in (1, 4)
+        )
+        state = replace(stored.state, unresolved=failed, checkpoint=None)
+        store.move_states([StateChange(before=stored, after=state)])
+    move = moved(one, f"{kind}:{aggregate}.2", shard(0))[shard(0)]
+    assert (effect(move), move.dropped) == (("0", "2"), 1)
+    assert effect(moved(one, f"AT:{aggregate}.4", shard(0), write=False)[shard(0)]) == ("1", "0")
+    coordinator = one.coordinator()
+    rows = rows_of(one, coordinator, next_plan(coordinator, plan))
+    read = [(int(row["sequenceNumber"]), row["subSequenceNumber"]) for row in rows]
+    assert sorted(read) == [
+        (aggregate, 1),
+        *((aggregate, sub) for sub in range(first, 5)),
+        (plain, 0),
+    ]
+
+
+def acquire_and_write(store: ZnodeStateStore, found: ApplicationMove) -> None:
+    store.acquire(this_process(0), timeout_s=1)
+    write_moves(store, found)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("writes", range(4))
+def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
+    writes: int,
+    after: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    """Before or after any of its writes; none of the shards is lost."""
+    backend = MemoryBackend()
+    store = MemoryStateStore(backend)
+    store.acquire(this_process(0), timeout_s=1)
+    read = ShardState(shard_id="", read_position=Position.after(SequenceNumber(9)))
+    states = [replace(read, shard_id=f"shard-{number}") for number in range(1_100)]
+    stored = {
+        each.state.shard_id: each
+        for each in store.save_states([StateChange(before=None, after=state) for state in states])
+    }
+    found = ApplicationMove(
+        [Move(before=one, after=replace(one, read_position=TRIM_HORIZON)) for one in states],
+        stored,
+    )
+    store.close()
+    tree = DyingTree(MemoryTree(backend), writes, after=after)
+    dying = ZnodeStateStore(tree, store.paths, reset_command="")
+    with pytest.raises(Crash):
+        acquire_and_write(dying, found)
+    tree.close()
+    left = {shard: each.state for shard, each in MemoryStateStore(backend).load_states().items()}
+    assert left.keys() == stored.keys()
+    moves = {one.after.shard_id: one for one in found.moves}
+    assert all(state in (moves[shard].before, moves[shard].after) for shard, state in left.items())
+    is_done = sum(left[shard] == moves[shard].after for shard in left)
+    assert is_done == {0: 0, 1: 500, 2: 1000, 3: 1100}[max(0, writes - 1 + after)]

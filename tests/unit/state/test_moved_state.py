@@ -1,0 +1,118 @@
+"""A shard's state after an operator has moved it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from state.moved_state import moved_state, never_settling, position_outside_ranges
+from state.plan import Plan, ShardSlice, TaskPlan
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+
+SHARD = "shardId-000000000003"
+
+
+def unresolved(first: str, last: str | None = None, *, whole: bool = False) -> UnresolvedRecord:
+    return UnresolvedRecord(
+        first=SequenceNumber.parse(first),
+        last=SequenceNumber.parse(last or first),
+        count=1 if last is None else 2,
+        attempts=2,
+        due_ms=7,
+        whole=whole,
+    )
+
+
+# Read up to 20. 12 failed, and so did user record 2 of 14, and something from 16 to 18.
+STATE = ShardState(
+    shard_id=SHARD,
+    checkpoint=SequenceNumber(11),
+    read_position=Position.after(SequenceNumber(20)),
+    unresolved=(unresolved("12"), unresolved("14.2"), unresolved("16", "18")),
+    verified_until_ms=100,
+    at_tip=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("to", "kept", "checkpoint"),
+    [
+        ("TRIM_HORIZON", 0, None),
+        ("AT:5", 0, None),
+        ("AFTER:5", 0, 5),
+        ("AT:12", 0, 11),
+        ("AFTER:11", 0, 11),
+        ("AFTER:12", 1, 11),
+        ("AT:13", 1, 11),
+        ("AT:14.2", 1, 11),
+        ("AFTER:14.2", 2, 11),
+        ("AT:14.3", 2, 11),
+        ("AFTER:14", 2, 11),
+        ("AFTER:18", 3, 11),
+        ("AT:19", 3, 11),
+        ("AFTER:30", 3, 11),
+        ("2026-01-01T00:00:00Z", 3, 11),
+        ("SHARD_END", 3, 11),
+    ],
+)
+def test_what_was_unresolved_before_the_position_stays(
+    to: str, kept: int, checkpoint: int | None
+) -> None:
+    """Whatever is read again is dropped, and the checkpoint is what is still known."""
+    after = moved_state(STATE, Position.parse(to), verified_until_ms=50)
+    assert after.unresolved == STATE.unresolved[:kept]
+    assert after.checkpoint == (None if checkpoint is None else SequenceNumber(checkpoint))
+    assert (after.verified_until_ms, after.at_tip) == (50, False)
+    assert after.lifecycle is (Lifecycle.DRAINED if to == "SHARD_END" else Lifecycle.ACTIVE)
+
+
+@pytest.mark.parametrize(
+    ("to", "reached"),
+    [
+        ("AT:17", "AT:16"),
+        ("AFTER:16", "AT:16"),
+        ("AT:16", "AT:16"),
+        ("AFTER:18", "AFTER:18"),
+        ("AFTER:17.3", "AT:16"),
+    ],
+)
+def test_a_position_within_a_range_goes_to_the_first_record_of_the_range(
+    to: str, reached: str
+) -> None:
+    """Nobody knows which records of the range are before the position."""
+    assert position_outside_ranges(STATE, Position.parse(to)) == Position.parse(reached)
+
+
+def test_a_position_within_an_aggregate_that_is_unresolved_as_a_whole_goes_to_its_start() -> None:
+    state = replace(STATE, unresolved=(unresolved("14", whole=True),))
+    for to in ("AT:14.3", "AFTER:14.1"):
+        assert position_outside_ranges(state, Position.parse(to)) == Position.parse("AT:14")
+    assert position_outside_ranges(state, Position.parse("AFTER:14")) == Position.parse("AFTER:14")
+
+
+def test_a_shard_without_unresolved_records_is_finished_at_its_end() -> None:
+    """And is read again when it is moved back."""
+    state = replace(STATE, unresolved=())
+    finished = moved_state(state, SHARD_END, verified_until_ms=1)
+    assert (finished.lifecycle, finished.checkpoint_text) == (Lifecycle.FINISHED, "SHARD_END")
+    again = moved_state(finished, TRIM_HORIZON, verified_until_ms=1)
+    assert (again.lifecycle, again.checkpoint_text) == (Lifecycle.ACTIVE, None)
+
+
+def test_a_plan_that_read_from_where_the_shard_is_moved_to_counts_as_settled() -> None:
+    """It would fit the state otherwise, and what it read would not be read again. A plan from
+    another position is refused by settling.
+    """
+    slices = (ShardSlice(shard_id=SHARD, position=STATE.read_position, max_records=10),)
+    plan = Plan(
+        plan_id="7-aa",
+        created_ms=0,
+        tasks=(TaskPlan(shards=slices, max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1),),
+    )
+    assert never_settling(STATE, plan).settled_plan == "7-aa"
+    moved = moved_state(STATE, Position.parse("AT:5"), verified_until_ms=1)
+    assert never_settling(moved, plan) is moved
+    assert never_settling(replace(STATE, shard_id="other"), plan).settled_plan is None
+    assert never_settling(STATE, None) is STATE
