@@ -250,6 +250,12 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
                 f"the schema has a column {field.name} {kind}, which this source does not have; "
                 f"select some of {SCHEMA_DDL}"
             )
+        if not field.nullable:
+            # Spark compares the rows' schema with this one, and each column may have nulls.
+            raise ConfigError(
+                f"the schema says that column {field.name} is NOT NULL, which this source does not "
+                "promise; leave NOT NULL out"
+            )
     names = tuple(schema.names)
     if not names:
         raise ConfigError(f"the schema has no column; select some of {SCHEMA_DDL}")

@@ -98,7 +98,7 @@ def test_columns_that_are_selected_are_those_of_all_columns(
 
 
 def test_a_schema_selects_columns_in_its_order() -> None:
-    some = StructType().add("messageId", StringType()).add("data", BinaryType(), nullable=False)
+    some = StructType().add("messageId", StringType()).add("data", BinaryType())
     assert selected_columns(some) == ("messageId", "data")
 
 
@@ -112,9 +112,10 @@ def test_a_schema_selects_columns_in_its_order() -> None:
         (StructType().add("data", StringType()), "a column data STRING, .* BINARY"),
         (StructType().add("DATA", BinaryType()), "a column DATA BINARY, .* data BINARY"),
         (StructType().add("data", BinaryType()).add("data", BinaryType()), "column data twice"),
+        (StructType().add("data", BinaryType(), nullable=False), "data is NOT NULL, .* leave"),
         (StructType(), "no column; select some of streamName STRING"),
     ],
-    ids=["unknown", "type", "case", "twice", "none"],
+    ids=["unknown", "type", "case", "twice", "not null", "none"],
 )
 def test_a_schema_with_other_columns_is_refused_with_those_there_are(
     schema: StructType, told: str
