@@ -11,6 +11,7 @@ _SETTLING = "tests/unit/state/test_settle_tracked.py"
 _PUTTER = "tests/unit/kinesis_spout/cli/test_aggregating_putter.py"
 _SINK = "tests/integration/sink/test_record_writer.py"
 _LETTERS = "tests/unit/spark_job/dead_letter/test_payload_records.py"
+_AUTO = "tests/drills/test_all_ways_through.py -k without_keys"
 _BY_OPTION = (
     "spark_job/rows.py",
     "    return settings.aggregated_records if mode in (None, FAIL) else mode\n",
@@ -173,5 +174,20 @@ AGGREGATES = (
         "            bare = payload_records(letter)\n",
         "            bare = [OutgoingRecord(str(letter.partition_key), letter.data)]\n",
         _LETTERS,
+    ),
+    Mutant(
+        "records without a key wait for each other as if they shared one",
+        "spark_job/tracking/outcomes.py",
+        '    own = b"\\xff" + f"{shard_id}:{number[0]}.{number[1]}".encode()\n',
+        '    own = b"\\xff"\n',
+        _AUTO,
+    ),
+    Mutant(
+        "the rows of a page come in another order than its records",
+        "spark_job/rows.py",
+        "    return pa.RecordBatch.from_arrays(\n        [_column(name,",
+        "    records = records.take(pa.array(range(records.num_rows - 1, -1, -1)))\n"
+        "    return pa.RecordBatch.from_arrays(\n        [_column(name,",
+        _AUTO,
     ),
 )
