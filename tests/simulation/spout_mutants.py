@@ -250,7 +250,7 @@ _STORING = (
     ),
     Mutant(
         "a spout gives up when another task closes the plan",
-        "kinesis_spout/spout/openings.py",
+        "kinesis_spout/shards/open_plan.py",
         "        except ConflictError:\n            continue  #",
         "        except ConflictError:\n            raise  #",
         PLAN,
