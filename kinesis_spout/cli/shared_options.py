@@ -66,6 +66,11 @@ def aws_config(texts: Mapping[str, str]) -> AwsConfig:
         raise exc.respelt(option_names[exc.option]) if exc.option in option_names else exc from None
 
 
+def shard_id_of(text: str) -> str:
+    """The shard that a user names, by its id or, as the screens do, by its number alone."""
+    return f"shardId-{int(text):012}" if text.isdigit() and text.isascii() else text
+
+
 def _field(key: str) -> str:
     by_key = {name.lower(): field for name, field in CONNECTION_OPTIONS.items()}
     if key.lower() in by_key:

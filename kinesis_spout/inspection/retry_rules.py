@@ -134,7 +134,7 @@ def _waits_for_its_time(
             kind="retry due",
             about=shard_id,
             says=says,
-            advice=_beside_waiting(record),
+            advice=_beside_waiting(look, shard_id, record),
             leads_to=THE_JOB,
         )
     wait = Advice(Act.WAIT, f"wait until {moment(record.due_ms, now_ms)}", until_ms=record.due_ms)
@@ -142,7 +142,7 @@ def _waits_for_its_time(
         kind="retry waits",
         about=shard_id,
         says=says,
-        advice=(wait, *_beside_waiting(record)),
+        advice=(wait, *_beside_waiting(look, shard_id, record)),
     )
 
 
@@ -224,13 +224,19 @@ def _number(record: UnresolvedRecord) -> str:
     return shortened(str(record.first))
 
 
-def _beside_waiting(record: UnresolvedRecord) -> tuple[Advice, ...]:
+def _beside_waiting(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
     why = f"correct what fails with {_quoted(record.reason)}" if record.reason else ""
     return (
         *((Advice(Act.CHANGE, why),) if why else ()),
         Advice(
-            Act.RUN,
-            "after its last attempt it is a dead letter, which `kinesis-spout redrive` puts back",
-            "redrive",
+            Act.LOOK, f"see it with `kinesis-spout peek {shard_id} {record.first.whole}`", "peek"
         ),
+        _dead_letter(look),
     )
+
+
+def _dead_letter(look: Look) -> Advice:
+    says = "after its last attempt it is a dead letter"
+    if look.now.is_spout:  # what a spout does with its letters is its program's matter
+        return Advice(Act.LOOK, says)
+    return Advice(Act.RUN, f"{says}, which `kinesis-spout redrive` puts back", "redrive")

@@ -264,7 +264,8 @@ class KinesisConnection:
     def _raise_local_error(self, exc: Exception) -> NoReturn:
         """Translate an error of botocore's own, raised without an answer of the service."""
         kind, sentence = _local_fault(exc, self.aws, self.where)
-        if isinstance(exc, vendor.EndpointConnectionError) and self.aws.endpoint_url is None:
+        if isinstance(exc, vendor.EndpointConnectionError) and (self._region or "") in str(exc):
+            # The address is made of the region, and not given by an option or by the environment.
             self._check_region_is_known(exc)
         raise kind(sentence) from exc
 

@@ -28,7 +28,7 @@ from kinesis_spout.cli.checkpoint.printing import move_lines, say
 from kinesis_spout.cli.checkpoint.reset import OWNER_WAIT_S
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.patience import patience
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.clock import SystemClock
 from state.errors import InvalidPositionError
 from state.ownership import this_process
@@ -82,7 +82,8 @@ def move(
     Exit codes: 0 done, 1 refused because records would be skipped, 3 a service cannot be
     reached, 4 the application runs.
     """
-    wanted = _parsed(to, shard or [])
+    shards = [shard_id_of(one) for one in shard or ()]
+    wanted = _parsed(to, shards)
     with (
         one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
         log_as_notes(),
@@ -99,7 +100,7 @@ def move(
                 raise CliError(f"application {application} has no state on stream {stream} to move")
             if not dry_run:
                 store.acquire(this_process(clock.now_ms()), timeout_s=OWNER_WAIT_S)
-            found = find_moves(client, store, wanted, shard or (), clock=clock, max_counted=count)
+            found = find_moves(client, store, wanted, shards, clock=clock, max_counted=count)
         for one in found.moves:
             for line in move_lines(one):
                 say(line)

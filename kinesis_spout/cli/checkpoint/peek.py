@@ -24,7 +24,7 @@ from kinesis_spout.cli.checkpoint.places import (
 from kinesis_spout.cli.checkpoint.printing import printable, say
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import nearest_name
 from kinesis_spout.service.client import KinesisClient
@@ -80,6 +80,7 @@ def peek(
         number = SequenceNumber.parse(sequence)
     except InvalidSequenceNumberError as exc:
         raise typer.BadParameter(str(exc), param_hint="SEQUENCE") from exc
+    shard = shard_id_of(shard)
     with (
         one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
         ExitStack() as stack,
@@ -162,7 +163,9 @@ def _standing_lines(
     if state is None:
         return [f"  {application}: has no state of the shard, so it is not read yet"]
     standing = standing_of(state, number, arrival_ms)
-    lines = [f"  {application}: {standing.standing}"]
+    # The number of another shard lies before the position as well.
+    doubt = ", if it was of this shard" if arrival_ms is None and standing.record is None else ""
+    lines = [f"  {application}: {standing.standing}{doubt}"]
     record = standing.record
     if record is None:
         return lines

@@ -23,7 +23,7 @@ from kinesis_spout.cli.inspection.looking import (
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import COLOURS
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Look
@@ -114,16 +114,12 @@ def explain_command(
 
 def _look(looks: Looking, signals: StopSignals, window_s: float, shard: str | None) -> Look:
     before, now = two_snapshots(looks, signals, window_s)
-    first = None if shard is None else _id_of(shard)
+    first = None if shard is None else shard_id_of(shard)
     return looks.look(before, now, first=first)
 
 
-def _id_of(shard: str) -> str:
-    return f"shardId-{int(shard):012}" if shard.isdigit() and shard.isascii() else shard
-
-
 def _named(look: Look, shard: str) -> str:
-    shard_id = _id_of(shard)
+    shard_id = shard_id_of(shard)
     if look.now.is_known and shard_id not in look.now.shard_ids:
         raise typer.BadParameter(
             f"stream {look.now.stream.name} does not list {shard_id}, and application "

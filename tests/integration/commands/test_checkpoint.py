@@ -263,5 +263,10 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     ended = shell.run("peek", SHARD, later, "--stream", "orders", *shell.endpoint)
     assert ended.returncode == 1
     assert ended.stdout == f"the shard has no record {later} (any more)\n"
+    shell.consume()
+    earlier = ("peek", "0", str(int(number) - 1), "--stream", "orders")
+    named = ("--application", "etl", "--zookeeper", shell.zookeeper)
+    ended = shell.run(*earlier, *named, *shell.endpoint)
+    assert ended.stdout.splitlines()[-1] == "  etl: acked, if it was of this shard"
     ended = shell.run("peek", "shardId-9", number, "--stream", "orders", *shell.endpoint)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)

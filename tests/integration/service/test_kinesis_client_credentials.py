@@ -122,6 +122,19 @@ def test_a_region_that_does_not_exist_is_an_error_at_once(
     assert (clock.sleeps == []) is (kind is ConfigError)
 
 
+def test_an_endpoint_of_the_environment_that_does_not_answer_is_no_fault_of_the_region(
+    no_aws_environment: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local Kinesis that is not running, in a region that no partition lists."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:1/")
+    aws = AwsConfig(region="local-1", access_key_id="a", secret_access_key="b")
+    with (
+        closing(KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock())) as client,
+        pytest.raises(ServiceUnavailableError, match="check the network and the endpoint"),
+    ):
+        client.describe()
+
+
 def test_the_region_comes_from_the_arn(
     stub_kinesis: StubKinesis, no_aws_environment: object
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 import typer
 
-from kinesis_spout.cli.shared_options import CONNECTION_OPTIONS, connection_of
+from kinesis_spout.cli.shared_options import CONNECTION_OPTIONS, connection_of, shard_id_of
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError
 from spark_job.options import OPTIONS
@@ -48,3 +48,9 @@ def test_a_pair_without_a_key_is_wrong_usage_and_not_repeated() -> None:
     with pytest.raises(typer.BadParameter) as refused:
         connection_of({}, ["hush"])
     assert "hush" not in str(refused.value)
+
+
+def test_a_shard_is_named_by_its_id_or_by_its_number() -> None:
+    assert shard_id_of("12") == "shardId-000000000012"
+    assert shard_id_of("shardId-000000000012") == "shardId-000000000012"
+    assert shard_id_of("\u0662") == "\u0662"

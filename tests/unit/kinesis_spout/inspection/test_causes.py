@@ -327,9 +327,10 @@ def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
         "was read to its end, but holds 1 record that is not acked: record 3 is on attempt 3 of 4, "
         f"due {moment(NOW_MS + 60_000, NOW_MS)}, failing with 'no rates'"
     )
-    wait, change, redrive = explained.advice()
+    wait, change, peek, redrive = explained.advice()
     assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
     assert change.text == "correct what fails with 'no rates'"
+    assert peek.text == f"see it with `kinesis-spout peek {shard(0)} 3`"
     assert redrive.command == "redrive"
 
 
