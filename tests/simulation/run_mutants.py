@@ -34,6 +34,7 @@ ALL = (*QUICK, *DRILLED, *STORED)
 SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesis_spout", "state", "scheme", "spark_job", "tests", "localstack", "scripts")
+PACKAGED = ("pyproject.toml", "README.md", "LICENSE")  # a catcher may build a wheel
 HISTORIES, SEED = 300, 1
 LIMIT_S, DRILL_LIMIT_S = 300.0, 900.0
 MOST_SHOWN = 400
@@ -94,7 +95,8 @@ def _is_caught(mutant: Mutant, limit_s: float) -> tuple[bool, str, float]:
                 copy / folder,
                 ignore=shutil.ignore_patterns("__pycache__", "node_modules"),
             )
-        shutil.copy(ROOT / "pyproject.toml", copy)
+        for file_name in PACKAGED:
+            shutil.copy(ROOT / file_name, copy)
         for edit in mutant.edits:
             file = copy / edit.file
             text = file.read_text(encoding="utf-8")
