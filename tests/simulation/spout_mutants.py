@@ -586,7 +586,7 @@ _AGGREGATES = (
         "spark_job/driver/retry_planner.py",
         "limited = chosen[shard, first] =",
         "first = first.whole\n        limited = chosen[shard, first] =",
-        SIMULATION,
+        "tests/unit/spark_job/driver/test_aggregates.py",
     ),
     Mutant(
         "a task delivers an aggregate again that a spout has delivered in part",
