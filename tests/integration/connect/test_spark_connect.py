@@ -5,15 +5,23 @@ pipeline.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake
+from tests.support.kinesis.services import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    create_stream,
+    kinesis_client,
+)
 from tests.support.spark import connect_client
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.spark.connect_server import ConnectServer
@@ -42,30 +50,53 @@ def shards():
 """
 
 
+class Orders(NamedTuple):
+    """Streams `orders`, with 50 records in 2 shards, and `copy`, which is empty."""
+
+    client: Any
+    endpoint_url: str
+
+    def put(self, numbers: range) -> None:
+        entries = [
+            {"Data": b"record %d" % number, "PartitionKey": f"key {number}"} for number in numbers
+        ]
+        assert not self.client.put_records(StreamName="orders", Records=entries)[
+            "FailedRecordCount"
+        ]
+
+    @property
+    def connection(self) -> dict[str, str]:
+        return {
+            "endpointUrl": self.endpoint_url,
+            "region": REGION,
+            "awsAccessKeyId": ACCESS_KEY,
+            "awsSecretAccessKey": SECRET_KEY,
+        }
+
+
 @pytest.fixture
-def orders(fake_kinesis: ServedFake) -> ServedFake:
-    fake_kinesis.model.create("orders", shards=2)
-    fake_kinesis.model.create("copy")
-    put(fake_kinesis, range(50))
-    return fake_kinesis
+def orders(request: pytest.FixtureRequest) -> Iterator[Orders]:
+    """On FakeKinesis, or on the emulator if the test asks for it."""
+    if getattr(request, "param", "fake") == "fake":
+        endpoint = request.getfixturevalue("fake_kinesis").endpoint_url
+    else:
+        endpoint = request.getfixturevalue("emulator_endpoint")
+    with kinesis_client(endpoint) as client:
+        create_stream(client, "orders", shards=2)
+        create_stream(client, "copy")
+        made = Orders(client, endpoint)
+        made.put(range(50))
+        yield made
+        for name in ("orders", "copy"):
+            client.delete_stream(StreamName=name)
+        wait_until(lambda: not {"orders", "copy"} & {*client.list_streams()["StreamNames"]})
 
 
-def put(fake: ServedFake, numbers: range) -> None:
-    for number in numbers:
-        fake.model.put("orders", f"key {number}", b"record %d" % number)
-
-
-def connection(fake: ServedFake) -> dict[str, str]:
-    return {
-        "endpointUrl": fake.endpoint_url,
-        "region": REGION,
-        "awsAccessKeyId": ACCESS_KEY,
-        "awsSecretAccessKey": SECRET_KEY,
-    }
-
-
+@pytest.mark.parametrize(
+    "orders", ["fake", pytest.param("emulator", marks=pytest.mark.emulator)], indirect=True
+)
 def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
-    connect_server: ConnectServer, orders: ServedFake, zookeeper_chroot: str, tmp_path: Path
+    connect_server: ConnectServer, orders: Orders, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
     """Plain source, batch read and both sinks work. What does not is one sentence."""
     source = {
@@ -78,7 +109,7 @@ def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
         "access_key_id": ACCESS_KEY,
         "secret_access_key": SECRET_KEY,
     }
-    job = {"source": source, "connection": connection(orders), "directory": str(tmp_path)}
+    job = {"source": source, "connection": orders.connection, "directory": str(tmp_path)}
     ended = connect_server.run(CLIENT, json.dumps(job))
     assert ended.returncode == 0, ended.stderr
     seen: dict[str, Any] = json.loads(ended.stdout)
@@ -93,12 +124,12 @@ def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
 
 
 def test_a_declarative_pipeline_reads_the_plain_source_and_goes_on_at_its_next_update(
-    connect_server: ConnectServer, orders: ServedFake, zookeeper_chroot: str, tmp_path: Path
+    connect_server: ConnectServer, orders: Orders, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
     """Each record is in the table once. PySpark 4.3.0's client does not know an answer that every
     Python worker brings about, and may end with an error after the update is complete.
     """
-    options = connection(orders) | {
+    options = orders.connection | {
         "streamName": "orders",
         "applicationName": "pipeline",
         "zookeeper": zookeeper_chroot,
@@ -111,7 +142,8 @@ def test_a_declarative_pipeline_reads_the_plain_source_and_goes_on_at_its_next_u
     )
     warehouse = connect_server.directory / "warehouse"
     for last in (50, 80):
-        put(orders, range(last - 30, last) if last > 50 else range(0))
+        if last > 50:
+            orders.put(range(50, last))
         ended = connect_server.run(
             *("-m", "pyspark.pipelines.cli", "run"),
             *("--spec", str(tmp_path / "spark-pipeline.yml")),
