@@ -52,6 +52,11 @@ class ToldFiles:
             self._told += told
             self.resolved.update(one.record for one in told if one.is_outcome)
 
+    @property
+    def last_reason(self) -> str:
+        """Why the last record failed that did; empty if none has."""
+        return next((one.reason for one in reversed(self._told) if one.reason), "")
+
     def told(self, puts: Iterable[Put] = ()) -> list[Told]:
         """All lines in the order of their times. `puts`: the keys and numbers of records whose
         payload does not tell them.

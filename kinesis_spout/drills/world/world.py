@@ -146,7 +146,9 @@ class World:
         deadline_s = time.monotonic() + limit_s
         while not fact():
             if time.monotonic() > deadline_s:
-                raise DrillError(f"{what} did not happen within {limit_s:.0f} s")
+                reason = self.files.last_reason
+                why = f"; the last record that failed says {reason!r}" if reason else ""
+                raise DrillError(f"{what} did not happen within {limit_s:.0f} s{why}")
             self.look_after()
             self._tick.wait(_TICK_S)
 

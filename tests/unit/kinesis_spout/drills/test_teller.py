@@ -48,12 +48,16 @@ def test_what_is_told_is_read_as_it_grows_and_in_the_order_of_its_times(tmp_path
     with runs.path("job-1").open("ab") as file:
         file.write(b"7 fail shard-0 18 key-")
     files.read()
+    assert files.last_reason == ""
     assert [told.step for told in files.told()] == [Step.GOT, Step.ACK]
     assert files.resolved == {ACK.record}
     with runs.path("job-1").open("ab") as file:
         file.write(b"1 4 1 not yet\n")
     files.read()
     assert files.told()[-1] == Told(7, Step.FAIL, "shard-0", "job-1", 18, "key-1", 4, 1, "not yet")
+    teller.tell(ACK)
+    files.read()
+    assert files.last_reason == "not yet"
 
 
 def test_the_put_knows_the_number_that_a_payload_does_not_tell(tmp_path: Path) -> None:
