@@ -1,5 +1,7 @@
 """Fixtures live in tests/support, one file per service."""
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -7,6 +9,10 @@ from hypothesis import HealthCheck, settings
 # may be busy elsewhere.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+# A job in a shell's background ignores Ctrl-C, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = (
     "tests.support.state.zookeeper",
@@ -22,7 +28,11 @@ pytest_plugins = (
     "tests.support.outcomes.tracked",
 )
 
-TAKE_MINUTES = ("test_outcomes_at_scale.py", "test_kill_at_failpoints.py")
+TAKE_MINUTES = (
+    "test_product_drills.py",
+    "test_outcomes_at_scale.py",
+    "test_kill_at_failpoints.py",
+)
 
 
 @pytest.hookimpl(trylast=True)
