@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from kinesis_spout.checkpoints.transfer import export_application
-from kinesis_spout.cli.checkpoint.places import (
+from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.places import (
     Application,
     Stream,
     Zookeeper,
@@ -18,7 +19,6 @@ from kinesis_spout.cli.checkpoint.places import (
     note,
     open_store,
 )
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from state.codec.exported import encode_export

@@ -12,7 +12,11 @@ from kinesis_spout.checkpoints.transfer import (
     import_application,
     import_of,
 )
-from kinesis_spout.cli.checkpoint.places import (
+from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.checkpoint.reset import OWNER_WAIT_S
+from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.places import (
     Application,
     Connection,
     DryRun,
@@ -28,10 +32,6 @@ from kinesis_spout.cli.checkpoint.places import (
     open_client,
     open_store,
 )
-from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.checkpoint.reset import OWNER_WAIT_S
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from state.codec.exported import ExportedApplication, decode_export

@@ -7,7 +7,11 @@ import typer
 
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
-from kinesis_spout.cli.checkpoint.places import (
+from kinesis_spout.cli.checkpoint.printing import move_lines, say
+from kinesis_spout.cli.checkpoint.reset import OWNER_WAIT_S
+from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.places import (
     Application,
     Connection,
     DryRun,
@@ -24,10 +28,6 @@ from kinesis_spout.cli.checkpoint.places import (
     open_client,
     open_store,
 )
-from kinesis_spout.cli.checkpoint.printing import move_lines, say
-from kinesis_spout.cli.checkpoint.reset import OWNER_WAIT_S
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience
 from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.clock import SystemClock
 from state.errors import InvalidPositionError

@@ -9,7 +9,10 @@ import typer
 
 from kinesis_spout.checkpoints.record import Peeked, PeekedRecord, peek_record
 from kinesis_spout.checkpoints.standing import RecordStanding, Standing, standing_of
-from kinesis_spout.cli.checkpoint.places import (
+from kinesis_spout.cli.checkpoint.printing import printable, say
+from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.patience import patience, services
+from kinesis_spout.cli.places import (
     AsJson,
     Connection,
     EndpointUrl,
@@ -21,9 +24,6 @@ from kinesis_spout.cli.checkpoint.places import (
     open_client,
     open_store,
 )
-from kinesis_spout.cli.checkpoint.printing import printable, say
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import nearest_name

@@ -6,7 +6,9 @@ from typing import Any
 
 import typer
 
-from kinesis_spout.cli.checkpoint.places import (
+from kinesis_spout.cli.checkpoint.printing import say, state_line
+from kinesis_spout.cli.exit_codes import one_sentence, operators_exit_code_of
+from kinesis_spout.cli.places import (
     Application,
     AsJson,
     Stream,
@@ -16,8 +18,6 @@ from kinesis_spout.cli.checkpoint.places import (
     note,
     open_store,
 )
-from kinesis_spout.cli.checkpoint.printing import say, state_line
-from kinesis_spout.cli.exit_codes import one_sentence, operators_exit_code_of
 from kinesis_spout.cli.shared_options import errors, root_options
 from state.position import Position
 from state.shard_state import ShardState

@@ -23,6 +23,15 @@ from kinesis_spout.cli.inspection.looking import (
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import COLOURS
+from kinesis_spout.cli.places import (
+    Application,
+    Connection,
+    EndpointUrl,
+    Region,
+    Stream,
+    Zookeeper,
+    ZookeeperRoot,
+)
 from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.explanation import Group, explain, grouped
@@ -47,14 +56,10 @@ def explain_command(
         ),
     ] = None,
     *,
-    application: Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")],
-    stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
-    zookeeper: Annotated[
-        str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
-    ],
-    zookeeper_root: Annotated[
-        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
-    ] = DEFAULT_ROOT,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
     window: Annotated[
         str,
         typer.Option(metavar="TIME", help="How long to watch before explaining, e.g. 30s."),
@@ -66,18 +71,9 @@ def explain_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else.")
     ] = False,
-    region: Annotated[
-        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
-    ] = None,
-    endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
-        ),
-    ] = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    option: Connection = None,
 ) -> None:
     """Explain why a shard stands where it does: a chain of causes, down to what a person can do.
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
-from kinesis_spout.cli.inspection.shards import RETRY_FOR_S, check_exists
-from kinesis_spout.cli.shared_options import connection_of, errors
+from kinesis_spout.cli.places import check_has_run, open_client, open_store
+from kinesis_spout.cli.shared_options import errors
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import StreamRef
 from kinesis_spout.inspection.health import Look, worth_asking
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.wording import duration
-from kinesis_spout.service.client import KinesisClient
-from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from kinesis_spout.cli.exit_codes import StopSignals
     from kinesis_spout.clock import Clock
     from kinesis_spout.inspection.snapshot import Snapshot
+    from kinesis_spout.service.client import KinesisClient
     from state.znodes.store import ZnodeStateStore
 
 DEFAULT_WINDOW = "10s"
@@ -81,19 +79,22 @@ def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iter
     that never ran.
     """
     clock = clock or SystemClock()
-    ref = StreamRef.of(place.stream)
-    aws = connection_of({"region": place.region, "endpoint_url": place.endpoint_url}, place.option)
-    check_exists(place.zookeeper)
-    store = ZookeeperStateStore(
-        place.zookeeper,
-        root=place.zookeeper_root,
-        application=place.application,
-        stream=ref.name,
-    )
-    with (
-        closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)) as client,
-        closing(store),
-    ):
+    with ExitStack() as stack:
+        client = open_client(
+            stack,
+            place.stream,
+            region=place.region,
+            endpoint_url=place.endpoint_url,
+            option=place.option,
+        )
+        check_has_run(place.zookeeper)
+        store = open_store(
+            stack,
+            place.zookeeper,
+            root=place.zookeeper_root,
+            application=place.application,
+            stream=place.stream,
+        )
         yield Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
 
 

@@ -4,7 +4,7 @@ only.
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,20 +14,27 @@ from rich.console import Console
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.shared_options import connection_of, errors, root_options
+from kinesis_spout.cli.places import (
+    Connection,
+    EndpointUrl,
+    Region,
+    ZookeeperRoot,
+    check_has_run,
+    note,
+    open_client,
+    open_store,
+)
+from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.config import StreamRef
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position
 from state.znodes.store import ZnodeStateStore
-from state.zookeeper.embedded import LOCK_NAME, embedded_directory
-from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
+from state.zookeeper.store import DEFAULT_ROOT
 
 FILE_WIDTH = 10_000
-RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +66,10 @@ def shards(
             "--application."
         ),
     ] = None,
-    zookeeper_root: Annotated[
-        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
-    ] = DEFAULT_ROOT,
-    region: Annotated[
-        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
-    ] = None,
-    endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
-        ),
-    ] = None,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    option: Connection = None,
     lag: Annotated[
         bool,
         typer.Option(
@@ -97,27 +93,21 @@ def shards(
             "the lag is that of an application; give --application too", param_hint="--lag"
         )
     with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
-        ref = StreamRef.of(stream)
-        aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
-        client = stack.enter_context(closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)))
+        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
         store = None
         if application is not None and zookeeper is not None:
-            check_exists(zookeeper)
-            store = ZookeeperStateStore(
-                zookeeper, root=zookeeper_root, application=application, stream=ref.name
+            check_has_run(zookeeper)
+            store = open_store(
+                stack, zookeeper, root=zookeeper_root, application=application, stream=stream
             )
-            stack.enter_context(closing(store))
-        with patience(_note, services(aws, ref.name, zookeeper)):
+        name = client.stream.name
+        with patience(note, services(client.aws, name, zookeeper)):
             found = inspect_shards(
                 client, store, application=application or "", clock=SystemClock(), lag=lag
             )
         if found.has_state is False:
-            _note(f"application {application} has no state on stream {ref.name}")
+            note(f"application {application} has no state on stream {name}")
         print_shards(stdout_console(), found, application, as_json=as_json)
-
-
-def _note(sentence: str) -> None:
-    errors().print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
 def inspect_shards(
@@ -176,19 +166,6 @@ def stdout_console() -> Console:
     """
     console = Console()
     return console if console.is_terminal else Console(width=FILE_WIDTH)
-
-
-def check_exists(zookeeper: str) -> None:
-    """Raise `CliError` for an embedded ZooKeeper that never ran.
-
-    Connecting would start one and create its directory.
-    """
-    directory = embedded_directory(zookeeper)
-    if directory is not None and not (directory / LOCK_NAME).is_file():
-        raise CliError(
-            f"--zookeeper {zookeeper}: no ZooKeeper has run in that directory, so there is no "
-            "state to show"
-        )
 
 
 def _measured_ms(seen: Snapshot, reader: TipReader) -> Mapping[str, int]:

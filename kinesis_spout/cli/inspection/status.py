@@ -20,6 +20,15 @@ from kinesis_spout.cli.inspection.looking import (
 )
 from kinesis_spout.cli.inspection.shards import refuse_another_stream, stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
+from kinesis_spout.cli.places import (
+    Application,
+    Connection,
+    EndpointUrl,
+    Region,
+    Stream,
+    Zookeeper,
+    ZookeeperRoot,
+)
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.health import FAILED as FAILED_HEALTH
@@ -33,14 +42,10 @@ REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that 
 def status(
     ctx: typer.Context,
     *,
-    application: Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")],
-    stream: Annotated[str, typer.Option(help="Name or ARN of the stream.")],
-    zookeeper: Annotated[
-        str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
-    ],
-    zookeeper_root: Annotated[
-        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
-    ] = DEFAULT_ROOT,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
     window: Annotated[
         str,
         typer.Option(
@@ -67,18 +72,9 @@ def status(
     show_all: Annotated[
         bool, typer.Option("--all", help=f"Show all shards, not the worst {SHOWN} only.")
     ] = False,
-    region: Annotated[
-        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
-    ] = None,
-    endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
-        ),
-    ] = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    option: Connection = None,
 ) -> None:
     """Show how an application is: one verdict, and a line for each shard, the worst first.
 

@@ -147,7 +147,7 @@ def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> 
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
         "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so there is no "
-        "state to show\n"
+        "state\n"
     )
     assert list(tmp_path.iterdir()) == []
 

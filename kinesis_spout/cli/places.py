@@ -1,4 +1,4 @@
-"""The options that these commands share, and what they open: an application, a stream."""
+"""The options by which commands find an application and its stream, and what they open by them."""
 
 import logging
 from collections.abc import Iterator, Sequence
