@@ -13,9 +13,9 @@ IN_VENV = JAVA_HOME="$$(cat .venv/java-home)" .venv/bin
 PARALLEL = --numprocesses=logical --maxprocesses=4 --dist=worksteal
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(ARGS)
-EXTRAS = --extra spark --extra cbor --extra metrics --extra local --extra dev pyproject.toml
+EXTRAS = --extra spark --extra cbor --extra sasl --extra metrics --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate soak mutants check format bench bench-peers docs lock clean clean-all \
+.PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate runbook soak mutants check format bench bench-peers docs bundle lock audit clean clean-all \
 	python
 
 help: ## list the targets
@@ -62,6 +62,9 @@ docs: python ## the site, in docs/_build/html; a warning is an error
 simulate: setup ## N random histories from SEED in simulated time, all promises checked (SEED and N=1 replay one)
 	@$(IN_VENV)/python -m tests.simulation --histories $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+runbook: setup-test ## each command of docs/runbook.md, its output compared with the page's (some minutes)
+	@$(IN_VENV)/python -m pytest tests/integration/commands/play_runbook.py $(ARGS)
+
 soak: setup ## drill soak: the standalone spout for MINUTES (10) under kills, faults and reshards from SEED (1)
 	@$(IN_VENV)/kinesis-spout drill soak --spout --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) \
 		--records-per-second 200 $(ARGS)
@@ -86,14 +89,22 @@ bench: setup-test ## the benchmarks, one after the other (ARGS=--json for machin
 bench-peers: setup ## beside awslabs' connector, the KCL, boto3, async-kinesis (ARGS=--help tells how to give what it cannot fetch)
 	@PYTHONPATH=. $(IN_VENV)/python -m benchmarks.peers $(ARGS)
 
+bundle: setup ## dist/bundle: wheels and hashes, to install without a network (ARGS="--to DIRECTORY")
+	@.venv/bin/python -m scripts.bundle $(ARGS)
+
 lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for newer packages)
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
 	@$(COMPILE) requirements/lock-tool.in --output-file requirements/lock-tool.txt
 	@$(COMPILE) requirements/build.in --output-file requirements/build.txt
 	@$(COMPILE) requirements/localstack.in --output-file requirements/localstack.txt
 	@$(COMPILE) $(EXTRAS) --output-file requirements/lock.txt
+	@$(COMPILE) --extra spark --extra cbor --extra metrics pyproject.toml --constraint requirements/lock.txt --output-file requirements/deploy.txt
 	@$(COMPILE) --extra docs pyproject.toml --constraint requirements/lock.txt --output-file requirements/docs.txt
 	@$(COMPILE) $(EXTRAS) --resolution lowest-direct --output-file requirements/lowest.txt
+
+audit: setup ## known vulnerabilities in the locked packages, and a pin with a hash for each (ARGS: after --, pip-audit's own)
+	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
+	@.venv/bin/python -m scripts.audit $(ARGS)
 
 clean: ## remove what builds and test runs leave; .venv stays
 	@rm -rf build dist docs/_build docs/reference/_generated .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db derby.log set-up.log

@@ -10,6 +10,7 @@ as it does, and need none of it.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator
     from spark_job.sink.sink_writers import KinesisBatchWriter, KinesisStreamWriter
     from state.plan import TaskPlan
+
+# At DEBUG py4j logs what a driver sends to its JVM: the options, with their secrets. It does so
+# where somebody sets its own level, not because the root logger has that one.
+_py4j_log = logging.getLogger("py4j")
+if _py4j_log.level == logging.NOTSET:
+    _py4j_log.setLevel(logging.INFO)
 
 SCHEMA_DDL = (
     "streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "
@@ -173,7 +180,8 @@ class KinesisDataSource(DataSource):
             refuse_embedded_on_cluster,
         )
 
-        settings = SourceSettings.from_options(self._read_options)
+        # The executors have neither the driver's files nor its environment.
+        settings = SourceSettings.from_options(self._read_options).with_password()
         refuse_embedded_on_cluster(settings.zookeeper, self.master)
         return settings
 

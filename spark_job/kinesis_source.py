@@ -48,6 +48,16 @@ class KinesisSource:
     stream_arn: Text = None
     zookeeper_root: Text = None
     zookeeper_session_timeout: Number = None
+    zookeeper_tls: bool | str | None = None
+    zookeeper_ca_file: Text = None
+    zookeeper_cert_file: Text = None
+    zookeeper_key_file: Text = None
+    zookeeper_verify_hostname: bool | str | None = None
+    zookeeper_auth: Text = None
+    zookeeper_user: Text = None
+    zookeeper_password: Text = None
+    zookeeper_password_file: Text = None
+    zookeeper_acl: Text = None
     region: Text = None
     endpoint_url: Text = None
     profile: Text = None

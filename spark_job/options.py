@@ -6,7 +6,7 @@ them in camelCase.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from spark_job.option_values import (
     Reader,
@@ -21,6 +21,7 @@ from spark_job.option_values import (
     size,
     whole_number,
 )
+from state.zookeeper.security import ACLS, AUTHS, PASSWORD_VARIABLE, ZookeeperSecurity
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ CONNECTION = (
     "role_external_id",
     "role_session_name",
 )
+
+# The fields that say how ZooKeeper is reached: those of `ZookeeperSecurity`, by this prefix.
+ZOOKEEPER_PREFIX = "zookeeper_"
+ZOOKEEPER_SECURITY = tuple(ZOOKEEPER_PREFIX + each.name for each in fields(ZookeeperSecurity))
 
 # By field of KinesisSource. `scripts/reference/options.py` makes the page of options from it.
 OPTIONS: dict[str, Option] = {
@@ -85,6 +90,61 @@ OPTIONS: dict[str, Option] = {
         duration(1_000, 120_000),
         "10s",
         meaning="time after which ZooKeeper releases the ownership of a job that died; 1s to 2m",
+    ),
+    "zookeeper_tls": Option(
+        "zookeeperTls",
+        read_boolean,
+        "false",
+        meaning="`true` connects to ZooKeeper with TLS, and verifies the server's certificate",
+    ),
+    "zookeeper_ca_file": Option(
+        "zookeeperCaFile",
+        read_text,
+        meaning="PEM file of the authorities that may sign the server's certificate, on driver and "
+        "executors; default: those that the machine trusts",
+    ),
+    "zookeeper_cert_file": Option(
+        "zookeeperCertFile",
+        read_text,
+        meaning="PEM file of the client's certificate, on driver and executors",
+    ),
+    "zookeeper_key_file": Option(
+        "zookeeperKeyFile",
+        read_text,
+        meaning="PEM file of the certificate's key, without a passphrase, on driver and executors",
+    ),
+    "zookeeper_verify_hostname": Option(
+        "zookeeperVerifyHostname",
+        read_boolean,
+        "true",
+        meaning="`false` accepts a trusted certificate that is for another host name",
+    ),
+    "zookeeper_auth": Option(
+        "zookeeperAuth",
+        choice(*AUTHS),
+        "none",
+        meaning="who the job is to ZooKeeper: `none`; `digest`, ZooKeeper's own user and password; "
+        "`sasl`, DIGEST-MD5, which needs the extra `sasl`; `kerberos`, GSSAPI",
+    ),
+    "zookeeper_user": Option("zookeeperUser", read_text, meaning="user of `digest` and `sasl`"),
+    "zookeeper_password": Option(
+        "zookeeperPassword",
+        read_text,
+        secret=True,
+        meaning="password of the user; prefer `zookeeperPasswordFile`",
+    ),
+    "zookeeper_password_file": Option(
+        "zookeeperPasswordFile",
+        read_text,
+        meaning="file whose first line is the password, on the driver only; default: the "
+        f"environment variable `{PASSWORD_VARIABLE}`",
+    ),
+    "zookeeper_acl": Option(
+        "zookeeperAcl",
+        choice(*ACLS),
+        meaning="who may use the znodes that the job creates: `open`, all; `creator`, its identity "
+        "alone; `creator-read`, and all may read; default: `creator` with a `zookeeperAuth`, else "
+        "`open`",
     ),
     "region": Option(
         "region", read_text, meaning="AWS region; default: the region of the AWS configuration"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 SERVICE_READS_PER_SECOND = 5
+RETRY_FOR_S = 15.0  # short, because a user is waiting at the line that starts the query
 
 
 def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
@@ -30,7 +31,7 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
 
     refuse_embedded_on_cluster(settings.zookeeper, master)
     warnings = list(_too_fast(settings))
-    services = ProcessServices.connect(settings)
+    services = ProcessServices.connect(settings, retry_for_s=RETRY_FOR_S)
     services.client.describe()
     with closing(services.store) as store:
         pin = store.read_start()

@@ -14,10 +14,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.reading.buffered_getter import PageLimits
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.threads import NewPool, thread_pool
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 
@@ -65,14 +65,17 @@ class ProcessServices:
             return _services[key]
 
     @classmethod
-    def connect(cls, settings: SourceSettings) -> ProcessServices:
-        """New services, not shared with other callers.
+    def connect(cls, settings: SourceSettings, *, retry_for_s: float = 60) -> ProcessServices:
+        """New services, not shared with other callers. `retry_for_s`: how long calls to Kinesis are
+        retried.
 
         Starts the embedded ZooKeeper if `zookeeper` names one that does not run.
         """
         clock = SystemClock()
         return cls(
-            client=KinesisClient(settings.aws, settings.stream, clock=clock),
+            client=KinesisClient(
+                settings.aws, settings.stream, clock=clock, retry_for_s=retry_for_s
+            ),
             store=open_store(settings),
             clock=clock,
             settings=settings,
@@ -108,4 +111,5 @@ def open_store(settings: SourceSettings) -> ZookeeperStateStore:
         application=settings.application,
         stream=settings.stream.name,
         session_timeout_s=settings.zookeeper_session_timeout_ms / 1000,
+        security=settings.zookeeper_security,
     )

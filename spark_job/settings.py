@@ -7,12 +7,14 @@ that users write.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
-from spark_job.options import OPTIONS, Option
+from spark_job.options import OPTIONS, ZOOKEEPER_PREFIX, ZOOKEEPER_SECURITY, Option
+from state.errors import InvalidStoreSettingError
+from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +30,8 @@ _FIELD = re.compile(
 class SourceSettings:
     """The checked settings of one source. Durations are in milliseconds, sizes in bytes.
 
-    Secrets are only in `aws`, whose repr masks them. `start_is_default`: the user gave no
-    `startingPosition`.
+    Secrets are only in `aws` and `zookeeper_security`, whose reprs mask them.
+    `start_is_default`: the user gave no `startingPosition`.
     """
 
     aws: AwsConfig
@@ -38,6 +40,7 @@ class SourceSettings:
     zookeeper: str
     zookeeper_root: str
     zookeeper_session_timeout_ms: int
+    zookeeper_security: ZookeeperSecurity
     starting_position: RequestedStart
     max_records_per_trigger: int | None
     max_records_per_shard: int
@@ -76,6 +79,7 @@ class SourceSettings:
                 raise ConfigError(f"option {OPTIONS[name].name} is missing; {_REMEDIES[name]}")
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
         aws = connection_of(values, stream)
+        security = _security_of(values)
         rate = ReadRate(
             reads_per_second=values.pop("reads_per_second"),
             bytes_per_second=values.pop("read_bytes_per_second"),
@@ -86,6 +90,7 @@ class SourceSettings:
             aws=aws,
             stream=stream,
             rate=rate,
+            zookeeper_security=security,
             start_is_default="starting_position" not in texts,
             **named,
         )
@@ -97,6 +102,15 @@ class SourceSettings:
         An unknown option raises `ConfigError` with the nearest known name.
         """
         return cls.from_texts(texts_from_options(options))
+
+    def with_password(self) -> SourceSettings:
+        """The same, with ZooKeeper's password in them instead of where it is, as executors need it.
+        Reads the password's file, or the environment. Raises `ConfigError`.
+        """
+        try:
+            return replace(self, zookeeper_security=self.zookeeper_security.loaded())
+        except InvalidStoreSettingError as exc:
+            raise ConfigError(str(exc)) from exc
 
 
 _REMEDIES = {
@@ -149,6 +163,15 @@ def connection_of(values: dict[str, Any], stream: StreamRef | None) -> AwsConfig
         raise ConfigError(
             _FIELD.sub(lambda match: OPTIONS[match[0]].name, str(named)), option=named.option
         ) from exc
+
+
+def _security_of(values: dict[str, Any]) -> ZookeeperSecurity:
+    """Take ZooKeeper's security out of the values. Raises `ConfigError`."""
+    own = {name.removeprefix(ZOOKEEPER_PREFIX): values.pop(name) for name in ZOOKEEPER_SECURITY}
+    try:
+        return ZookeeperSecurity(**own)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(str(exc)) from exc
 
 
 def _read(option: Option, text: str | None) -> Any:

@@ -7,6 +7,7 @@ StateError
 |-- IllegalTrackerEventError                 an event that the tracker's table does not allow
 |-- StoredDataError                          stored bytes are damaged or of a newer format
 |-- StoreUnavailableError (retryable)        the store did not answer in time
+|-- StoreAccessError                         the store does not let this client in, or at a node
 |-- EmbeddedZookeeperError                   the embedded server cannot be started
 |-- StateTooLargeError                       a value does not fit into one write
 |-- StreamMismatchError                      the state belongs to another stream
@@ -57,6 +58,12 @@ class StoreUnavailableError(StateError):
     """
 
     retryable = True
+
+
+class StoreAccessError(StateError):
+    """The store does not let this client in, or does not let it use a node: its certificate,
+    identity or rights. The message names the option to look at.
+    """
 
 
 class EmbeddedZookeeperError(StateError):

@@ -26,8 +26,10 @@ STEPS = (
     "shard-states-half-written",
     "plan-settled",
 )
-"""All names, in the order of a batch."""
-NAMES = frozenset(STEPS)
+"""Those of a batch, in its order."""
+OPERATOR_STEPS = ("letters-saved", "states-moved")
+"""Those of an operator's commands."""
+NAMES = frozenset({*STEPS, *OPERATOR_STEPS})
 VARIABLE = "KINESIS_SPOUT_FAILPOINT"
 
 

@@ -56,6 +56,10 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     created_ms: int
     format: int = 1
 
+    def is_same(self, other: StreamIdentity) -> bool:
+        """Whether it is the same stream, and not one that was created again under its name."""
+        return (self.arn, self.created_ms) == (other.arn, other.created_ms)
+
 
 class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Where the application started. It is pinned once and never changed.
@@ -126,6 +130,19 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     process_start: str = ""
 
 
+class Pause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A pause of the application: it keeps its ownership and reads nothing. The node's existence is
+    the pause. What it holds is for people, and may be missing.
+
+    - `by`: who paused it. `since_ms`: when, by that machine's clock. `reason`: as it was given.
+    """
+
+    by: str | None = None
+    since_ms: int | None = None
+    reason: str | None = None
+    format: int = 1
+
+
 class ShardList(msgspec.Struct, frozen=True):
     """The shard list, in the order in which it was written. Each write that changes it increments
     `version`.
@@ -163,6 +180,51 @@ class OwnerView:
 
     task: TaskShare | None
     info: OwnerInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """What became known of the application's progress at one time (`state.moves.history`).
+
+    - `time_ms`: the service's time; all of it was so by then.
+    - `positions`: by shard, a position before which every record was acked. Of an entry that is
+      `full`, of all shards; else of those that have changed since the entry before it.
+    - `cause`: the command by which an operator moved the application; None if it was settled by
+      what consumes it.
+    """
+
+    time_ms: int
+    positions: Mapping[str, Position]
+    full: bool = False
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryMark:
+    """An entry of the history without its content. `number`: its place among the others.
+    `moved`: an operator has moved the application. `parts`: in how many nodes it is.
+    """
+
+    number: int
+    time_ms: int
+    full: bool
+    moved: bool
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryIndex:
+    """The entries of the history, in the order in which they were written.
+
+    - `next`: the number of the next entry.
+    - `version`: of the list; None before the first entry.
+    - `leftovers`: names of nodes that a writer left when it was stopped; they are no entries.
+    """
+
+    marks: tuple[HistoryMark, ...] = ()
+    next: int = 0
+    version: int | None = None
+    leftovers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +265,7 @@ class StoredApplication:
 
     - `total_tasks`: into how many shares it is divided; None where one process owns all, or none.
     - `policy`: None where whole batches are acked, and for a standalone spout.
-    - `paused`: the node `paused` exists.
+    - `pause`: None while the application is not paused.
     """
 
     identity: StreamIdentity | None = None
@@ -214,7 +276,11 @@ class StoredApplication:
     plan: PlanView | None = None
     policy: OutcomePolicy | None = None
     shard_list: tuple[str, ...] | None = None
-    paused: bool = False
+    pause: Pause | None = None
+
+    @property
+    def paused(self) -> bool:
+        return self.pause is not None
 
 
 class TaskStore(Protocol):
@@ -393,6 +459,29 @@ class StateStore(OutcomeStore, Protocol):
         """
         ...
 
+    # pause ----------------------------------------------------------------------------------------
+    def pause(self, pause: Pause) -> Pause:
+        """Pause the application, unless it is paused. Returns the stored pause: `pause`, or an
+        earlier one. Idempotent. Needs no ownership.
+        """
+        ...
+
+    def resume(self) -> Pause | None:
+        """End the pause. Returns the pause that this call has ended; None if there was none. Needs
+        no ownership.
+        """
+        ...
+
+    def read_pause(self) -> Pause | None:
+        """The pause, or None while the application is not paused. Its content may be anything: what
+        cannot be read of it is left out. Needs no ownership.
+        """
+        ...
+
+    def watch_pause(self, callback: Callable[[], None]) -> None:
+        """Watch the pause until `close`, as `watch_shard_list` does the shard list."""
+        ...
+
     # shards
     def save_states(
         self,
@@ -432,6 +521,31 @@ class StateStore(OutcomeStore, Protocol):
         In their order, in as many transactions as they need; `cache` loses the shards of each
         transaction after it. Raises `StaleOwnerError`, `ConflictError` (one has changed since),
         when nothing of their transaction was removed.
+        """
+        ...
+
+    def list_history(self) -> HistoryIndex:
+        """The entries of the history. Needs no ownership."""
+        ...
+
+    def read_history(self, marks: Sequence[HistoryMark]) -> list[HistoryEntry | None]:
+        """These entries; None for one that was removed meanwhile. Needs no ownership."""
+        ...
+
+    def write_history(
+        self,
+        index: HistoryIndex,
+        entries: Sequence[tuple[int, HistoryEntry]],
+        *,
+        remove: Sequence[HistoryMark] = (),
+    ) -> HistoryIndex:
+        """Add entries to the history that was listed as `index`, each with its number, and remove
+        others. Returns the list as it is then. An entry never changes: one that takes the place of
+        others has the number of one of them, and another time or kind.
+
+        One transaction, unless the entries are too large for one: then entries are removed in the
+        last one, and what a writer leaves that is stopped before it is removed by the next. A write
+        of the owner; raises `ConflictError` when another process has written since `index`.
         """
         ...
 

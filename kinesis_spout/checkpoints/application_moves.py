@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.checkpoints.located import ShardSearch
-from kinesis_spout.checkpoints.moves import Move, MoveRefusedError, move_of, unlisted
+from kinesis_spout.checkpoints.moves import Goal, Move, MoveRefusedError, move_of, unlisted
+from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.config import nearest_name
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.lineage import ShardLineage
-from kinesis_spout.shards.open_plan import close_open_plan
+from kinesis_spout.shards.open_plan import closed_plan
 from kinesis_spout.shards.start_position import new_shards
-from state.moved_state import never_settling
+from state.failpoint import failpoint
+from state.moves.moved_state import never_settling
 from state.position import Position
-from state.state_store import StateChange, StoredState, StreamIdentity
+from state.state_store import StateChange, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,11 +35,50 @@ MAX_CONCURRENT_SHARDS = 16
 @dataclass(frozen=True, slots=True)
 class ApplicationMove:
     """What is to be written: a move of each shard, and the stored states that they are based on. A
-    shard that is new since the application's last listing has none.
+    shard that is new since the application's last listing has none. `ahead_ms`: how far the
+    service's clock is ahead of this machine's.
     """
 
     moves: Sequence[Move]
     stored: Mapping[str, StoredState]
+    ahead_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where an application stands, and what the service lists. `states`: also the first states of
+    listed shards that have none. `now_ms`: the service's time. `ahead_ms`: how far its clock is
+    ahead of this machine's.
+    """
+
+    summary: StreamSummary
+    now_ms: int
+    ahead_ms: int
+    stored: Mapping[str, StoredState]
+    listed: Mapping[str, ShardInfo]
+    states: Mapping[str, ShardState]
+
+
+def find_standing(client: KinesisClient, store: ZnodeStateStore, clock: Clock) -> Standing:
+    """Raises `StreamMismatchError`, and errors of the service and the store."""
+    summary = client.describe()
+    local_ms = clock.now_ms()
+    now_ms, ahead_ms = summary.now_ms(local_ms), summary.ahead_ms(local_ms)
+    check_bound_stream(store, summary)
+    stored = dict(store.load_states())
+    listed = ShardLineage.of(client.list_shards(), {}).listed
+    return Standing(
+        summary, now_ms, ahead_ms, stored, listed, _with_new_shards(store, stored, listed, now_ms)
+    )
+
+
+def check_past(position: Position, now_ms: int) -> None:
+    """Raise `MoveRefusedError` for a time that is not over."""
+    if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
+        raise MoveRefusedError(
+            f"{position} is in the future of the service, whose clock says "
+            f"{Position.at_timestamp(now_ms)}; use LATEST, or a time that is over"
+        )
 
 
 def find_moves(
@@ -54,62 +95,71 @@ def find_moves(
 
     Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
     """
-    summary = client.describe()
-    _check_stream(store, summary)
-    now_ms = clock.now_ms() if summary.service_time_ms is None else summary.service_time_ms
-    position = wanted.at(now_ms)
-    if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
-        raise MoveRefusedError(
-            f"{position} is in the future of the service, whose clock says "
-            f"{Position.at_timestamp(now_ms)}; use LATEST, or a time that is over"
-        )
-    stored = dict(store.load_states())
-    listed = ShardLineage.of(client.list_shards(), {}).listed
-    states = _with_new_shards(store, stored, listed, now_ms)
-    chosen = _chosen(states, listed, shard_ids)
+    there = find_standing(client, store, clock)
+    position = wanted.at(there.now_ms)
+    check_past(position, there.now_ms)
+    goals = {
+        shard_id: Goal(position) for shard_id in _chosen(there.states, there.listed, shard_ids)
+    }
+    return moves_to(client, there, goals, clock=clock, max_counted=max_counted)
+
+
+def moves_to(
+    client: KinesisClient,
+    there: Standing,
+    goals: Mapping[str, Goal],
+    *,
+    clock: Clock,
+    max_counted: int,
+) -> ApplicationMove:
+    """What moving each of these shards to its own goal does, in their order. Writes nothing. Raises
+    as `find_moves`.
+    """
 
     def find(shard_id: str) -> Move:
-        state, shard = states[shard_id], listed.get(shard_id)
+        state, shard = there.states[shard_id], there.listed.get(shard_id)
         if shard is None:
             return unlisted(state)
         return move_of(
             ShardSearch(client, shard, clock),
             shard,
             state,
-            position,
-            now_ms=now_ms,
-            retention_ms=summary.retention_ms,
+            goals[shard_id],
+            now_ms=there.now_ms,
+            retention_ms=there.summary.retention_ms,
             max_counted=max_counted,
         )
 
     with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
-        return ApplicationMove(list(pool.map(find, chosen)), stored)
+        return ApplicationMove(list(pool.map(find, goals)), there.stored, there.ahead_ms)
 
 
-def write_moves(store: ZnodeStateStore, found: ApplicationMove) -> None:
+def write_moves(
+    store: ZnodeStateStore, found: ApplicationMove, *, clock: Clock, cause: str = "set"
+) -> None:
     """Close the open plan, and write the moved states. The caller owns all of the application.
+    `clock` and `cause`, the command, are for the history.
 
     Stopped at any time, it leaves each shard as it was before or as it is after. Raises
     `ConflictError` where a state has changed since `find_moves`.
     """
-    close_open_plan(store)
-    pointer = store.read_pointer()
-    plan = None if pointer is None else store.read_plan(pointer.id)
-    store.move_states(
-        [
-            StateChange(
-                before=found.stored.get(move.after.shard_id), after=never_settling(move.after, plan)
-            )
-            for move in found.moves
-        ]
-    )
-
-
-def _check_stream(store: ZnodeStateStore, summary: StreamSummary) -> None:
-    if store.read_stream() is not None:  # then binding only compares
-        store.bind_stream(
-            StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms)
+    plan = closed_plan(store)
+    changes = [
+        StateChange(
+            before=found.stored.get(move.after.shard_id), after=never_settling(move.after, plan)
         )
+        for move in found.moves
+    ]
+    after = [change.after for change in changes]
+    with recorded_move(store, cause, after, now_ms=lambda: clock.now_ms() + found.ahead_ms):
+        store.move_states(changes)
+        failpoint("states-moved")
+
+
+def check_bound_stream(store: ZnodeStateStore, summary: StreamSummary) -> None:
+    """Raise `StreamMismatchError` if the application's state is of another stream."""
+    if store.read_stream() is not None:  # then binding only compares
+        store.bind_stream(summary.identity)
 
 
 def _with_new_shards(

@@ -14,6 +14,8 @@ from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.page import Page
     from kinesis_spout.service.client import KinesisClient
@@ -87,6 +89,15 @@ class ShardSearch:
             page = self._page(getter, 1)
             if page.first is not None or page.ended or page.at_tip:
                 return page
+
+    def pages(self, start: Position, last: SequenceNumber) -> Iterator[Page]:
+        """The pages from a position on, up to the one that reaches `last`. Raises as `locate`."""
+        getter = self._getter(start)
+        while True:
+            page = self._page(getter, MAX_RECORDS_PER_CALL)
+            yield page
+            if page.ended or page.at_tip or (page.last is not None and last <= page.last):
+                return
 
     def count(self, start: Located, end: Located, max_records: int) -> Counted:
         """The Kinesis records from `start` on that are not read from `end` on, up to `max_records`

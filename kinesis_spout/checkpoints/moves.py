@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
-from state.moved_state import moved_state, position_outside_ranges
+from state.moves.moved_state import moved_state, position_outside_ranges
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ class MoveRefusedError(Exception):
     """A shard cannot be moved to the position. One sentence says why, and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Where a shard is to be moved. `was_there`: it was there once, as the history says. So the
+    position is one of the shard, and the records from there on may have expired since.
+    """
+
+    position: Position
+    was_there: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """One shard, before and after.
@@ -38,6 +48,8 @@ class Move:
       read then, and were read already. Unresolved records that are read again are among these.
     - `dropped`: unresolved records that are read again instead of retried.
     - `arrival_ms`: the arrival of the first record that is read then; None without one.
+    - `lost_until_ms`: records that arrived before this may have expired, though the goal was to
+      read them again; None if there are none.
     - `note`: what the operator would not expect; None if there is nothing.
     """
 
@@ -47,6 +59,7 @@ class Move:
     repeated: Counted = NONE
     dropped: int = 0
     arrival_ms: int | None = None
+    lost_until_ms: int | None = None
     note: str | None = None
 
     @property
@@ -63,19 +76,20 @@ def move_of(
     search: ShardSearch,
     shard: ShardInfo,
     state: ShardState,
-    wanted: Position,
+    goal: Goal,
     *,
     now_ms: int,
     retention_ms: int,
     max_counted: int,
 ) -> Move:
-    """What moving the shard to `wanted` does. `now_ms`: the service's time.
+    """What moving the shard to the goal does. `now_ms`: the service's time.
 
     Raises `MoveRefusedError`, and errors of the service.
     """
     notes: list[str] = []
     try:
-        found = _resolved(search, shard, wanted, now_ms - retention_ms, notes)
+        found = _resolved(search, shard, goal, now_ms - retention_ms, notes)
+        lost_ms = _lost_until(search, goal, found, now_ms - retention_ms)
         found = _reached(search, state, found, notes)
         origin = search.locate(state.read_position)
     except ShardNotFoundError:
@@ -95,6 +109,7 @@ def move_of(
         repeated=search.count(found, origin, max_counted),
         dropped=state.unresolved_count - after.unresolved_count,
         arrival_ms=found.arrival_ms,
+        lost_until_ms=None if after == state else lost_ms,
         note="; ".join(notes) or None,
     )
 
@@ -130,16 +145,17 @@ def _has_expired(record: UnresolvedRecord, found: Located) -> bool:
 def _resolved(
     search: ShardSearch,
     shard: ShardInfo,
-    wanted: Position,
+    goal: Goal,
     horizon_ms: int,
     notes: list[str],
 ) -> Located:
-    """The wanted position as the stream has it. Adds to `notes`."""
+    """The goal as the stream has it. Adds to `notes`."""
+    wanted = goal.position
     if wanted.is_end and not shard.is_closed:
         raise MoveRefusedError(
             f"shard {shard.shard_id} is open, so it has no end yet; use LATEST to skip what it has"
         )
-    if wanted.sequence is not None:
+    if wanted.sequence is not None and not goal.was_there:
         _check_number(search, shard, wanted, notes)
     found = search.locate(wanted)
     if wanted.kind is not PositionKind.AT_TIMESTAMP:
@@ -149,6 +165,21 @@ def _resolved(
     if found.first is not None:
         return Located(Position.at(found.first), found.first, found.arrival_ms)
     return search.locate(SHARD_END) if found.at_shard_end else found
+
+
+def _lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int) -> int | None:
+    """See `Move.lost_until_ms`."""
+    if not goal.was_there or goal.position.is_end:
+        return None
+    number, time_ms = goal.position.sequence, goal.position.timestamp_ms
+    if number is not None:
+        first = search.locate(Position.at(number.whole)).first
+        has_expired = first is None or not first.shares_record(number)
+    else:
+        has_expired = time_ms is not None and time_ms < horizon_ms
+    if not has_expired:
+        return None
+    return horizon_ms if found.arrival_ms is None else found.arrival_ms
 
 
 def _check_number(

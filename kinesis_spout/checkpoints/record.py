@@ -13,11 +13,14 @@ from state.position import Position
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo
+    from state.shard_state import UnresolvedRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,35 @@ def peek_record(
     is_aggregate = any(SUB_SEQUENCE_NUMBER in batch.schema.names for batch in batches)
     plain = len(users) == 1 and users[0].data == whole.data
     return Peeked(whole, tuple(users) if is_aggregate and not plain else ())
+
+
+def unresolved_records(
+    client: KinesisClient, shard: ShardInfo, record: UnresolvedRecord, clock: Clock
+) -> Iterator[PeekedRecord]:
+    """The records that an unresolved record stands for, as they were delivered: of a range, all
+    that are between its ends. Those that have expired are left out.
+
+    Raises errors of the service.
+    """
+    if record.first == record.last:
+        found = peek_record(client, shard, record.first, clock)
+        users = () if record.whole else found.users
+        if users:
+            yield from (user for user in users if user.number == record.first)
+        elif found.record is not None:
+            yield found.record
+        return
+    unpacker = Unpacker(lambda: None)
+    last = record.last.whole if record.whole else record.last
+    try:
+        for page in ShardSearch(client, shard, clock).pages(
+            Position.at(record.first.whole), record.last
+        ):
+            batches = [page.records] if record.whole else unpacker.unpack(page.records)
+            for batch in batches if page.count else ():
+                yield from (one for one in _records(batch) if record.first <= one.number <= last)
+    except (RequestRefusedError, ShardNotFoundError):
+        return
 
 
 def _records(batch: pa.RecordBatch) -> list[PeekedRecord]:

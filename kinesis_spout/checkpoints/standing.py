@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from state.moved_state import is_before
+from state.moves.moved_state import is_before
 from state.position import PositionKind
 
 if TYPE_CHECKING:

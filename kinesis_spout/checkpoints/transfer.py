@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesis_spout.shards.open_plan import close_open_plan
+from kinesis_spout.checkpoints.recorded_move import recorded_move
+from kinesis_spout.shards.open_plan import closed_plan
 from state.codec.exported import ExportedApplication
 from state.errors import StreamMismatchError
-from state.moved_state import never_settling
+from state.moves.moved_state import never_settling
 from state.state_store import StateChange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from state.plan import Plan
     from state.shard_state import ShardState
     from state.state_store import StateStore, StoredState, StreamIdentity
     from state.znodes.store import ZnodeStateStore
@@ -69,7 +69,7 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
     """
     if exported.stream is None or known is None:
         return
-    if (exported.stream.arn, exported.stream.created_ms) != (known.arn, known.created_ms):
+    if not exported.stream.is_same(known):
         raise StreamMismatchError(
             f"the export is of stream {exported.stream.arn}, created at "
             f"{exported.stream.created_ms} ms, not of {known.arn}, created at "
@@ -77,15 +77,16 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
         )
 
 
-def import_application(store: StateStore, exported: ExportedApplication) -> None:
-    """Make the application what was exported. The caller owns all of it.
+def import_application(
+    store: StateStore, exported: ExportedApplication, *, now_ms: Callable[[], int]
+) -> None:
+    """Make the application what was exported. The caller owns all of it. `now_ms` tells the
+    service's time, for the history, which stays: an export has none.
 
     Stopped at any time, it leaves each shard as it was before or as it is after; called again, it
     goes on.
     """
-    close_open_plan(store)
-    pointer = store.read_pointer()
-    plan: Plan | None = None if pointer is None else store.read_plan(pointer.id)
+    plan = closed_plan(store)
     stored = store.load_states()
     if exported.stream is not None:
         store.bind_stream(exported.stream)
@@ -95,13 +96,16 @@ def import_application(store: StateStore, exported: ExportedApplication) -> None
         store.mark_tracked(exported.policy)
     else:
         store.clear_policy()
-    store.move_states(
-        [
-            StateChange(before=stored.get(state.shard_id), after=never_settling(state, plan))
-            for state in exported.states
-        ]
-    )
     coming = {state.shard_id for state in exported.states}
-    store.remove_states([one for shard, one in sorted(stored.items()) if shard not in coming])
+    with recorded_move(
+        store, "import", exported.states, now_ms=now_ms, removed=stored.keys() - coming
+    ):
+        store.move_states(
+            [
+                StateChange(before=stored.get(state.shard_id), after=never_settling(state, plan))
+                for state in exported.states
+            ]
+        )
+        store.remove_states([one for shard, one in sorted(stored.items()) if shard not in coming])
     if exported.shard_list is not None:
         store.save_shard_list(exported.shard_list)

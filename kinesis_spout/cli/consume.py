@@ -14,23 +14,22 @@ import typer
 
 from kinesis_spout.cli.consume_screen import ConsumeScreen
 from kinesis_spout.cli.exec_process import ExecProcess
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, one_sentence
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.record_lines import raw_line, record_line
-from kinesis_spout.cli.shared_options import connection_of, errors, root_options
+from kinesis_spout.cli.shared_options import connection_of, errors, root_options, security_of
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.prometheus_exporter import MetricsServer
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
-from kinesis_spout.spout.prometheus_exporter import MetricsServer
 from state.retry_policy import RetryPolicy
 from state.zookeeper.store import DEFAULT_ROOT
 
 INPUT, OUTPUT, MONITORING = "Input", "Output", "Monitoring"
-BROKEN_PIPE = 141  # exit code of a program ended by SIGPIPE
 ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at the end
 COMMAND_MAX_PENDING = 100  # few enough not to time out in the pipe to a slow command
 _TIMEOUT = "30s"
@@ -248,6 +247,7 @@ def consume(
                 application=application,
                 zookeeper=zookeeper,
                 zookeeper_root=zookeeper_root,
+                zookeeper_security=security_of(option or ()),
                 aws=connection_of({"region": region, "endpoint_url": endpoint_url}, option or ()),
                 starting_position=start,
                 until=until,

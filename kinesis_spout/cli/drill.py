@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kinesis_spout import __version__
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.choice import Choice, Chosen, choose
@@ -31,7 +31,6 @@ from state.errors import StateError
 
 _FILE_WIDTH = 320
 LOCALSTACK = "http://127.0.0.1:4566"
-BROKEN, UNREACHABLE = 1, 3
 JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
 
 
@@ -178,7 +177,7 @@ def drill(
                 _write(_page_file(html_file, one, choice.chosen), page.encode())
         _report(verdicts, json_file)
     if not all(one.ok for one in verdicts):
-        raise typer.Exit(BROKEN)
+        raise typer.Exit(FAILED)
 
 
 def _check(setting: Setting) -> None:

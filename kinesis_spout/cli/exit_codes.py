@@ -31,6 +31,7 @@ from state.errors import (
     EmbeddedZookeeperError,
     InvalidStoreSettingError,
     OwnedByAnotherError,
+    StoreAccessError,
     StoreUnavailableError,
 )
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
+BROKEN_PIPE = 141  # of a program ended by SIGPIPE
 _CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
     (UNREACHABLE, (ServiceUnavailableError, StoreUnavailableError)),
     (OWNED, (OwnedByAnotherError,)),
@@ -50,7 +52,13 @@ _OPERATORS_CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
     (USAGE, (ConfigError, InvalidStoreSettingError, StreamNotFoundError)),
     (
         UNREACHABLE,
-        (AccessDeniedError, CredentialsError, EmbeddedZookeeperError, ThrottledError),
+        (
+            AccessDeniedError,
+            CredentialsError,
+            EmbeddedZookeeperError,
+            StoreAccessError,
+            ThrottledError,
+        ),
     ),
     *_CODES,
 )
@@ -167,7 +175,8 @@ def one_sentence(
     log_file: Path | None = None,
     code_of: Callable[[Exception], int] = exit_code_of,
 ) -> Iterator[None]:
-    """Turn an error raised inside into a sentence on `errors` and an exit code.
+    """Turn an error raised inside into a sentence on `errors` and an exit code. A reader of stdout
+    that is gone, as `head` goes, is no error to be told.
 
     The traceback goes to `log_file` if there is one, and with `debug` also to `errors`.
     """
@@ -180,6 +189,10 @@ def one_sentence(
         raise typer.Exit(130 if isinstance(exc.__context__, KeyboardInterrupt) else 1) from exc
     except (KeyboardInterrupt, Interrupted) as exc:
         raise typer.Exit(exc.exit_code if isinstance(exc, Interrupted) else 130) from exc
+    except BrokenPipeError:
+        # Else Python flushes stdout at its end, and complains.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise typer.Exit(BROKEN_PIPE) from None
     except Exception as exc:
         log_file = getattr(exc, "log_file", None) or log_file
         if debug:

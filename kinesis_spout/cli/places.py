@@ -9,7 +9,7 @@ import typer
 
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.patience import services
-from kinesis_spout.cli.shared_options import connection_of, errors
+from kinesis_spout.cli.shared_options import connection_of, errors, security_of
 from kinesis_spout.config import StreamRef
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
@@ -37,15 +37,27 @@ DryRun = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 
+# An application that was just killed owns the stream until its ZooKeeper session expires.
+OWNER_WAIT_S = 15.0
 RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
 
 
 def open_store(
-    stack: ExitStack, zookeeper: str, *, root: str, application: str, stream: str
+    stack: ExitStack,
+    zookeeper: str,
+    *,
+    root: str,
+    application: str,
+    stream: str,
+    option: Sequence[str] | None,
 ) -> ZookeeperStateStore:
-    """The application's state; `stack` closes it. Does no I/O yet."""
+    """The application's state; `stack` closes it. Does no I/O yet. Raises `ConfigError`."""
     store = ZookeeperStateStore(
-        zookeeper, root=root, application=application, stream=StreamRef.of(stream).name
+        zookeeper,
+        root=root,
+        application=application,
+        stream=StreamRef.of(stream).name,
+        security=security_of(option or ()),
     )
     return stack.enter_context(closing(store))
 

@@ -1,17 +1,19 @@
-"""Options that several commands share: the Kinesis connection, `--option KEY=VALUE`, and the
-options before the command's name. Also the console on stderr.
+"""Options that several commands share: the connections to Kinesis and ZooKeeper, `--option
+KEY=VALUE`, and the options before the command's name. Also the console on stderr.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from kinesis_spout.config import AwsConfig, nearest_name
+from kinesis_spout.config import AwsConfig, nearest_name, parse_bool
 from kinesis_spout.errors import ConfigError
+from state.errors import InvalidStoreSettingError
+from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +31,20 @@ CONNECTION_OPTIONS = {
     "roleSessionName": "role_session_name",
     "wireFormat": "wire_format",
 }
+# The same, for the fields of ZookeeperSecurity.
+ZOOKEEPER_OPTIONS = {
+    "zookeeperTls": "tls",
+    "zookeeperCaFile": "ca_file",
+    "zookeeperCertFile": "cert_file",
+    "zookeeperKeyFile": "key_file",
+    "zookeeperVerifyHostname": "verify_hostname",
+    "zookeeperAuth": "auth",
+    "zookeeperUser": "user",
+    "zookeeperPassword": "password",
+    "zookeeperPasswordFile": "password_file",
+    "zookeeperAcl": "acl",
+}
+_SWITCHES = ("tls", "verify_hostname")
 
 
 def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:
@@ -37,9 +53,23 @@ def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsC
     Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
     """
     texts = {name: text for name, text in named.items() if text is not None}
-    return aws_config(
-        texts | {_field(key): value for key, value in parse_pairs("--option", pairs).items()}
-    )
+    return aws_config(texts | _given(CONNECTION_OPTIONS, pairs))
+
+
+def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
+    """ZooKeeper's security from the same `key=value` texts.
+
+    Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
+    """
+    texts = _given(ZOOKEEPER_OPTIONS, pairs)
+    values: dict[str, Any] = dict(texts)
+    for name, field in ZOOKEEPER_OPTIONS.items():
+        if field in _SWITCHES and field in texts:
+            values[field] = parse_bool(texts[field], option=name)
+    try:
+        return ZookeeperSecurity(**values)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(str(exc)) from exc
 
 
 def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
@@ -71,16 +101,21 @@ def shard_id_of(text: str) -> str:
     return f"shardId-{int(text):012}" if text.isdigit() and text.isascii() else text
 
 
-def _field(key: str) -> str:
-    by_key = {name.lower(): field for name, field in CONNECTION_OPTIONS.items()}
+def _given(table: Mapping[str, str], pairs: Sequence[str]) -> dict[str, str]:
+    """The texts of the options in `table`, by field. Raises `ConfigError` for an option that is in
+    no table.
+    """
+    found = {_known(key): value for key, value in parse_pairs("--option", pairs).items()}
+    return {table[name]: value for name, value in found.items() if name in table}
+
+
+def _known(key: str) -> str:
+    known = (*CONNECTION_OPTIONS, *ZOOKEEPER_OPTIONS)
+    by_key = {name.lower(): name for name in known}
     if key.lower() in by_key:
         return by_key[key.lower()]
-    nearest = nearest_name(key, CONNECTION_OPTIONS)
-    hint = (
-        f"did you mean {nearest}?"
-        if nearest
-        else f"connection options are {', '.join(CONNECTION_OPTIONS)}"
-    )
+    nearest = nearest_name(key, known)
+    hint = f"did you mean {nearest}?" if nearest else f"connection options are {', '.join(known)}"
     raise ConfigError(f"option {key} is not a connection option; {hint}", option=key)
 
 

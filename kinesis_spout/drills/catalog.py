@@ -51,7 +51,11 @@ _ALL = (
             name=f"kill-driver-at-{step}",
             sentence=f"kills the driver (kill -9) when its first batch is at the step {step}",
             protection="plans, reports and two-step settling",
-            act=kills.kill_driver_at(step),
+            act=(
+                kills.kill_driver_between_states
+                if step == kills.HALF_WRITTEN
+                else kills.kill_driver_at(step)
+            ),
             needs=_SPARK,
             is_cold=True,
             of_all=False,

@@ -7,6 +7,7 @@ So no value, whatever it holds, makes an element, an attribute, a script or a re
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from html import escape
 from math import isfinite
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
 
 # fmt: off
 Tag = Literal[
-    "bdi", "body", "caption", "dd", "div", "dl", "dt", "figcaption", "figure", "footer", "h1", "h2",
-    "header", "li", "main", "meta", "p", "span", "table", "tbody", "td", "th", "thead", "title",
-    "tr", "ul",
+    "a", "bdi", "body", "button", "caption", "code", "dd", "div", "dl", "dt", "figcaption",
+    "figure", "footer", "form", "h1", "h2", "h3", "header", "input", "label", "li", "main", "meta",
+    "nav", "ol", "p", "section", "span", "table", "tbody", "td", "th", "thead", "title", "tr", "ul",
     # SVG
     "circle", "desc", "g", "line", "path", "rect", "svg", "text",
 ]
 Name = Literal[
-    "aria-hidden", "aria-label", "aria-labelledby", "charset", "class", "content", "http-equiv",
-    "id", "name", "role", "scope", "tabindex",
+    "action", "aria-current", "aria-hidden", "aria-label", "aria-labelledby", "autocomplete",
+    "charset", "class", "content", "hidden", "href", "http-equiv", "id", "method", "name", "role",
+    "scope", "tabindex", "type", "value",
     # SVG
     "cx", "cy", "d", "height", "r", "rx", "viewBox", "width", "x", "x1", "x2", "y", "y1", "y2",
 ]
@@ -36,13 +38,18 @@ Value: TypeAlias = str | int | float
 Attributes: TypeAlias = dict[Name, Value]
 TAGS: frozenset[str] = frozenset(get_args(Tag))
 NAMES: frozenset[str] = frozenset(get_args(Name))
-VOID: frozenset[str] = frozenset({"meta"})  # they have no content and no end tag
+VOID: frozenset[str] = frozenset({"input", "meta"})  # they have no content and no end tag
+# Where a link or a form may lead: a path of the site that the page is from, or a query of it. So
+# none leads to another host or runs a script.
+_ADDRESSES: frozenset[str] = frozenset({"action", "href"})
+_OWN_ADDRESS = re.compile(r"/(?![/\\])[!-~]*|\?[!-~]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
     """One element with all that is in it. Raises ValueError for a tag or an attribute that is not
-    in the lists, a number that is not finite, content of a void element.
+    in the lists, a number that is not finite, content of a void element, an address that is no
+    path of the page's own site.
     """
 
     tag: Tag
@@ -57,6 +64,8 @@ class Element:
         for name, value in self.attributes.items():
             if name not in NAMES:
                 raise ValueError(f"{name}= is not in the list of attributes; it must run nothing")
+            if name in _ADDRESSES and not _OWN_ADDRESS.fullmatch(str(value)):
+                raise ValueError(f"{name}= leads to {value!r}; give it a path of this site, quoted")
             if isinstance(value, float) and not isfinite(value):
                 raise ValueError(f"{name}= of <{self.tag}> is {value}; give it a finite number")
 

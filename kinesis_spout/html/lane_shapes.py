@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from kinesis_spout.html.element import element
 from kinesis_spout.html.plot import number as _n
 from kinesis_spout.html.plot import runs, x_of
-from kinesis_spout.html.timeline import COLUMNS, Row, Series
+from kinesis_spout.html.timeline import COLUMNS, Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kinesis_spout.html.element import Element
+    from kinesis_spout.html.timeline import Row, Timeline
 
 DENSITIES = 5
 HIGH_FROM = 18.0  # a lower lane shows no area; its marks are strokes
@@ -27,7 +28,14 @@ def bar(row: Row, top: float, height: float) -> Element:
     began, ended = x_of(row.first), x_of(COLUMNS if row.last is None else row.last + 1)
     return element(
         "rect",
-        {"class": "lane", "x": began, "y": top, "width": ended - began, "height": height, "rx": 2},
+        {
+            "class": f"lane {row.tone}".rstrip(),
+            "x": began,
+            "y": top,
+            "width": ended - began,
+            "height": height,
+            "rx": 2,
+        },
     )
 
 
@@ -44,6 +52,39 @@ def content(row: Row, top: float, height: float, densest: int) -> Iterator[Eleme
     if height < HIGH_FROM:
         yield from _progress(row, top + 1, bottom - 1, areas=False)
     yield from _marks(row, top, height)
+
+
+def reached(timeline: Timeline, row: Row, top: float, height: float) -> Iterator[Element]:
+    """How far the lane's consumer is, from the left: what is acked, what was read, what was not;
+    and a stroke at the read position and at the checkpoint.
+    """
+    reach = row.reach
+    if reach is None:
+        return
+    began, ended = x_of(row.first), x_of(COLUMNS if row.last is None else row.last + 1)
+
+    def x_at(at_s: float) -> float:
+        at = COLUMNS if at_s >= timeline.ended_s else timeline.column(at_s)
+        return min(max(x_of(at), began), ended)
+
+    read = x_at(reach.read_s)
+    acked = began if reach.checkpoint_s is None else min(x_at(reach.checkpoint_s), read)
+    ahead = read if reach.ahead_s is None else max(read, x_at(reach.ahead_s))
+    for name, first, after in (
+        ("acked", began, acked),
+        ("unacked", acked, read),
+        ("partly", read, ahead),
+        ("unread", ahead, ended),
+    ):
+        if after > first:
+            yield _path(name, _box(first, after, top, height))
+    if reach.checkpoint_s is not None:
+        yield _path("stop", _box(max(acked - 2, began), acked, top, height))
+    yield _path("reader", _box(max(read - 2, began), max(read, began + 2), top, height))
+
+
+def _box(first: float, after: float, top: float, height: float) -> str:
+    return f"M{_n(first)} {_n(top)}H{_n(after)}v{_n(height)}H{_n(first)}z"
 
 
 def reads(row: Row) -> list[int]:
@@ -131,10 +172,7 @@ def _apart(counts: Sequence[int]) -> list[int]:
 
 
 def _boxes(columns: Sequence[tuple[int, int]], top: float, height: float) -> str:
-    return "".join(
-        f"M{_n(x_of(first))} {_n(top)}H{_n(x_of(after))}v{_n(height)}H{_n(x_of(first))}z"
-        for first, after in columns
-    )
+    return "".join(_box(x_of(first), x_of(after), top, height) for first, after in columns)
 
 
 def _steps(values: Sequence[int], y_of: Callable[[int], float], first: int, after: int) -> str:

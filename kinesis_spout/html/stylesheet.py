@@ -7,17 +7,17 @@ _COLOURS = """
 --ground:#fff;--ink:#1c2128;--soft:#59636e;--rule:#d5dbe1;--panel:#f6f8fa;--lane:#edf0f4;
 --put:#93a1b1;--done:#cbe5d8;--checkpoint:#0b6b4f;--read:#1f6fd6;--again:#d9730d;--failed:#8a5a00;
 --letter:#c4202c;--band:#8250df;--joint:#46505b;
---kept:#0f6b35;--kept-ground:#e6f5eb;--broken:#b3141f;--broken-ground:#fdecec}
+--kept:#0f6b35;--kept-ground:#e6f5eb;--slow:#7a5200;--slow-ground:#fdf3dc;--broken:#b3141f;--broken-ground:#fdecec}
 @media (prefers-color-scheme:dark){:root{
 --ground:#0f1419;--ink:#e6eaef;--soft:#9aa6b2;--rule:#313a44;--panel:#171d24;--lane:#1d252e;
 --put:#61707e;--done:#1b4636;--checkpoint:#4fd1a1;--read:#58a0ff;--again:#f5993d;--failed:#e0b04a;
 --letter:#ff6b70;--band:#a98bf5;--joint:#aeb8c3;
---kept:#5bd68a;--kept-ground:#10281b;--broken:#ff8087;--broken-ground:#331418}}
+--kept:#5bd68a;--kept-ground:#10281b;--slow:#f0b64a;--slow-ground:#33260c;--broken:#ff8087;--broken-ground:#331418}}
 @media print{:root{color-scheme:light;
 --ground:#fff;--ink:#000;--soft:#444;--rule:#bbb;--panel:#f6f8fa;--lane:#edf0f4;
 --put:#93a1b1;--done:#cbe5d8;--checkpoint:#0b6b4f;--read:#1f6fd6;--again:#d9730d;--failed:#8a5a00;
 --letter:#c4202c;--band:#8250df;--joint:#46505b;
---kept:#0f6b35;--kept-ground:#e6f5eb;--broken:#b3141f;--broken-ground:#fdecec}}
+--kept:#0f6b35;--kept-ground:#e6f5eb;--slow:#7a5200;--slow-ground:#fdf3dc;--broken:#b3141f;--broken-ground:#fdecec}}
 """
 _TEXT = """
 *{box-sizing:border-box}
@@ -63,6 +63,7 @@ line-height:1.3;font-weight:600;font-variant-numeric:tabular-nums}
 """
 _TABLES = """
 .scroll{overflow-x:auto}
+.scroll+.scroll{margin-top:20px}
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
 caption{caption-side:top;text-align:left;color:var(--soft);font-size:13px;padding:0 0 6px}
 th,td{text-align:left;vertical-align:top;padding:7px 14px 7px 0;
@@ -111,10 +112,54 @@ svg .after{fill:var(--band);fill-opacity:.1}
 svg .joint{fill:none;stroke:var(--joint);stroke-width:1.5;stroke-linejoin:round}
 svg .joint.dot{stroke-width:6;stroke-linecap:round}
 """
+_LIVE = """
+.slow{color:var(--slow);background:var(--slow-ground);--sign:var(--slow-ground)}
+.banner{border:1px solid var(--broken);border-left-width:6px;border-radius:8px;padding:10px 14px;
+margin:0 0 16px;max-width:none;color:var(--broken);background:var(--broken-ground);
+overflow-wrap:anywhere}
+.banner[hidden]{display:none}
+.facts{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;margin:0 0 20px}
+.facts dt{color:var(--soft)}.facts dd{margin:0;overflow-wrap:anywhere}
+.chip{display:inline-block;padding:0 8px;border-radius:10px;font-size:12px;line-height:20px;
+font-weight:600;white-space:nowrap;border:1px solid}
+.chip.unsure{color:var(--soft)}
+td.short,tbody th.short{min-width:0;white-space:nowrap;width:1%}
+.causes{list-style:none;margin:0;padding:0}
+.causes>li{border-left:4px solid var(--rule);background:var(--panel);padding:10px 14px;
+margin:0 0 10px;border-radius:0 8px 8px 0;overflow-wrap:anywhere}
+.causes>li.bad{border-left-color:var(--broken)}.causes>li.slow{border-left-color:var(--slow);
+color:inherit;background:var(--panel)}
+.causes h3{font-size:15px;margin:0 0 4px}
+.causes p{margin:2px 0;max-width:none}
+.causes ul{margin:6px 0 0;padding-left:20px}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(280px,1fr));gap:16px}
+.chart{border:1px solid var(--rule);border-radius:12px;padding:10px 14px;min-width:0}
+.chart figcaption{margin:0 0 4px}.chart figcaption .name{color:var(--ink);font-weight:600}
+.chart figcaption p{margin:0}
+.chart svg{width:100%;height:auto}
+svg .line{fill:none;stroke:var(--read);stroke-width:1.75;stroke-linejoin:round;
+stroke-linecap:round}
+svg .from,svg .to{fill:var(--soft);font-size:11px}svg .to{text-anchor:end}
+svg .acked{fill:var(--done)}svg .unacked{fill:var(--read);fill-opacity:.35}
+svg .partly{fill:var(--again);fill-opacity:.25}svg .unread{fill:var(--again);fill-opacity:.6}
+svg .stop{fill:var(--checkpoint)}svg .reader{fill:var(--read)}
+svg .lane.slow{stroke:var(--slow);stroke-width:1.5}
+svg .lane.bad{stroke:var(--broken);stroke-width:2}
+svg .lane.unsure{stroke:var(--soft);stroke-width:1;stroke-dasharray:3 3}
+.finder{display:flex;flex-wrap:wrap;gap:8px 12px;align-items:center;margin:0 0 12px}
+.finder input,.finder button{font:inherit;color:inherit;background:var(--ground);
+border:1px solid var(--soft);border-radius:6px;padding:4px 10px}
+.finder input{width:24ch;max-width:100%}
+.finder button{background:var(--panel);cursor:pointer}
+.pages{display:flex;flex-wrap:wrap;gap:4px 14px;margin:10px 0;padding:0;list-style:none;
+font-size:14px}
+[aria-current]{font-weight:600;color:inherit;text-decoration:none}
+"""
 _NARROW_AND_PAPER = """
 @media (max-width:900px){.figures{grid-template-columns:repeat(3,1fr)}}
 @media (max-width:640px){main{padding:14px}h1{font-size:21px}
 .verdict{padding:16px;gap:14px;align-items:flex-start}.verdict>svg{width:36px;height:36px}
+.facts{grid-template-columns:1fr}.facts dd{margin:0 0 6px}
 .figures{grid-template-columns:repeat(2,1fr)}.figures div{padding:10px 12px}
 .figures dd{font-size:18px}}
 @media print{body{font-size:11px}main{max-width:none;padding:0}*{print-color-adjust:exact}
@@ -122,4 +167,4 @@ _NARROW_AND_PAPER = """
 h2{break-after:avoid}tr,.verdict,.figures,.promises li,figure{break-inside:avoid}
 thead{display:table-header-group}}
 """
-STYLESHEET = _COLOURS + _TEXT + _VERDICT + _TABLES + _TIMELINE + _NARROW_AND_PAPER
+STYLESHEET = _COLOURS + _TEXT + _VERDICT + _TABLES + _TIMELINE + _LIVE + _NARROW_AND_PAPER

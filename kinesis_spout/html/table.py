@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """`number`: the cells are figures, which stand to the right."""
+    """`number`: the cells are figures, which stand to the right. `short`: a word or two."""
 
     name: str
     number: bool = False
+    short: bool = False
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Node]]) -> Element:
@@ -48,4 +49,5 @@ def _row(columns: Sequence[Column], cells: Sequence[Node]) -> Element:
 
 def _cell(column: Column, scope: str = "") -> Attributes:
     found: Attributes = {"scope": scope} if scope else {}
-    return {**found, "class": "number"} if column.number else found
+    name = "number" if column.number else "short" if column.short else ""
+    return {**found, "class": name} if name else found

@@ -36,6 +36,26 @@ class Series(StrEnum):
     CHECKPOINTED = "checkpointed"
 
 
+class Tone(StrEnum):
+    """How a lane is. In the order of severity."""
+
+    PLAIN = ""
+    UNSURE = "unsure"
+    SLOW = "slow"
+    BAD = "bad"
+
+
+class Reach(NamedTuple):
+    """How far a lane's consumer is: everything up to `read_s` was read, and up to `checkpoint_s`
+    acked too (None: nothing is known to be). Where lanes share a row, `ahead_s` is that of the
+    foremost.
+    """
+
+    read_s: float
+    checkpoint_s: float | None = None
+    ahead_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """One shard. Times are seconds of any clock, the same for all of a timeline.
@@ -45,6 +65,7 @@ class Lane:
       middles of these ranges, so a parent is between its children, and a child between its parents.
     - `parents`: names of lanes. Those that are not in the timeline are left out.
     - `note`: a few words below the name.
+    - `address`: a path of the page's site that says more.
     """
 
     name: str
@@ -55,6 +76,18 @@ class Lane:
     parents: tuple[str, ...] = ()
     note: str = ""
     events: Mapping[Series, Sequence[Event]] = field(default_factory=dict)
+    reach: Reach | None = None
+    tone: Tone = Tone.PLAIN
+    address: str = ""
+
+    @property
+    def was_read(self) -> bool:
+        """Whether it was read to its end."""
+        return (
+            self.ended_s is not None
+            and self.reach is not None
+            and self.reach.read_s >= self.ended_s
+        )
 
 
 class Band(NamedTuple):
@@ -70,12 +103,15 @@ class Band(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """`began_s` to `ended_s` is what is shown. What lies outside is shown at the edge."""
+    """`began_s` to `ended_s` is what is shown. What lies outside is shown at the edge. `is_now`:
+    it ends now, and its axis counts back from there.
+    """
 
     began_s: float
     ended_s: float
     lanes: Sequence[Lane] = ()
     bands: Sequence[Band] = ()
+    is_now: bool = False
 
     def column(self, at_s: float) -> int:
         """The column of a time, 0 to `COLUMNS` - 1."""
@@ -96,6 +132,29 @@ class Row:
     last: int | None
     seen: int
     counts: Mapping[Series, list[int]]
+
+    @property
+    def tone(self) -> Tone:
+        """The worst one."""
+        return max((lane.tone for lane in self.lanes), key=list(Tone).index)
+
+    @property
+    def reach(self) -> Reach | None:
+        """That of the hindmost lane, without those that were read to their end if there are others;
+        None where no lane has one.
+        """
+        there = [lane for lane in self.lanes if lane.reach is not None]
+        left = [lane for lane in there if not lane.was_read]
+        found = [lane.reach for lane in left or there if lane.reach is not None]
+        if not found:
+            return None
+        checkpoints = [one.checkpoint_s for one in found if one.checkpoint_s is not None]
+        read = [one.read_s for one in found]
+        return Reach(
+            min(read),
+            min(checkpoints) if len(checkpoints) == len(found) else None,
+            max(read) if len(found) > 1 else None,
+        )
 
     def total(self, series: Series) -> int:
         return sum(self.counts[series])

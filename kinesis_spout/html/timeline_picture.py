@@ -3,8 +3,10 @@
 A lane has, from the bottom: a strip of the deliveries, the stronger the more; above it, as an area,
 the records that were put, and as a line the checkpoint. The distance between the area's edge and
 the line is what was still to do. Failures and dead letters are marks at the top. A low lane leaves
-out what would not be seen in it. The elements of a picture are some for each row, not for each
-record.
+out what would not be seen in it.
+
+A lane with a `Reach` shows how far its consumer is instead: acked, read, unread. The elements of a
+picture are some for each row, not for each record.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.html.band_shapes import bands
 from kinesis_spout.html.element import element
-from kinesis_spout.html.lane_shapes import HIGH_FROM, bar, content, inner_joints, reads
+from kinesis_spout.html.lane_shapes import HIGH_FROM, bar, content, inner_joints, reached, reads
 from kinesis_spout.html.plot import BOTTOM, LEFT, TOP, WIDTH, number, x_of
 from kinesis_spout.html.text import count, cut, plural, seconds
 from kinesis_spout.html.time_axis import ticks
-from kinesis_spout.html.timeline import COLUMNS, Picture, Series, picture
+from kinesis_spout.html.timeline import COLUMNS, Picture, Series, Tone, picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,13 +73,26 @@ def _svg(timeline: Timeline, drawn: Picture, title: str) -> Element:
         *_axis(timeline, bottom),
         *bands(timeline, bottom),
         *(
-            element("g", {}, element("title", {}, _told(row)), *content(row, top, height, densest))
+            _linked(
+                row,
+                element("title", {}, _told(row)),
+                *reached(timeline, row, top, height),
+                *content(row, top, height, densest),
+            )
             for row, top in placed
         ),
         *(inner_joints(at, tops[row], height) for row, at in sorted(drawn.inner.items())),
         *_joints(drawn.joints, [top + height / 2 for top in tops]),
         *_names(timeline, placed, height, gap),
     )
+
+
+def _linked(row: Row, *shapes: Element) -> Element:
+    """The shapes of a row, which lead to its lane's address."""
+    if len(row.lanes) > 1 or not row.lanes[0].address:
+        return element("g", {}, *shapes)
+    # A picture has many lanes. A keyboard reaches their addresses in a list, and skips them here.
+    return element("a", {"href": row.lanes[0].address, "tabindex": -1}, *shapes)
 
 
 def _lane_height(rows: Sequence[Row]) -> tuple[float, float]:
@@ -91,9 +106,12 @@ def _lane_height(rows: Sequence[Row]) -> tuple[float, float]:
 def _axis(timeline: Timeline, bottom: float) -> Iterator[Element]:
     span_s = timeline.ended_s - timeline.began_s
     for tick in ticks(span_s):
-        x = x_of(COLUMNS * tick.at_s / span_s if span_s > 0 else 0)
+        at_s, name = tick
+        if timeline.is_now:
+            at_s, name = span_s - at_s, f"{name} ago" if at_s else "now"
+        x = x_of(COLUMNS * at_s / span_s if span_s > 0 else 0)
         yield element("line", {"class": "grid", "x1": x, "x2": x, "y1": TOP - 8, "y2": bottom + 4})
-        yield element("text", {"class": "tick", "x": x, "y": bottom + 18}, tick.name)
+        yield element("text", {"class": "tick", "x": x, "y": bottom + 18}, name)
 
 
 def _joints(joints: Sequence[Joint], middles: Sequence[float]) -> Iterator[Element]:
@@ -141,6 +159,8 @@ def _told(row: Row) -> str:
     if len(row.lanes) > 1:
         names = f"{plural(len(row.lanes), 'shard')}, {names} to {cut(row.lanes[-1].name, 60)}"
     what = [f"{count(row.total(one))} {name}" for one, name in _TOTALS.items() if row.total(one)]
+    if row.reach is not None and len(row.lanes) == 1 and row.lanes[0].note:
+        what.insert(0, row.lanes[0].note)
     return ": ".join([names, *([", ".join(what)] if what else [])])
 
 
@@ -156,15 +176,29 @@ _TOTALS = {
 def _described(timeline: Timeline) -> str:
     """For those who do not see the picture."""
     shards, faults = plural(len(timeline.lanes), "shard"), plural(len(timeline.bands), "fault")
+    faults = "" if timeline.is_now else f", and {faults}"
     joined = count(sum(bool(lane.parents) for lane in timeline.lanes))
     lasted = seconds(timeline.ended_s - timeline.began_s)
-    return f"{shards} over {lasted}, {joined} of them from a split or a merge, and {faults}."
+    return f"{shards} over {lasted}, {joined} of them from a split or a merge{faults}."
+
+
+_REACHED = (
+    ("acked", "M0 3H20V13H0z", "acked"),
+    ("unacked", "M0 3H20V13H0z", "read, not all acked"),
+    ("unread", "M0 3H20V13H0z", "not read yet"),
+    ("stop", "M9 2H11V14H9z", "checkpoint"),
+    ("reader", "M9 2H11V14H9z", "read position"),
+)
+_PARTLY = (("partly", "M0 3H20V13H0z", "read in some of the row's shards"),)
+_TONES = {Tone.SLOW: "lagging", Tone.BAD: "stalled or losing", Tone.UNSURE: "not known"}
 
 
 def _legend(timeline: Timeline, drawn: Picture) -> Element:
     """What is in the picture, and no more."""
     there = {one for row in drawn.rows for one in Series if any(row.counts[one])}
     joined = bool(drawn.joints or drawn.inner)
+    reached_some = [row.reach for row in drawn.rows if row.reach is not None]
+    tones = {row.tone for row in drawn.rows}
     settled = any(band.settled_s is not None for band in timeline.bands)
     if _lane_height(drawn.rows)[0] >= HIGH_FROM:
         lanes = [
@@ -184,6 +218,13 @@ def _legend(timeline: Timeline, drawn: Picture) -> Element:
             ("letter low", "M10 2V14", "dead letter", Series.DEAD_LETTER),
         ]
     entries = [
+        *(_REACHED if reached_some else ()),
+        *(_PARTLY if any(one.ahead_s is not None for one in reached_some) else ()),
+        *(
+            (f"lane {tone}", "M1 3H19V13H1z", name)
+            for tone, name in _TONES.items()
+            if tone in tones
+        ),
         *((name, shape, label) for name, shape, label, series in lanes if series in there),
         *([("joint", "M5 2V14M5 2H16M5 14H16", "split or merge")] if joined else []),
         *([("band", "M4 0H16V16H4z", "fault")] if timeline.bands else []),

@@ -27,6 +27,8 @@ from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
 from kinesis_spout.inspection.status import OVER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kinesis_spout.inspection.health import Look
 
 
@@ -57,11 +59,13 @@ class Group:
     shards: tuple[str, ...]
 
 
-def grouped(look: Look) -> list[Group]:
-    """All shards that are not over, explained, those with the same kinds of causes and the same
-    advice together; the worst groups first. An application without shards or state is one group.
+def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
+    """All shards that are not over (of those in `among`, unless it is None), explained, those with
+    the same kinds of causes and the same advice together; the worst groups first. An application
+    without shards or state is one group.
     """
-    live = [shard for shard in look.now.shard_ids if look.phase(shard) not in OVER]
+    wanted = look.now.shard_ids if among is None else among
+    live = [shard for shard in wanted if look.phase(shard) not in OVER]
     shards = live or look.now.shard_ids[:1] or [look.now.application]
     if not look.now.is_known or look.now.is_of_another_stream:
         shards = shards[:1]

@@ -10,7 +10,8 @@ The window is between two snapshots. It is the only measure of patience, so ther
              the one before it, or that no process works on
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
-    unknown  nobody asked the service for the shard's tip, and the state does not tell
+    unknown  nobody asked the service for the shard's tip, and the state does not tell; or the
+             application has no state at all
 
 A shard that waits for its parents is as healthy as they are. The verdict is the worst of all
 shards; `unknown` is worse than `ok` alone.
@@ -86,6 +87,16 @@ class Look:
     # one shard ------------------------------------------------------------------------------------
     def phase(self, shard_id: str) -> ShardPhase:
         """The shard's phase, the open plan's reads included."""
+        if shard_id not in self._phases:
+            self._phases[shard_id] = self._phase_of(shard_id)
+        return self._phases[shard_id]
+
+    @cached_property
+    def _phases(self) -> dict[str, ShardPhase]:
+        """Those that were asked for: of ten thousand shards, each is asked for many times."""
+        return {}
+
+    def _phase_of(self, shard_id: str) -> ShardPhase:
         phase = self.now.lineage.phase(shard_id)
         progress = self.now.progress(shard_id)
         if phase in READ_PHASES and progress is not None and progress.position.is_end:
@@ -129,8 +140,14 @@ class Look:
 
     def speed(self, shard_id: str) -> float | None:
         """How fast the position moves through the stream's time: 1 keeps pace with the clock, less
-        falls behind. None where it is not known.
+        falls behind. None where it is not known, and where nothing was there to be read.
         """
+        nothing_to_read = self.keeps_up(shard_id) and not self.has_moved(shard_id)
+        if nothing_to_read or self.phase(shard_id) not in READ_PHASES:
+            return None
+        return self._pace(shard_id)
+
+    def _pace(self, shard_id: str) -> float | None:
         before, now = self.before.progress(shard_id), self.now.progress(shard_id)
         if (
             not self.window_ms
@@ -155,10 +172,10 @@ class Look:
         if frontier_ms is None or self.health(shard_id) is Health.OK:
             return None
         left_ms = max(0, frontier_ms - self.horizon_ms)
-        speed = max(0.0, self.speed(shard_id) or 0.0)
-        if left_ms and speed >= 1:
+        pace = max(0.0, self._pace(shard_id) or 0.0)
+        if left_ms and pace >= 1:
             return None
-        return round(left_ms / (1 - speed)) if left_ms else 0
+        return round(left_ms / (1 - pace)) if left_ms else 0
 
     def keeps_up(self, shard_id: str) -> bool | None:
         """Whether all that was in the shard when the window began was read by its end. None where
@@ -190,11 +207,13 @@ class Look:
     def verdict(self) -> Health:
         """The worst of all shards."""
         if not self.now.is_known:
-            return Health.UNKNOWN
+            return Health.UNKNOWN  # also where no shard is listed
         return max(self._healths.values(), key=SEVERITY.__getitem__, default=Health.OK)
 
     @cached_property
     def _healths(self) -> dict[str, Health]:
+        if not self.now.is_known:
+            return dict.fromkeys(self.now.shard_ids, Health.UNKNOWN)
         found: dict[str, Health] = {}
         for shard_id in self.now.shard_ids:  # parents before their children
             own = self._judged(shard_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.inspection.cause import LOG, NOTHING, Act, Advice, Cause
-from kinesis_spout.inspection.wording import duration, moment, records
+from kinesis_spout.inspection.wording import duration, moment, pause_told, records
 from state.plan import PlanStatus
 from state.report import ReportStatus
 
@@ -24,11 +24,8 @@ def _paused(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="paused",
         about=shard_id,
-        says="the application is paused: it keeps its place and reads nothing",
-        advice=(
-            Advice(Act.RESUME, "end the pause with `kinesis-spout resume`", "resume"),
-            Advice(Act.CHANGE, "the pause ends when the node `paused` in ZooKeeper is removed"),
-        ),
+        says=f"the application is paused{pause_told(look)}: it keeps its place and reads nothing",
+        advice=(Advice(Act.RESUME, "end the pause with `kinesis-spout resume`"),),
     )
 
 

@@ -17,7 +17,7 @@ from kinesis_spout.inspection.snapshot import Snapshot
 from state.state_store import StoredApplication
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import FetchedPage, KinesisClient
@@ -37,13 +37,12 @@ def read_snapshot(
     """
     stored = StoredApplication() if store is None else store.read_application()
     stream = client.describe()
-    now_ms = clock.now_ms() if stream.service_time_ms is None else stream.service_time_ms
     return Snapshot(
         application=application,
         stored=stored,
         stream=stream,
         listing=client.list_shards(),
-        now_ms=now_ms,
+        now_ms=stream.now_ms(clock.now_ms()),
     )
 
 
@@ -66,15 +65,11 @@ class TipReader:
         pairs = [] if self.refused else list(wanted)
         with ThreadPoolExecutor(MAX_CONCURRENT_CALLS) as pool:
             answers = pool.map(lambda pair: self._answer(*pair), pairs)
-            return dict(self._answered(zip(pairs, answers, strict=True)))
-
-    @staticmethod
-    def _answered(
-        answers: Iterable[tuple[tuple[str, Position], TipAnswer | None]],
-    ) -> Iterator[tuple[str, TipAnswer]]:
-        for (shard_id, _), answer in answers:
-            if answer is not None:
-                yield shard_id, answer
+            return {
+                shard_id: answer
+                for (shard_id, _), answer in zip(pairs, answers, strict=True)
+                if answer is not None
+            }
 
     def _answer(self, shard_id: str, position: Position) -> TipAnswer | None:
         if self.refused:

@@ -232,6 +232,12 @@ def _beside_waiting(look: Look, shard_id: str, record: UnresolvedRecord) -> tupl
             Act.LOOK, f"see it with `kinesis-spout peek {shard_id} {record.first.whole}`", "peek"
         ),
         _dead_letter(look),
+        Advice(
+            Act.RUN,
+            "stop the job and give it up with `kinesis-spout checkpoint skip --shard "
+            f"{shard_id} {record.first}`",
+            "checkpoint",
+        ),
     )
 
 

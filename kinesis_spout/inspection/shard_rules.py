@@ -64,7 +64,7 @@ def _not_begun(look: Look, shard_id: str) -> Cause | None:
 
 
 def _unknown_shard(look: Look, shard_id: str) -> Cause | None:
-    if shard_id in look.now.shard_ids:
+    if shard_id in look.now.known_shards:
         return None
     return Cause(
         kind="unknown shard",
@@ -113,7 +113,7 @@ def _vanished(look: Look, shard_id: str) -> Cause | None:
                 "without them where failOnDataLoss is false",
             ),
         ),
-        leads_to=None if look.now.stored.owners else THE_JOB,
+        leads_to=None if look.now.stored.owners and not look.now.stored.paused else THE_JOB,
     )
 
 

@@ -73,10 +73,7 @@ class Snapshot:
     def is_of_another_stream(self) -> bool:
         """Whether the state belongs to a stream that had the name before."""
         known = self.stored.identity
-        return known is not None and (known.arn, known.created_ms) != (
-            self.stream.arn,
-            self.stream.created_ms,
-        )
+        return known is not None and not known.is_same(self.stream.identity)
 
     @property
     def is_spout(self) -> bool:
@@ -91,6 +88,11 @@ class Snapshot:
     def shard_ids(self) -> tuple[str, ...]:
         """All shards that are listed, have a state or are named as a parent, oldest first."""
         return tuple(self.lineage.oldest_first())
+
+    @cached_property
+    def known_shards(self) -> frozenset[str]:
+        """The same without their order."""
+        return frozenset(self.shard_ids)
 
     @cached_property
     def unresolved_ancestors(self) -> dict[str, tuple[str, ...]]:
@@ -131,9 +133,19 @@ class Snapshot:
 
     def progress(self, shard_id: str) -> ShardProgress | None:
         """How far the shard was read; None for a shard without a state."""
-        state = self.states.get(shard_id)
-        if state is None:
-            return None
+        if shard_id not in self._progress:
+            state = self.states.get(shard_id)
+            if state is None:
+                return None
+            self._progress[shard_id] = self._progress_of(shard_id, state)
+        return self._progress[shard_id]
+
+    @cached_property
+    def _progress(self) -> dict[str, ShardProgress]:
+        """Those that were asked for: of ten thousand shards, each is asked for many times."""
+        return {}
+
+    def _progress_of(self, shard_id: str, state: ShardState) -> ShardProgress:
         planned = self.planned.get(shard_id)
         read = None if planned is None or not planned.slice.max_records else planned.result
         if read is None:

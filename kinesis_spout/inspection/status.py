@@ -3,6 +3,7 @@
 `--json` prints `as_json`, one object:
 
     application, stream, streamStatus, retentionMs, paused
+    pause             null, or by, sinceMs, reason, each null where it is not known
     timeMs            the service's time of the look; windowMs: how long the window was
     verdict           ok, unknown, lagging, stalled or losing (`kinesis_spout.inspection.health`);
                       unknown where the application has no state
@@ -10,7 +11,8 @@
     plan              null, or planId, status, createdMs, tasks, tasksBegun, tasksSealed, report
                       (null, open, done), openings
     health, states    numbers of shards, by health and by state
-    notAsked          number of shards on which nothing could be said without asking the service
+    notAsked          number of shards on which nothing could be said without asking the service;
+                      0 where the application has no state
     shards            a list, worst first:
         shardId, health, waitsFor
         state         as in `kinesis-spout shards`
@@ -21,7 +23,8 @@
         unresolved    number of records that are not acked
         oldestMs      how long ago the oldest of them first failed
         attempts      the most deliveries that one of them had
-        speed         stream time read in the window, as a multiple of the clock
+        speed         stream time read in the window, as a multiple of the clock; null where
+                      there was nothing to read
     A number that is not known is null.
 """
 
@@ -38,6 +41,7 @@ from state.plan import PlanStatus
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
+    from state.state_store import Pause
 
 _NEVER_MS = 1 << 62
 OVER = frozenset({ShardPhase.FINISHED, ShardPhase.PAST})
@@ -88,6 +92,9 @@ class ApplicationStatus:
 
     @property
     def not_asked(self) -> int:
+        """How many shards nothing could be said about without asking the service."""
+        if not self.look.now.is_known:
+            return 0
         return sum(one.health is Health.UNKNOWN for one in self.shards)
 
     @property
@@ -109,6 +116,7 @@ class ApplicationStatus:
             "streamStatus": now.stream.status,
             "retentionMs": now.stream.retention_ms,
             "paused": now.stored.paused,
+            "pause": _pause_json(now.stored.pause),
             "timeMs": now.now_ms,
             "windowMs": self.look.window_ms,
             "verdict": self.verdict.value,
@@ -140,20 +148,20 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     look, verdict = status.look, status.verdict
     if not look.now.is_known:
         return "it has no state on this stream"
-    of = f"of {len(status.live)} shard{'' if len(status.live) == 1 else 's'}"
+    of = f"of {len(status.live):,} shard{'' if len(status.live) == 1 else 's'}"
     count = sum(one.health is verdict for one in status.live)
     window = duration(look.window_ms)
     if verdict is Health.OK:
         if not status.live:
             return "every shard was read to its end, and every record is acked"
-        asked = f"; {status.not_asked} {of} were not asked" if status.not_asked else ""
+        asked = f"; {status.not_asked:,} {of} were not asked" if status.not_asked else ""
         return f"all that came was read within {window}{asked}"
     if verdict is Health.LAGGING:
-        return f"{count} {of} {'is' if count == 1 else 'are'} more than {window} behind"
+        return f"{count:,} {of} {'is' if count == 1 else 'are'} more than {window} behind"
     if verdict is Health.STALLED:
         stands = "stands" if count == 1 else "stand"
-        return f"{count} {of} {stands} still, though there is something to read or to retry"
-    return f"of {count} {of}, records have expired unread, or may have"
+        return f"{count:,} {of} {stands} still, though there is something to read or to retry"
+    return f"of {count:,} {of}, records have expired unread, or may have"
 
 
 def owners_sentence(look: Look) -> str:
@@ -209,6 +217,12 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
     )
     since = "" if oldest is None else f", the oldest failed first {duration(oldest)} ago"
     return f"{records(count)} not acked{since}" if count else "every record that was read is acked"
+
+
+def _pause_json(pause: Pause | None) -> dict[str, Any] | None:
+    if pause is None:
+        return None
+    return {"by": pause.by, "sinceMs": pause.since_ms, "reason": pause.reason}
 
 
 def _plan_json(look: Look) -> dict[str, Any] | None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kinesis_spout.inspection.health import Look
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
 SHOWN_DIGITS = 12
+_BRIEF_DIGITS = 8
+_TIME = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d)")
 _SHARD_PREFIX = "shardId-"
 
 
@@ -41,6 +48,16 @@ def shortened(position: str) -> str:
     return f"{kind}{colon}..{number[-SHOWN_DIGITS:]}"
 
 
+def brief(position: str) -> str:
+    """A position or a checkpoint in twelve columns."""
+    number = position.rpartition(":")[2]
+    if number.isdigit() and len(number) > SHOWN_DIGITS:
+        return f"..{number[-_BRIEF_DIGITS:]}"
+    if time := _TIME.match(position):
+        return f"{time[1]} {time[2]}"
+    return {"TRIM_HORIZON": "oldest", "SHARD_END": "end"}.get(position, position[:12])
+
+
 def short_shard(shard_id: str) -> str:
     """`12` for shardId-000000000012; another id as it is."""
     number = shard_id.removeprefix(_SHARD_PREFIX)
@@ -49,3 +66,18 @@ def short_shard(shard_id: str) -> str:
 
 def records(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
+
+
+def pause_told(look: Look) -> str:
+    """` by ann on host-a, since 08:32:10 (60 min): 'deploy'`, as far as it is known; empty without
+    a pause. Safe to print.
+    """
+    pause, now_ms = look.now.stored.pause, look.now.now_ms
+    if pause is None:
+        return ""
+    by = "" if pause.by is None else f" by {pause.by if pause.by.isprintable() else repr(pause.by)}"
+    since = ""
+    if pause.since_ms is not None:
+        age = duration(max(0, now_ms - pause.since_ms))
+        since = f", since {moment(pause.since_ms, now_ms)} ({age})"
+    return f"{by}{since}{'' if pause.reason is None else f', because of {pause.reason!r}'}"

@@ -1,1 +1,3 @@
-"""Programs beside this one: where they find our modules and the user's, and how they end."""
+"""What runs beside the caller: threads of this process, and child processes, where they find our
+modules and the user's, and how they end.
+"""

@@ -1,4 +1,4 @@
-"""The end of processes that we started, with all of their descendants."""
+"""Processes that we started, with all of their descendants: stopped, resumed and killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _LIMIT_S = 30.0
 _LOOK_S = 0.02
@@ -30,6 +30,26 @@ def kill_family(process: subprocess.Popen[Any]) -> int:
     process.wait(timeout=_LIMIT_S)
     _wait_for(members[1:])
     return len(members)
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """The processes below it; none once it has ended."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def suspend(members: Iterable[psutil.Process]) -> None:
+    """Stop them. Those that have ended are left out."""
+    for member in members:
+        _if_there(member.suspend)
+
+
+def resume(members: Iterable[psutil.Process]) -> None:
+    """Let stopped processes go on. Those that have ended are left out."""
+    for member in members:
+        _if_there(member.resume)
 
 
 def runs(process: psutil.Process) -> bool:
@@ -57,8 +77,7 @@ def _stopped_tree(root: psutil.Process) -> list[psutil.Process]:
     members = [root]
     _if_there(root.suspend)
     while fresh := [child for child in root.children(recursive=True) if child not in members]:
-        for child in fresh:
-            _if_there(child.suspend)
+        suspend(fresh)
         members += fresh
     return members
 

@@ -35,12 +35,12 @@ class Pacer:
         self._call_times_s: deque[float] = deque(maxlen=self._calls_per_window)
         self._paid_off_at_s = float("-inf")
         self._backoff_until_s = float("-inf")
-        self._throttled_in_a_row = 0
+        self._refused_in_a_row = 0
 
     @property
-    def throttled_in_a_row(self) -> int:
-        """Throttled calls since the last page."""
-        return self._throttled_in_a_row
+    def refused_in_a_row(self) -> int:
+        """Calls that were refused since the last page."""
+        return self._refused_in_a_row
 
     def ready_at_s(self, now_s: float) -> float:
         """When the next call may start: `now_s` or later."""
@@ -64,16 +64,18 @@ class Pacer:
     def on_page(self, now_s: float, read_bytes: int) -> None:
         """The last call has returned a page. `read_bytes`: of its data and partition keys."""
         self._answered(now_s)
-        self._throttled_in_a_row = 0
+        self._refused_in_a_row = 0
         self._paid_off_at_s = max(self._paid_off_at_s, now_s) + read_bytes / self._bytes_per_second
 
-    def on_throttled(self, now_s: float, random: Random) -> None:
-        """The last call was throttled: exponential backoff with jitter until a page comes."""
+    def back_off(self, now_s: float, random: Random) -> None:
+        """The last call was refused, as by throttling: exponential backoff with jitter until a page
+        comes.
+        """
         self._answered(now_s)
         longest_s = min(
-            _LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._throttled_in_a_row, 16)
+            _LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._refused_in_a_row, 16)
         )
-        self._throttled_in_a_row += 1
+        self._refused_in_a_row += 1
         self._backoff_until_s = now_s + random.uniform(longest_s / 2, longest_s)
 
     def _answered(self, now_s: float) -> None:
@@ -103,6 +105,6 @@ class RetryPacer(Pacer):
         super().on_page(now_s, read_bytes)
         self._shard.on_page(now_s, read_bytes)
 
-    def on_throttled(self, now_s: float, random: Random) -> None:
-        super().on_throttled(now_s, random)
-        self._shard.on_throttled(now_s, random)
+    def back_off(self, now_s: float, random: Random) -> None:
+        super().back_off(now_s, random)
+        self._shard.back_off(now_s, random)

@@ -30,7 +30,11 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from kinesis_spout.errors import KinesisError, ThrottledError
-from kinesis_spout.reading.shard_getter import KinesisShardGetter, OneAttemptGetter
+from kinesis_spout.reading.shard_getter import (
+    FetchPostponedError,
+    KinesisShardGetter,
+    OneAttemptGetter,
+)
 from kinesis_spout.reading.user_records import numbers_of, unpacked_retries
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
@@ -272,7 +276,7 @@ class RetryReader:
 
     def _fetch(self, getter: KinesisShardGetter, until_s: float | None) -> Page | None:
         """The next page; None when no call may start before `until_s`. Waits for the pacer, and
-        through throttling.
+        through throttling and new iterators that have expired.
         """
         clock = self._services.clock
         while True:
@@ -282,6 +286,8 @@ class RetryReader:
             clock.sleep(ready_s - clock.monotonic_s())
             try:
                 return getter.fetch_unless_throttled(self._limit)
+            except FetchPostponedError:
+                continue
             except ThrottledError as exc:
                 if not exc.retryable or self._one_attempt:
                     raise

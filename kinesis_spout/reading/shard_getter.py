@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 from kinesis_spout.errors import (
     ExpiredIteratorError,
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.sequence_number import SequenceNumber
 
-_FRESH_ITERATORS_PER_FETCH = 3
-_THROTTLED_FOR_S = 120.0
-# Throttling counts as continuous across shorter pauses. A longer one is the caller's, not a wait of
+_PATIENCE_S = 120.0
+# Refusals count as continuous across shorter pauses. A longer one is the caller's, not a wait of
 # this getter, and what came before it says nothing.
 _MAX_PAUSE_S = 60.0
 
@@ -81,7 +80,8 @@ class ThrottleRaisingGetter(Protocol):
         """As `fetch`, but raises `ThrottledError` at once: nothing was read, call again at
         `ready_at_s()`. Raises `FetchPostponedError` for other faults that are to be tried again so.
 
-        Raises `StillThrottledError` when the shard has been throttled for too long.
+        Raises `StillThrottledError` when the shard has been throttled for too long, and
+        `ExpiredIteratorError` when new iterators have expired for too long.
         """
         ...
 
@@ -91,8 +91,11 @@ class KinesisShardGetter:
 
     `iterator` is a hint for `position`. `ending_sequence` is the one that the listing shows for a
     closed shard. It ends the shard in addition to a missing next iterator: some emulators never end
-    a closed shard, others list a number that no record has. A shard that is throttled for
-    `throttled_for_s` seconds on end raises `StillThrottledError`.
+    a closed shard, others list a number that no record has.
+
+    An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
+    with the backoff of throttling. A shard that is refused for `patience_s` seconds on end raises
+    `StillThrottledError` or `ExpiredIteratorError`.
     """
 
     # False: pages are converted to Arrow in the fetching thread. Arrow is smaller, and most callers
@@ -110,7 +113,7 @@ class KinesisShardGetter:
         clock: Clock,
         ending_sequence: SequenceNumber | None = None,
         random: Random | None = None,
-        throttled_for_s: float = _THROTTLED_FOR_S,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         self._client = client
         self._shard_id = shard_id
@@ -121,9 +124,9 @@ class KinesisShardGetter:
         self._clock = clock
         self._ending_sequence = ending_sequence
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
-        self._throttled_for_s = throttled_for_s
-        self._throttled_since_s: float | None = None
-        self._throttled_last_s = 0.0
+        self._patience_s = patience_s
+        self._refused_since_s: float | None = None
+        self._refused_last_s = 0.0
 
     @property
     def shard_id(self) -> str:
@@ -141,20 +144,22 @@ class KinesisShardGetter:
         return self._pacer.ready_at_s(self._clock.monotonic_s())
 
     def fetch(self, limit: int) -> Page:
-        """The next page. Waits until the shard's limits allow it, and through throttling. Raises
-        `KinesisError`.
+        """The next page. Waits until the shard's limits allow it, and through throttling and new
+        iterators that have expired. Raises `KinesisError`.
         """
         while True:
             self._clock.sleep(self.ready_at_s() - self._clock.monotonic_s())
             try:
                 return self.fetch_unless_throttled(limit)
+            except FetchPostponedError:
+                continue
             except ThrottledError as exc:
                 if not exc.retryable:
                     raise
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """The next page now, without waiting for the pacer. Raises `ThrottledError` when the shard
-        must wait until `ready_at_s()`.
+        """The next page now, without waiting for the pacer. Raises `ThrottledError` or
+        `FetchPostponedError` when the shard must wait until `ready_at_s()`.
         """
         if limit < 1:
             raise ValueError(
@@ -170,28 +175,31 @@ class KinesisShardGetter:
         except ThrottledError as exc:
             self._on_throttled(exc)
             raise
+        except ExpiredIteratorError as exc:
+            self._on_expired(exc)
         except ShardNotFoundError:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
             # The caller decides whether the shard was lost unread.
             return Page.empty(self._shard_id, gone=True)
-        self._throttled_since_s = None
+        self._refused_since_s = None
         return self._accept(fetched, limit)
 
     def _fetch(self, limit: int) -> FetchedPage:
-        """One page from the iterator, or from a fresh one where that is not valid (any more)."""
-        fresh_iterators = 0
+        """One page from the iterator, or from a fresh one where that is not valid (any more).
+        Raises `ExpiredIteratorError` for a fresh one.
+        """
         while True:
+            is_fresh = self._iterator is None
             if self._iterator is None:
                 self._iterator = self._new_iterator()
                 self._iterator_is_a_hint = False
-                fresh_iterators += 1
             self._pacer.on_fetch(self._clock.monotonic_s())
             try:
                 fetched = self._get_records(self._iterator, limit)
             except ExpiredIteratorError:
-                if fresh_iterators == _FRESH_ITERATORS_PER_FETCH:
-                    raise
                 self._iterator = None
+                if is_fresh:
+                    raise
             except (RequestRefusedError, ShardNotFoundError):
                 # A hint may belong to a stream that was deleted and created again.
                 if not self._iterator_is_a_hint:
@@ -273,17 +281,32 @@ class KinesisShardGetter:
         )
 
     def _on_throttled(self, exc: ThrottledError) -> None:
-        now_s = self._clock.monotonic_s()
-        self._pacer.on_throttled(now_s, self._random)
-        if self._throttled_since_s is None or now_s - self._throttled_last_s > _MAX_PAUSE_S:
-            self._throttled_since_s = now_s
-        self._throttled_last_s = now_s
-        if now_s - self._throttled_since_s >= self._throttled_for_s:
+        refused_s = self._back_off()
+        if refused_s >= self._patience_s:
             raise StillThrottledError(
                 f"shard {self._shard_id} of {self._client.where} has been throttled for "
-                f"{now_s - self._throttled_since_s:.0f} s; "
+                f"{refused_s:.0f} s; "
                 "lower the read rate, or move other consumers of the shard to enhanced fan-out"
             ) from exc
+
+    def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
+        """A new iterator has expired, which no age explains: a fault of the service."""
+        refused_s = self._back_off()
+        if refused_s >= self._patience_s:
+            raise ExpiredIteratorError(
+                f"every new iterator of shard {self._shard_id} of {self._client.where} has expired "
+                f"at once for {refused_s:.0f} s; try again later"
+            ) from exc
+        raise FetchPostponedError(str(exc)) from exc
+
+    def _back_off(self) -> float:
+        """Let the shard wait. Returns for how many seconds the service has refused its reads."""
+        now_s = self._clock.monotonic_s()
+        self._pacer.back_off(now_s, self._random)
+        if self._refused_since_s is None or now_s - self._refused_last_s > _MAX_PAUSE_S:
+            self._refused_since_s = now_s
+        self._refused_last_s = now_s
+        return now_s - self._refused_since_s
 
 
 class OneAttemptGetter(KinesisShardGetter):
@@ -296,6 +319,9 @@ class OneAttemptGetter(KinesisShardGetter):
 
     def _get_records(self, iterator: str, limit: int) -> FetchedPage:
         return self._client.get_records(iterator, limit, retry=False)
+
+    def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
+        raise exc
 
 
 @cache

@@ -8,8 +8,10 @@ the body for `get_records_decoder`.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from dataclasses import dataclass
 from functools import cache, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -42,12 +44,18 @@ from kinesis_spout.service.faults import (
     meaning_of_local,
 )
 from kinesis_spout.service.get_records_wire import GetRecordsWire
-from kinesis_spout.service.shapes import stream_summary
+from kinesis_spout.service.shapes import service_time_ms, stream_summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
+
+# At DEBUG botocore logs whole requests and answers: session tokens, the keys of a role. It does so
+# where somebody sets its own level, not because the root logger has that one.
+_vendor_log = logging.getLogger("botocore")
+if _vendor_log.level == logging.NOTSET:
+    _vendor_log.setLevel(logging.INFO)
 
 _SYSTEM_CLOCK = SystemClock()
 _POOL_CONNECTIONS = 64
@@ -65,6 +73,31 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
+# What botocore raises without an answer of the service.
+_LOCAL_FAULTS = (
+    vendor.BotoCoreError,
+    ResponseParserError,
+    ValueError,
+    AttributeError,
+    TypeError,
+    KeyError,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialsInUse:
+    """Where credentials come from; never the credentials.
+
+    - `provider`: botocore's name of it, like `env`, `shared-credentials-file`, `assume-role`.
+    - `expires_ms`: ms since 1970; None if that is not known.
+    - `is_temporary`: they have a session token, so they expire.
+    """
+
+    provider: str
+    expires_ms: int | None
+    is_temporary: bool
+
+
 class ExpiredListingError(KinesisError):
     """The page token of a listing has expired. The listing can only be requested again from its
     start.
@@ -75,9 +108,9 @@ class KinesisConnection:
     """Calls operations of the service on one stream, for `KinesisClient` and `RecordPutter`.
 
     Methods block on the network, may be called from many threads, and raise `KinesisError`.
-    Transient faults are retried, at most `max_attempts` times and for `retry_for_s` seconds; other
-    errors are raised at once. The constructor only keeps its arguments, and a pickle holds nothing
-    else: each process opens its own connection.
+    Transient faults are retried for `retry_for_s` seconds; other errors are raised at once. The
+    constructor only keeps its arguments, and a pickle holds nothing else: each process opens its
+    own connection.
     """
 
     def __init__(
@@ -86,7 +119,6 @@ class KinesisConnection:
         stream: StreamRef,
         *,
         clock: Clock = _SYSTEM_CLOCK,
-        max_attempts: int = 8,
         retry_for_s: float = 60,
         random: Random | None = None,
         as_lists: bool = False,
@@ -95,7 +127,6 @@ class KinesisConnection:
         self.stream = stream
         self._region = stream.region_or(aws.region)
         self._clock = clock
-        self._max_attempts = max_attempts
         self._retry_for_s = retry_for_s
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._built: tuple[int, Any] | None = None
@@ -106,7 +137,6 @@ class KinesisConnection:
         make = partial(
             KinesisConnection,
             clock=self._clock,
-            max_attempts=self._max_attempts,
             retry_for_s=self._retry_for_s,
             as_lists=self._as_lists,
         )
@@ -174,7 +204,6 @@ class KinesisConnection:
             call,
             clock=self._clock,
             random=self._random,
-            max_attempts=self._max_attempts,
             retry_for_s=self._retry_for_s,
             retry_throttled=retry_throttled,
         )
@@ -191,19 +220,48 @@ class KinesisConnection:
             except vendor.ClientError as exc:
                 if not (credentials_may_be_old and _code(exc) in EXPIRED_CREDENTIALS):
                     self._raise_service_error(exc, about)
-            except (
-                vendor.BotoCoreError,
-                ResponseParserError,
-                ValueError,
-                AttributeError,
-                TypeError,
-                KeyError,
-            ) as exc:
+            except _LOCAL_FAULTS as exc:
                 self._raise_local_error(exc)
             else:
                 return answer
             self.close()
         raise AssertionError("the second attempt returns or raises")
+
+    def service_time_ms(self) -> int | None:
+        """The service's clock, also from an answer that refuses the call: ms since 1970, to the
+        second; None if the answer has no date. One attempt.
+        """
+        try:
+            answer = self._vendor_client().describe_stream_summary(**self.stream_argument())
+        except vendor.ClientError as exc:
+            if exc.operation_name == "AssumeRole":
+                self._raise_service_error(exc, None)
+            answer = exc.response
+        except _LOCAL_FAULTS as exc:
+            self._raise_local_error(exc)
+        return service_time_ms(answer)
+
+    def credentials_in_use(self) -> CredentialsInUse:
+        """Where the credentials come from, and until when they are valid. Calls STS when a role is
+        to be assumed. Raises `CredentialsError`.
+        """
+        try:
+            with _building:
+                session = _new_session(self.aws, self._region)
+            credentials = session.get_credentials()
+            if credentials is None:
+                raise vendor.NoCredentialsError
+            frozen = credentials.get_frozen_credentials()
+        except vendor.ClientError as exc:
+            self._raise_service_error(exc, None)
+        except _LOCAL_FAULTS as exc:
+            self._raise_local_error(exc)
+        expiry = getattr(credentials, "_expiry_time", None)  # botocore offers no other way
+        return CredentialsInUse(
+            provider=credentials.method,
+            expires_ms=None if expiry is None else round(expiry.timestamp() * 1_000),
+            is_temporary=frozen.token is not None,
+        )
 
     def _vendor_client(self) -> Any:
         """The botocore client of this process. Creating it reads files, and calls STS when a role
@@ -288,13 +346,18 @@ class KinesisConnection:
         ) from exc
 
 
-def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
+def _new_session(aws: AwsConfig, region: str | None) -> Session:
     session = Session(profile=aws.profile)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     if aws.access_key_id is not None and aws.secret_access_key is not None:
         session.set_credentials(aws.access_key_id, aws.secret_access_key, aws.session_token)
     if aws.role_arn is not None:
         session = _session_of_role(session, aws, aws.role_arn, region)
+    return session
+
+
+def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
+    session = _new_session(aws, region)
     settings = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
         max_pool_connections=_POOL_CONNECTIONS,

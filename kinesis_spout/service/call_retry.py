@@ -1,4 +1,4 @@
-"""Retries of one call to Kinesis: exponential backoff with jitter, bounded by attempts and time."""
+"""Retries of one call to Kinesis: exponential backoff with jitter, bounded by time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 10.0
-# A body that was truncated on the network is complete the next time. One that the service sends
-# malformed stays so.
-_MALFORMED_ATTEMPTS = 3
+# A body that was truncated on the network is complete some time later. One that the service sends
+# malformed, as that of a wrong endpoint, stays so, and the user waits for the error.
+_MALFORMED_FOR_S = 15.0
 
 
 def call_with_retries(
@@ -27,14 +27,17 @@ def call_with_retries(
     *,
     clock: Clock,
     random: Random,
-    max_attempts: int,
     retry_for_s: float,
     retry_throttled: bool = True,
 ) -> _T:
     """Run `call` until it succeeds. Raises its error when that is not transient, and its last error
-    when the bounds are reached. Blocks.
+    when no attempt can begin within `retry_for_s` seconds of the first. Blocks.
+
+    Attempts are not counted: with jitter, a number of them may be used up in the first seconds of
+    an outage that ends soon.
     """
-    deadline_s = clock.monotonic_s() + retry_for_s
+    begun_s = clock.monotonic_s()
+    deadline_s = begun_s + retry_for_s
     try:
         return call()  # nearly every call; making a Retrying costs more than all else in it
     except KinesisError as exc:
@@ -50,18 +53,11 @@ def call_with_retries(
         return random.uniform(_FIRST_WAIT_S / 2, longest)
 
     def is_last(state: RetryCallState) -> bool:
-        return (
-            state.attempt_number >= max_attempts
-            or clock.monotonic_s() + state.upcoming_sleep > deadline_s
-        )
-
-    attempts_of_malformed = 0
+        return clock.monotonic_s() + state.upcoming_sleep > deadline_s
 
     def is_transient(exc: BaseException) -> bool:
-        nonlocal attempts_of_malformed
         if isinstance(exc, MalformedResponseError):
-            attempts_of_malformed += 1
-            return attempts_of_malformed < _MALFORMED_ATTEMPTS
+            return clock.monotonic_s() < begun_s + _MALFORMED_FOR_S
         if isinstance(exc, ThrottledError) and not retry_throttled:
             return False
         return isinstance(exc, KinesisError) and exc.retryable

@@ -50,9 +50,9 @@ class KinesisClient:
     """Reads one stream. Methods block on the network, may be called from many threads, and raise
     `KinesisError`.
 
-    Transient faults are retried, at most `max_attempts` times and for `retry_for_s` seconds; other
-    errors are raised at once. The constructor only keeps its arguments, and a pickle holds nothing
-    else: each process opens its own connection.
+    Transient faults are retried for `retry_for_s` seconds; other errors are raised at once. The
+    constructor only keeps its arguments, and a pickle holds nothing else: each process opens its
+    own connection.
 
     `as_lists`: pages are for a caller that reads record by record, so their columns are lists where
     that costs less than Arrow.
@@ -64,7 +64,6 @@ class KinesisClient:
         stream: StreamRef,
         *,
         clock: Clock = _SYSTEM_CLOCK,
-        max_attempts: int = 8,
         retry_for_s: float = 60,
         random: Random | None = None,
         as_lists: bool = False,
@@ -75,7 +74,6 @@ class KinesisClient:
             aws,
             stream,
             clock=clock,
-            max_attempts=max_attempts,
             retry_for_s=retry_for_s,
             random=random,
             as_lists=as_lists,

@@ -71,8 +71,8 @@ class RecordPutter:
     order.
 
     `put` and `put_once` block on the network, may be called from many threads, and raise
-    `KinesisError`. Transient faults are retried, at most `max_attempts` times and for `retry_for_s`
-    seconds without any record being accepted. The constructor only keeps its arguments.
+    `KinesisError`. Transient faults are retried for `retry_for_s` seconds without any record being
+    accepted. The constructor only keeps its arguments.
     `connection`: one of this stream that is shared with another caller, with its own patience.
     """
 
@@ -82,7 +82,6 @@ class RecordPutter:
         stream: StreamRef,
         *,
         clock: Clock = _SYSTEM_CLOCK,
-        max_attempts: int = 8,
         retry_for_s: float = 60,
         random: Random | None = None,
         connection: KinesisConnection | None = None,
@@ -93,7 +92,6 @@ class RecordPutter:
             aws,
             stream,
             clock=clock,
-            max_attempts=max_attempts,
             retry_for_s=retry_for_s,
             random=self._random,
         )

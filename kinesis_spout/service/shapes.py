@@ -71,6 +71,7 @@ def stream_summary(answer: dict[str, Any]) -> StreamSummary:
     """The summary in an answer to DescribeStreamSummary."""
     summary = summary_in(answer)
     largest_kib = summary.get("MaxRecordSizeInKiB")
+    mode = summary.get("StreamModeDetails", {}).get("StreamMode")
     return StreamSummary(
         arn=summary["StreamARN"],
         name=summary["StreamName"],
@@ -81,8 +82,12 @@ def stream_summary(answer: dict[str, Any]) -> StreamSummary:
         max_record_bytes=None if largest_kib is None else largest_kib * 1024,
         ignores_keys=summary.get("RecordDistributionStrategy") == "AUTO",
         # Streams on demand alone have a strategy, and an emulator may not say which.
-        may_have_ignored_keys="RecordDistributionStrategy" in summary
-        or summary.get("StreamModeDetails", {}).get("StreamMode") == "ON_DEMAND",
+        may_have_ignored_keys="RecordDistributionStrategy" in summary or mode == "ON_DEMAND",
+        mode=mode,
+        open_shards=summary.get("OpenShardCount"),
+        encryption_key=summary.get("KeyId", "its key")
+        if summary.get("EncryptionType") == "KMS"
+        else None,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from state.state_store import StreamIdentity
+
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
@@ -29,6 +31,10 @@ class StreamSummary:
     - `may_have_ignored_keys`: it has a record distribution strategy, as streams on demand have.
       That may be AUTO today, or may have been when a record was put, so no record is in a shard
       because of its key.
+    - `mode`: `PROVISIONED` or `ON_DEMAND`; None if the answer does not say. So are the next two.
+    - `open_shards`: how many shards are open.
+    - `encryption_key`: the key that its records are encrypted with, None for a stream that is not
+      encrypted.
     """
 
     arn: str
@@ -40,6 +46,23 @@ class StreamSummary:
     max_record_bytes: int | None = None
     ignores_keys: bool = False
     may_have_ignored_keys: bool = False
+    mode: str | None = None
+    open_shards: int | None = None
+    encryption_key: str | None = None
+
+    @property
+    def identity(self) -> StreamIdentity:
+        return StreamIdentity(arn=self.arn, name=self.name, created_ms=self.created_ms)
+
+    def now_ms(self, local_ms: int) -> int:
+        """The service's time when it answered; `local_ms`, the caller's, if the answer has no
+        date.
+        """
+        return local_ms if self.service_time_ms is None else self.service_time_ms
+
+    def ahead_ms(self, local_ms: int) -> int:
+        """How far the service's clock was ahead of the caller's, `local_ms`."""
+        return self.now_ms(local_ms) - local_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards
 from state.position import SHARD_END
 from state.shard_state import Lifecycle, ShardState
-from state.state_store import StartPin, StateChange, StateStore, StoredState, StreamIdentity
+from state.state_store import StartPin, StateChange, StateStore, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -155,9 +155,7 @@ class ShardCatalog:
         summary = self._client.describe()
         self.retention_ms = summary.retention_ms
         self._may_have_ignored_keys |= summary.may_have_ignored_keys
-        self._service_ahead_ms = (
-            0 if summary.service_time_ms is None else summary.service_time_ms - self._clock.now_ms()
-        )
+        self._service_ahead_ms = summary.ahead_ms(self._clock.now_ms())
         return summary
 
     def bind(self) -> StreamSummary:
@@ -166,9 +164,7 @@ class ShardCatalog:
         Raises `StreamMismatchError` when the state belongs to another stream.
         """
         summary = self.describe()
-        self._store.bind_stream(
-            StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms)
-        )
+        self._store.bind_stream(summary.identity)
         return summary
 
     def service_now_ms(self) -> int:
@@ -338,13 +334,18 @@ class ShardCatalog:
         """Lag of the shard that is furthest behind, in milliseconds of arrival time; 0 at the
         tip.
         """
+        return max(self.lags_ms().values(), default=0)
+
+    def lags_ms(self) -> dict[str, int]:
+        """The lag of each shard whose end was not read, as `lag_ms`."""
         now_ms = self.service_now_ms()
-        behind = [
-            self._verified(stored.state)
-            for stored in self.states.values()
+        return {
+            shard_id: now_ms - (self._verified(stored.state).verified_until_ms or now_ms)
             if self._may_lag(stored.state)
-        ]
-        return max((now_ms - (state.verified_until_ms or now_ms) for state in behind), default=0)
+            else 0
+            for shard_id, stored in self.states.items()
+            if not stored.state.end_was_read
+        }
 
     def _may_lag(self, state: ShardState) -> bool:
         at_tip = state.at_tip and not self._watch.is_behind(state.shard_id)

@@ -81,6 +81,7 @@ class DataLossDetector:
         self._unlisted: _Lasting[str] = _Lasting(patience_s)
         self._gone: frozenset[str] = frozenset()
         self._holes: _Lasting[tuple[int, int]] = _Lasting(patience_s)
+        self.reports = 0  # how many losses were reported, of one or more shards each
         self._reported: set[str] = set()
         self._reported_holes: set[tuple[int, int]] = set()
 
@@ -226,6 +227,7 @@ class DataLossDetector:
 
     def report(self, what: str, *, going_on: str = "going on with what is left") -> None:
         """Report a loss: raises `DataLossError` where `failOnDataLoss` is true, else warns."""
+        self.reports += 1
         sentence = f"records may be lost: {what}"
         if self._fail_on_data_loss:
             raise DataLossError(

@@ -9,6 +9,7 @@ from state.errors import ConflictError
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
+    from state.plan import Plan
     from state.state_store import StateStore
 
 log = logging.getLogger("kinesis_spout")
@@ -35,3 +36,10 @@ def close_open_plan(store: StateStore) -> None:
             pointer.id,
         )
         return
+
+
+def closed_plan(store: StateStore) -> Plan | None:
+    """The newest plan, closed; None if there is none. A write of the owner; blocks."""
+    close_open_plan(store)
+    pointer = store.read_pointer()
+    return None if pointer is None else store.read_plan(pointer.id)

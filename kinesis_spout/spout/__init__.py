@@ -5,6 +5,7 @@ from kinesis_spout.spout.emission import DeadLetter, FailRecordError, SpoutEmiss
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutClosedError
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.outages import SpoutHealth, SpoutOutage
+from state.zookeeper.security import ZookeeperSecurity
 
 __all__ = [
     "DeadLetter",
@@ -16,4 +17,5 @@ __all__ = [
     "SpoutHealth",
     "SpoutListener",
     "SpoutOutage",
+    "ZookeeperSecurity",
 ]

@@ -14,6 +14,7 @@ from state.errors import InvalidPositionError
 from state.position import StartingPosition
 from state.retry_policy import RetryPolicy
 from state.state_store import MAX_TASKS
+from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
@@ -50,12 +51,13 @@ def do_not_wait(_streak: int) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutConfig:
     """The settings of a `KinesisSpout`. Frozen, validated when it is made. The repr masks secrets,
-    which are in `aws` only.
+    which are in `aws` and `zookeeper_security` only.
 
     - `stream`: its name, or its ARN.
     - `application`: the name under which positions are stored; `zookeeper`: where, as
       `host:port,host:port/chroot`, or `embedded:<directory>` for a server on this machine. Both or
       neither: without them nothing is stored, and each run starts at `starting_position`.
+    - `zookeeper_security`: TLS, the identity, and who may use what is created; none by default.
     - `starting_position`: where an application without state starts: LATEST, TRIM_HORIZON, an ISO
       time, or a time ago like -2h.
     - `until`: `now`, an ISO time, or a time ago. Only records that arrived by then, by the
@@ -107,6 +109,7 @@ class SpoutConfig:
     zookeeper: str | None = None
     zookeeper_root: str = "kinesis-spout"
     zookeeper_session_timeout_s: float = 10.0
+    zookeeper_security: ZookeeperSecurity = field(default_factory=ZookeeperSecurity)
     aws: AwsConfig = field(default_factory=AwsConfig)
     starting_position: str = "LATEST"
     until: str | None = None

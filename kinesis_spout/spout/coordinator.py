@@ -19,7 +19,9 @@ from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.assignment import is_ours
 from kinesis_spout.shards.catalog import ShardCatalog
+from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.shards.open_plan import close_open_plan
+from kinesis_spout.shards.pause import PauseWatch
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
@@ -31,7 +33,7 @@ from state.ownership import this_process
 from state.plan import ShardReadResult
 from state.settle import children_first
 from state.shard_state import by_the_time
-from state.state_store import StateChange, StreamIdentity, TaskShare
+from state.state_store import StateChange, TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -117,7 +119,10 @@ class SpoutCoordinator:
             SpoutTipWatch(context),
             only=frozenset(config.shards),
         )
+        self._history = HistoryRecorder(services.store, services.clock)
         self._openings = SpoutOpenings(context)
+        self._pause = PauseWatch(services.store, services.clock, config.application or "", wake)
+        self._has_assigned = False
         self._end: SpoutCompletion | None = None
         self._until_ms: int | None = None
         self.has_ended = False
@@ -132,38 +137,41 @@ class SpoutCoordinator:
 
     def open(self) -> None:
         """Acquire the ownership, check that the state is of this stream, pin the start, assign the
-        first shards, and count this opening.
+        first shards unless the application is paused, and count this opening.
         """
         self._acquire(self._config.owner_wait_s)
         close_open_plan(self._store)
-        summary = self.catalog.describe()
-        # After `describe`, which tells the service's time, and before the first shard is assigned.
+        self.catalog.bind()
+        # After `bind`, which tells the service's time, and before the first shard is assigned.
         self._until_ms = self._config.until_ms(self.catalog.service_now_ms())
         self._end = SpoutCompletion(
             self._config, self._scheduler, self.catalog, self._fetching, until_ms=self._until_ms
         )
-        self._store.bind_stream(
-            StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms)
-        )
         self.catalog.load()
         self._store.watch_shard_list(self._on_watch)
+        self._pause.begin()
         self._is_list_leader = self._store.try_lead()
         pin = self._store.read_start()
         if pin is None:
             listed = [shard.shard_id for shard in self._services.client.list_shards()]
             pin = pin_start(self._store, self._config.start, self.catalog.service_now_ms(), listed)
-        self._assign(pin)
-        self._refuse_unknown_shards()
+        if self._pause.look():
+            self._stand_still()
+        else:
+            self._go_on(pin)
         self._openings.begin()
         self._pin = pin
 
     def step(self) -> float:
-        """List the shards if it is time, and assign new ones. Returns the seconds until the next
-        step.
+        """List the shards if it is time, and assign new ones; obey a pause. Returns the seconds
+        until the next step.
         """
         try:
-            if self._pin is not None:
-                self._assign(self._pin)
+            if self._pause.look():
+                self._stand_still()
+            elif self._pin is not None:
+                self._go_on(self._pin)
+            self._record_history()
             self._outages.succeeded(SpoutPart.LISTING)
         except (KinesisError, StoreUnavailableError) as exc:
             self._outages.failed(SpoutPart.LISTING, exc)
@@ -174,10 +182,23 @@ class SpoutCoordinator:
                 False  # this task's session was lost, and another task took the list over
             )
         with self._changed:
-            self.has_ended = self._end is not None and self._end.reached()
+            end = self._end if self._has_assigned else None
+            self.has_ended = end is not None and end.reached()
             if self.has_ended:
                 self._changed.notify_all()
         return self._config.commit_interval_s
+
+    def _record_history(self, *, at_once: bool = False) -> None:
+        """Of the shards of all tasks, as this task has loaded their states last. A state that
+        another task has stored since is ahead of that, never behind.
+        """
+        if self._is_list_leader:
+            self._history.record(
+                self.catalog.states,
+                now_ms=self.catalog.service_now_ms(),
+                retention_ms=self.catalog.retention_ms,
+                at_once=at_once,
+            )
 
     def list_soon(self) -> None:
         """List the shards at the next step, which comes at once. Any thread may call it."""
@@ -280,6 +301,7 @@ class SpoutCoordinator:
             if self.commit():
                 if in_order:
                     self._end_openings()
+                    self._record_history(at_once=True)
                 return True
             if self._conflicts == before:
                 break
@@ -342,6 +364,43 @@ class SpoutCoordinator:
                 self.catalog.load()
                 self._must_reload = False
 
+    # pause ----------------------------------------------------------------------------------------
+    def _stand_still(self) -> None:
+        """The application is paused: emit and fetch nothing, and keep the ownership. Outcomes are
+        committed.
+        """
+        with self._changed:
+            self._scheduler.pause()
+        self._pause.hold(self._keep_ownership)
+
+    def _go_on(self, pin: StartPin) -> None:
+        """Assign shards. After a pause, read on once it is known which records it has cost."""
+        self._assign(pin)
+        if not self._has_assigned:
+            self._refuse_unknown_shards()
+            self._has_assigned = True
+        with self._changed:
+            if not self._scheduler.is_paused:
+                return
+            assigned = list(self._scheduler.assigned)
+        self.catalog.check_retention(
+            [one for one in assigned if not self.catalog.states[one].state.end_was_read]
+        )
+        with self._changed:
+            self._scheduler.resume()
+            self._changed.notify_all()
+        self._fetching.wake()
+
+    def _keep_ownership(self) -> bool:
+        """Check that the ownership is still ours: the session may have lapsed, and another process
+        may have taken over, which raises. False while it is being released.
+        """
+        with self.catalog.lock:
+            if self._services.closing.is_set():
+                return False
+            self._acquire(0.0)
+            return True
+
     # shards ---------------------------------------------------------------------------------------
     def _assign(self, pin: StartPin) -> None:
         """List the shards if it is time, and assign the readable ones that are this task's."""
@@ -378,10 +437,8 @@ class SpoutCoordinator:
         if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
             return
         self._loaded_s = now_s
-        with self.catalog.lock:
-            if self._services.closing.is_set():
-                return  # the ownership is being released
-            self._acquire(0.0)  # still ours, unless the session lapsed and another took over
+        if not self._keep_ownership():
+            return
         self._is_list_leader = self._store.try_lead()
         known = self.catalog.states
         self.catalog.load()
@@ -460,21 +517,27 @@ class SpoutCoordinator:
         return Unpacker(hash_range)
 
     def _release_given_up(self) -> list[str]:
-        """Release the shards that the catalog has given up because they are gone from the service.
-        Returns them. Also before each commit, which would else store what is given up.
+        """Release the shards that the catalog, or another task, has given up because they are gone
+        from the service. Returns them. Also before each commit, which would else store what is
+        given up. A shard that is not read, as during a pause, has not been missed here.
 
         Their unresolved records are assigned again, without pages, by `_assign`.
         """
         with self._changed:
             gone = [
                 shard_id
-                for shard_id in self._scheduler.assigned
-                if (pages := self._fetching.get(shard_id)) is not None
-                and pages.gone
-                and self.catalog.states[shard_id].state.end_was_read
+                for shard_id, assigned in self._scheduler.assigned.items()
+                if self._is_given_up(shard_id, assigned)
             ]
             self._release(gone)
         return gone
+
+    def _is_given_up(self, shard_id: str, assigned: AssignedShard) -> bool:
+        stored, pages = self.catalog.states.get(shard_id), self._fetching.get(shard_id)
+        if stored is None:
+            return True  # given up, and forgotten since
+        is_missed = pages is not None and (pages.gone or not assigned.shard.ended)
+        return is_missed and stored.state.end_was_read
 
     def _release_finished(self, dirty: Iterable[AssignedShard]) -> list[str]:
         """Release those of the shards that are stored as finished, by this commit or by one before

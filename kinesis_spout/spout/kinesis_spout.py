@@ -129,6 +129,14 @@ class KinesisSpout:
     def is_active(self) -> bool:
         return self._active
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused the application (`kinesis-spout pause`): no record comes
+        until the pause is over. Outcomes are taken, and committed.
+        """
+        session = self._session
+        return session is not None and session.scheduler.is_paused
+
     def activate(self) -> None:
         """Deliver records (again). Connects as `open` does, if that was deferred."""
         with self._switch_lock:

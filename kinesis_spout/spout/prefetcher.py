@@ -69,7 +69,7 @@ class SpoutShardGetter(OneAttemptGetter):
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
-            throttled_for_s=math.inf,  # `SpoutOutages` tells how long is too long
+            patience_s=math.inf,  # `SpoutOutages` tells how long is too long
         )
         self._outages = context.outages
         self._idle_poll_s = config.idle_poll_s
@@ -244,12 +244,19 @@ class SpoutPrefetcher:
     def get(self, shard_id: str) -> Prefetched | None:
         return self._buffers.get(shard_id)
 
+    def wake(self) -> None:
+        """Fetch again: a pause is over."""
+        self._wake()
+
     def step(self) -> float:
-        """Fetch for a moment what the buffers want. Returns the seconds until there is more to
-        fetch, unless a page is dropped before.
+        """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
+        until there is more to fetch, unless a page is dropped before.
         """
         with self._changed:
-            if self._is_stale:
+            if self._scheduler.is_paused:
+                self._reader.replace([])  # what is in flight still comes
+                self._is_stale = True
+            elif self._is_stale:
                 self._reader.replace([pages.buffer for pages in self._buffers.values()])
                 self._is_stale = False
         fetched = self._reader.step(_STEP_S)

@@ -55,11 +55,13 @@ class SpoutRetryFetcher:
         self._changed = context.changed
 
     def step(self) -> float:
-        """Read what the shards want, as far as there is room. The rest is wanted again later.
-        Returns the seconds until the next step.
+        """Read what the shards want, as far as there is room. The rest is wanted again later, and
+        so is all of it during a pause. Returns the seconds until the next step.
         """
         now_ms = self._now_ms()
         with self._changed:
+            if self._scheduler.is_paused:
+                return _STEP_INTERVAL_S
             held = [(one, one.shard.held) for one in self._scheduler.assigned.values()]
             retries = [(one, buffer.wanted(now_ms)) for one, buffer in held]
         self._read_all(retries, self._scheduler.room_bytes)

@@ -191,11 +191,13 @@ class SpoutScheduler:
         self._careful_left: int | None = None  # answers until the spout is careful no more
         self.careful: CarefulDelivery | None = None  # the last that was announced
         self._ends_when_settled = False
-        # Below this many pending records `emit` needs no further check: 0 while it is careful.
+        # Below this many pending records `emit` needs no further check: 0 while it is careful, and
+        # during a pause.
         self._unchecked_pending = limits.max_pending
         self._max_unresolved = limits.max_unresolved_per_shard
         self._timeout_ms = limits.message_timeout_ms
         self._max_held_bytes = limits.max_held_bytes
+        self.is_paused = False
         self._new_left = limits.max_records
         self._rotation: deque[AssignedShard] = deque()
         self._retry_rotation: deque[AssignedShard] = deque()
@@ -224,8 +226,8 @@ class SpoutScheduler:
         )
 
     def next_retry_ms(self) -> int | None:
-        """When the next retry may be due; None without one."""
-        return self._due[0][0] if self._due else None
+        """When the next retry may be due; None without one, and during a pause."""
+        return self._due[0][0] if self._due and not self.is_paused else None
 
     @property
     def emitted(self) -> int:
@@ -252,6 +254,8 @@ class SpoutScheduler:
         """Whether `emit` may have a record. False means that it has none."""
         if self.careful is not None and not self.careful.has_outcome:
             return self.careful.may_go_out
+        if self.is_paused:
+            return False
         if self.careful is not None and self._ends_when_settled:
             return self.careful.is_settled
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
@@ -278,6 +282,19 @@ class SpoutScheduler:
         return SpoutMetrics(
             total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s)
         )
+
+    # pause ----------------------------------------------------------------------------------------
+    def pause(self) -> None:
+        """Emit nothing until `resume`, but for a record that was announced: its attempt is stored.
+        Idempotent.
+        """
+        self.is_paused = True
+        self._unchecked_pending = 0
+
+    def resume(self) -> None:
+        self.is_paused = False
+        if not self.is_careful:
+            self._unchecked_pending = self._max_pending
 
     # shards ---------------------------------------------------------------------------------------
     def add(self, shard: TrackedShard) -> AssignedShard:
@@ -332,6 +349,8 @@ class SpoutScheduler:
         return self._emit_checked(floor(now_ms))
 
     def _emit_checked(self, now_ms: int) -> SpoutDelivery | None:
+        if self.is_paused and (self.careful is None or self.careful.has_outcome):
+            return None
         deadline_ms = None if self._timeout_ms is None else now_ms + self._timeout_ms
         if self.pending < self._unchecked_pending:
             return self._emit_of(self._rotation, now_ms, deadline_ms, new=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, InterruptibleClock, SystemClock
 from kinesis_spout.config import ReadRate
+from kinesis_spout.programs.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from state.memory_store import MemoryStateStore
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
@@ -108,4 +108,5 @@ def open_store(config: SpoutConfig) -> StateStore:
         application=config.application,
         stream=stream,
         session_timeout_s=config.zookeeper_session_timeout_s,
+        security=config.zookeeper_security,
     )

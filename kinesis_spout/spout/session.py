@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import Self
 
+    from kinesis_spout.programs.threads import Loop
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes
-    from kinesis_spout.threads import Loop
     from scheme.record_scheme import RecordScheme
     from state.sequence_number import SequenceNumber
 

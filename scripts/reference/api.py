@@ -21,7 +21,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "dead-letters": ("spark_job.dead_letter",),
     "spout": ("kinesis_spout.spout",),
     "tuple-trees": ("kinesis_spout.tuple_tree",),
-    "metrics": ("kinesis_spout.prometheus_exporter",),
+    "metrics": ("kinesis_spout.prometheus_exporter", "spark_job.metrics"),
     "configuration": ("kinesis_spout.config", "state.retry_policy"),
     "schemes": ("scheme",),
     "testing": ("kinesis_spout.testing",),

@@ -1,4 +1,4 @@
-"""What can be measured: the spout's Prometheus metrics, and the source's part of Spark's progress
+"""What can be measured: the Prometheus metrics, and the source's part of Spark's progress
 reports.
 """
 
@@ -6,36 +6,13 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
 
-from kinesis_spout.config import StreamRef
-from kinesis_spout.prometheus_exporter import SpoutCollector
-from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics
+from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS, Definition, Exporter, Kind
 from scripts.reference.markdown import code, page, plain, table
 from scripts.reference.words import PROGRESS
 
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
-    from kinesis_spout.spout import KinesisSpout
-
 DRIVER = Path(__file__).resolve().parents[2] / "spark_job" / "driver"
-
-
-def metrics() -> list[Metric]:
-    """What the exporter gives at a scrape of a spout with one shard."""
-    shard = ShardMetrics(counts=ShardCounts(), pending=0, queued=0, lag_ms=0)
-    spout = SimpleNamespace(
-        metrics=lambda: SpoutMetrics(
-            total=shard,
-            shards={"shardId-000000000000": shard},
-            failing_s={"fetch": 0.0},
-            outages={"fetch": 0},
-        ),
-        config=SimpleNamespace(stream_ref=StreamRef("stream")),
-    )
-    return list(SpoutCollector(cast("KinesisSpout", spout)).collect())
+WHO = {Exporter.SPOUT: "spout", Exporter.SPARK: "Spark"}
 
 
 def progress_keys(folder: Path = DRIVER) -> list[str]:
@@ -58,12 +35,18 @@ def progress_keys(folder: Path = DRIVER) -> list[str]:
 
 def metrics_page() -> str:
     return page(
-        "## The spout: Prometheus",
+        "## Prometheus",
         table(
-            ("name", "type", "labels", "meaning"),
+            ("name", "type", "labels", "of", "meaning"),
             [
-                (code(_name(one)), one.type, _labels(one), plain(one.documentation))
-                for one in metrics()
+                (
+                    code(shown_name(one)),
+                    one.kind.value,
+                    ", ".join(map(code, one.labels)),
+                    ", ".join(WHO[who] for who in Exporter if who in one.by),
+                    plain(one.meaning),
+                )
+                for one in DEFINITIONS
             ],
         ),
         "## The Spark source: progress",
@@ -73,10 +56,6 @@ def metrics_page() -> str:
     )
 
 
-def _name(metric: Metric) -> str:
-    return f"{metric.name}_total" if metric.type == "counter" else metric.name
-
-
-def _labels(metric: Metric) -> str:
-    names: dict[str, Any] = {name: None for one in metric.samples for name in one.labels}
-    return ", ".join(code(name) for name in names)
+def shown_name(one: Definition) -> str:
+    """The name as a query writes it; of a histogram, the family's."""
+    return one.name if one.kind is Kind.HISTOGRAM else one.series[0]

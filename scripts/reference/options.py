@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from scripts.reference.markdown import code, page, plain, table
 from spark_job.batch_read.batch_settings import BATCH_OPTIONS
-from spark_job.options import CONNECTION, OPTIONS, Option
+from spark_job.options import CONNECTION, OPTIONS, ZOOKEEPER_SECURITY, Option
 from spark_job.sink.sink_settings import SINK_OPTIONS
 
 GROUPS = {
     "Stream and state": ("stream", "stream_arn", "application", "zookeeper", "starting_position"),
     "AWS connection": CONNECTION,
+    "Security of ZooKeeper": ZOOKEEPER_SECURITY,
 }
 REST = "Reading and limits"
 BATCH_READ = "Batch read"

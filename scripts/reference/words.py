@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kinesis_spout.service.permissions import PERMISSIONS, Use
+
 # columns ------------------------------------------------------------------------------------------
 
 COLUMNS = {
@@ -67,13 +69,13 @@ EXIT_CODES = {
     "0": "done",
     "1": "an error: one sentence on stderr says what is wrong, where, and what to do; `drill`: a "
     "promise was broken, too; `status`: stalled, losing, or no state; `checkpoint set`: it would "
-    "skip records",
+    "skip records; `pause --wait`: not at rest in time",
     "2": "wrong usage: an unknown option, a missing argument, a value out of bounds; `status`, "
     "`explain` and `checkpoint`: no such stream, too",
     "3": "Kinesis or ZooKeeper cannot be reached",
     "4": "another process owns the application",
     "130": "stopped by SIGINT (Ctrl-C)",
-    "141": "`consume`: the reader of stdout is gone, as `head` goes",
+    "141": "the reader of stdout is gone, as `head` goes",
     "143": "stopped by SIGTERM",
 }
 
@@ -138,7 +140,26 @@ NODES = {
         "present where records are tracked one by one: how failed records are treated",
         "the Spark driver, when a tracked query starts",
     ),
-    "paused": Node(None, "present while the application is paused", "an operator"),
+    "paused": Node(
+        "Pause",
+        "present while the application is paused, whatever it holds: who paused it, and why",
+        "`kinesis-spout pause`, which needs no ownership; `resume` removes it",
+    ),
+    "history": Node(
+        "HistoryHead",
+        "the number of the next entry of the history. Its version tells whether somebody has "
+        "written in between",
+        "who writes an entry",
+    ),
+    "history/<number>-<timeMs>-<kind>-<part>-of-<parts>": Node(
+        "StoredHistoryEntry",
+        "an entry of the history, compressed (zlib): at this time of the service all records of "
+        "each shard before its position were acked. `full`: of all shards; `changes`: of those "
+        "that have changed since the entry before it; `moved`: an operator has moved the "
+        "application",
+        "the owner, or the task that `epoch/lister` names, at most every 10 s; "
+        "`kinesis-spout checkpoint`",
+    ),
     "batches": Node(None, "a folder", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
@@ -169,6 +190,21 @@ NODES = {
 }
 
 FIELDS = {
+    "Pause": {
+        "by": "who paused the application",
+        "sinceMs": "when, by that machine's clock",
+        "reason": "why, as it was given",
+        "format": "format of the value",
+    },
+    "HistoryHead": {
+        "next": "the number of the next entry",
+        "format": "of the history",
+    },
+    "StoredHistoryEntry": {
+        "positions": "by shard: every record before it was acked",
+        "cause": "the command that moved the application; none for what was settled",
+        "format": "of the entry",
+    },
     "StreamIdentity": {
         "arn": "the stream's ARN",
         "name": "the stream's name",
@@ -383,7 +419,18 @@ FIELDS = {
 
 PROGRESS = {
     "format": "format of the report",
+    "application": "name of the application",
+    "stream": "name of the stream",
     "plan": "the newest plan",
+    "retentionMs": "how long the stream keeps a record, in ms",
+    "dataLosses": "reports of this run that records may be lost",
+    "emitted": "rows of the settled batches of this run, retries included",
+    "retried": "those of them that were retries",
+    "acked": "those of them that were acked",
+    "failed": "those of them that failed",
+    "dropped": "records that were given up without a letter in this run",
+    "shards": "of each shard that is not over, `lagMs`, `emitted`, `retried` and `unresolved`; "
+    "empty with more than 100 shards",
     "lagMs": "how far the job is behind, in ms of arrival time; null where that is not known",
     "readableShards": "shards that are open, or closed and not yet read to their ends",
     "unresolved": "records that failed and are not resolved yet",
@@ -495,8 +542,9 @@ ERRORS = {
     ),
     "ExpiredIteratorError": Trouble(
         "A shard iterator is older than five minutes.",
-        "Readers create a new one by themselves. Where you call the client yourself, ask for a new "
-        "iterator at the same position.",
+        "Readers create a new one by themselves, and raise this only after the service has refused "
+        "new ones for two minutes. Where you call the client yourself, ask for a new iterator at "
+        "the same position.",
     ),
     "FailRecordError": Trouble(
         "Your code raised it in a `with emission:` block.",
@@ -623,6 +671,12 @@ ERRORS = {
     "StoredDataError": Trouble(
         "A node in ZooKeeper is damaged, or was written by a newer version.",
         "Upgrade this process, restore the node, or reset the application: `kinesis-spout reset`.",
+    ),
+    "StoreAccessError": Trouble(
+        "ZooKeeper does not let this client in, or not at a node: its certificate, identity or "
+        "rights.",
+        "Look at the option that the message names, or at the access control list of the node "
+        "(docs: Security).",
     ),
     "StoreUnavailableError": Trouble(
         "ZooKeeper does not answer within the time limit.",
@@ -777,33 +831,39 @@ POLICIES = (
     Policy(
         "Read with Spark",
         "the Spark driver and its executors, for queries and batch reads",
-        ("describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"),
+        PERMISSIONS[Use.READ].operations,
         "kms:Decrypt",
     ),
     Policy(
         "Read with the spout",
         "`KinesisSpout` and `kinesis-spout consume`",
-        ("describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"),
+        PERMISSIONS[Use.READ].operations,
         "kms:Decrypt",
     ),
     Policy(
         "Look at shards",
         "`kinesis-spout shards`, `status --ask 0`; with `--lag`, and with `--ask` above 0, they "
         "need the policy of a reader",
-        ("describe_stream_summary", "list_shards"),
+        PERMISSIONS[Use.DESCRIBE].operations,
         "",
     ),
     Policy(
         "Put records",
         "`kinesis-spout produce`, `kinesis-spout redrive` on the stream that records go back to, "
         "and `DeadLetter.to_stream` on the stream of dead letters",
-        ("put_records",),
+        PERMISSIONS[Use.PRODUCE].operations,
+        "kms:GenerateDataKey",
+    ),
+    Policy(
+        "Put aggregates, or large dead letters",
+        "`kinesis-spout produce --aggregate`, and `DeadLetter.to_stream` of letters above 1 MiB",
+        PERMISSIONS[Use.PRODUCE].all_operations,
         "kms:GenerateDataKey",
     ),
     Policy(
         "Write with Spark",
         'the Spark driver and its executors, for `df.write.format("kinesis")`',
-        ("describe_stream_summary", "list_shards", "put_records"),
+        PERMISSIONS[Use.SINK].operations,
         "kms:GenerateDataKey",
     ),
 )
@@ -824,4 +884,7 @@ FAILPOINTS = {
     "plan-closed": "no task may publish any more; no shard state has moved",
     "shard-states-half-written": "some shard states moved, others not",
     "plan-settled": "all shard states moved, and the plan is marked as settled",
+    "letters-saved": "`checkpoint skip --to` wrote its file; no shard state has moved",
+    "states-moved": "`checkpoint set` or `skip` wrote the shard states; it still owns the "
+    "application",
 }

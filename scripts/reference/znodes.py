@@ -23,12 +23,13 @@ from state.znodes.paths import ZookeeperPaths
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHARD, PLAN_ID, TOKEN = "shard", "1-0", "token"
+SHARD, PLAN_ID, TOKEN, NAME = "shard", "1-0", "token", "name"
 _NAMED = (
     (f"{SHARD}", "<shardId>"),
     (f"/{PLAN_ID}", "/<planId>"),
     ("<planId>/0", "<planId>/<task>"),
     (f"{TOKEN}-0-0", "<token>-<version>-<part>"),
+    (f"history/{NAME}", "history/<number>-<timeMs>-<kind>-<part>-of-<parts>"),
     ("0-of-1", "<i>-of-<n>"),
 )
 ARGUMENTS: dict[str, object] = {
@@ -38,6 +39,7 @@ ARGUMENTS: dict[str, object] = {
     "token": TOKEN,
     "version": 0,
     "part": 0,
+    "name": NAME,
 }
 NARROW_CHARS = 24
 BASE = "/<zookeeperRoot>/<applicationName>/<stream>"

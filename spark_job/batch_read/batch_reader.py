@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+    from kinesis_spout.service.shard_info import ShardInfo
     from spark_job.batch_read.shard_ranges import ShardRange
 
 log = logging.getLogger("kinesis_spout")
@@ -72,7 +72,7 @@ class KinesisBatchReader(DataSourceReader):
                     f"stream {settings.stream.name} was deleted and created again since load(); "
                     "load it again"
                 )
-            now_ms = service_now_ms(summary)
+            now_ms = summary.now_ms(_CLOCK.now_ms())
             ranges = shard_ranges(
                 settings,
                 complete_listing(client, _CLOCK),
@@ -141,12 +141,7 @@ def pin_load(options: Mapping[str, str]) -> LoadPin:
     settings = BatchSettings.from_options(options)
     with closing(KinesisClient(settings.aws, settings.stream)) as client:
         summary = client.describe()
-    return LoadPin.at(service_now_ms(summary), summary.created_ms)
-
-
-def service_now_ms(summary: StreamSummary) -> int:
-    """The service's clock, or this machine's if the answer had no date."""
-    return _CLOCK.now_ms() if summary.service_time_ms is None else summary.service_time_ms
+    return LoadPin.at(summary.now_ms(_CLOCK.now_ms()), summary.created_ms)
 
 
 def complete_listing(client: KinesisClient, clock: Clock) -> tuple[ShardInfo, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.markup import escape
 
@@ -28,11 +29,12 @@ from spark_job.commands.spark_session import (
     spark_session,
 )
 from spark_job.kinesis_source import KinesisSource
+from spark_job.metrics import QueryMetricsServer, serve
 from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
 from spark_job.settings import texts_from_options
 
-STREAM, WRITE = "The stream", "The output"
+STREAM, WRITE, MONITORING = "The stream", "The output", "Monitoring"
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -118,6 +120,16 @@ def run(
             rich_help_panel=PANEL,
         ),
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Serve metrics to Prometheus on this port of 127.0.0.1; 0 takes a free one and "
+            "says which.",
+            rich_help_panel=MONITORING,
+        ),
+    ] = None,
     master: Master = None,
     conf: Conf = None,
     log_file: LogFile = DEFAULT_LOG,
@@ -154,7 +166,15 @@ def run(
             file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
         )
         with one_sentence(console, debug=debug, log_file=log_file):
-            _run(job, console, stop, master=master, conf=settings, log_file=log_file)
+            _run(
+                job,
+                console,
+                stop,
+                master=master,
+                conf=settings,
+                log_file=log_file,
+                metrics_port=metrics_port,
+            )
 
 
 def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> KinesisSource:
@@ -192,6 +212,7 @@ def _run(
     master: str | None,
     conf: dict[str, str],
     log_file: Path,
+    metrics_port: int | None = None,
 ) -> None:
     _say(
         console,
@@ -199,9 +220,18 @@ def _run(
         f"{escape(job.path or '')}",
     )
     _say(console, f"[dim]Spark's log: {escape(str(log_file))}[/]")
-    with spark_session(
-        f"kinesis-spout {job.source.application}", master=master, conf=conf, folders=(Path.cwd(),)
-    ) as spark:
+    with (
+        spark_session(
+            f"kinesis-spout {job.source.application}",
+            master=master,
+            conf=conf,
+            folders=(Path.cwd(),),
+        ) as spark,
+        ExitStack() as stack,
+    ):
+        if metrics_port is not None:
+            server = stack.enter_context(_serving(spark, metrics_port))
+            _say(console, f"metrics for Prometheus at {server.url}")
         stop.install()  # again: PySpark's context has replaced the handler of SIGINT
         try:
             query, notes = job.start(spark)
@@ -225,6 +255,13 @@ def _run(
                     if stop.stopping
                     else f"ended: {progress.total}",
                 )
+
+
+def _serving(spark: SparkSession, port: int) -> QueryMetricsServer:
+    try:
+        return serve(spark, port)
+    except ConfigError as exc:
+        raise exc.respelt("--metrics-port") from exc
 
 
 def _say(console: Console, text: str) -> None:

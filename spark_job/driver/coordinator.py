@@ -19,6 +19,10 @@ This is Spark's protocol as observed on PySpark 4.3.0, and this module's answer 
 - A stateful query runs batches without data. So plans have numbers of their own and never use
   Spark's batch ids.
 
+While an operator pauses the application, `next_plan` settles the last plan, makes no other one, and
+asks the service nothing. A batch that is under way, or that Spark replays, is read to its end. What
+the pause hides is looked at when it ends, as after a restart: new shards, lost records.
+
 ZooKeeper is the authority on what has been consumed. Everything that this object remembers is a
 cache that may be lost at any time. Every method but `report` blocks on ZooKeeper and Kinesis. Spark
 calls all of them from one thread.
@@ -32,11 +36,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
+from kinesis_spout.shards.history_recorder import HistoryRecorder
+from kinesis_spout.shards.pause import PauseWatch
 from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.available_now import AvailableNowRun
 from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
-from spark_job.driver.probe_schedule import ProbeSchedule
+from spark_job.driver.probe_schedule import POLL_S, ProbeSchedule
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
@@ -61,6 +67,7 @@ NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
 NEVER_S = float("-inf")
+MAX_REPORTED_SHARDS = 100
 
 
 class Coordinator:
@@ -83,7 +90,9 @@ class Coordinator:
         self._catalog = ShardCatalog(
             settings, services.store, services.client, services.clock, self._tips
         )
+        self._history = HistoryRecorder(services.store, services.clock)
         self._outcomes = OutcomeSummary(settings, services.store)
+        self._pause = PauseWatch(services.store, services.clock, settings.application)
         self._opened = False
         self._pin: StartPin | None = None
         self._newest_plan = ""  # for the progress report
@@ -144,6 +153,7 @@ class Coordinator:
         """
         self._catalog.describe()
         self._catalog.expire()  # only a listing made after now shows which shards are closed now
+        self._pause.meanwhile = "this run ends without reading on"
         self._available_now = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
         self._plan_of_this_run = ""
 
@@ -151,21 +161,22 @@ class Coordinator:
         """Settle plan `start` and return the id of the next plan, or `start` when there is nothing
         to read.
 
-        Waits up to `idleWait` for something to read. In an AvailableNow run, returning `start` ends
-        the query. Such a run waits up to `maxSearchTime` for shards that are not read up to its
-        start, and up to `availableNowRetryWait` for retries.
+        Waits up to `idleWait` for something to read, or for the end of a pause. In an AvailableNow
+        run, returning `start` ends the query. Such a run waits up to `maxSearchTime` for shards
+        that are not read up to its start, and up to `availableNowRetryWait` for retries. A paused
+        one ends.
         """
         pin = self._open(start)
-        # Settling raises the time up to which every shard counts as tracked. A shard that was
-        # created before that time must have a state by then, so the shards are listed first.
-        self._refresh(pin)
         self._settle_if_current(start, pin)
         begun_s = self._clock.monotonic_s()
         while True:
+            if self._is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):
+                return start
             self._refresh(pin)
             # After settling: a shard that is given up would not fit the plan that has read of it.
             self._catalog.give_up_vanished()
             self._outcomes.queue.release(self._catalog.gone())
+            self._record_history()
             wanted = self._wanted_shards()
             shards = self._due_shards(wanted)
             left_s = self._wait_left_s(begun_s)
@@ -264,14 +275,30 @@ class Coordinator:
     def report(self) -> dict[str, Any]:
         """The source's part of Spark's progress report: the newest plan, the lag in milliseconds of
         arrival time, the outcomes. Does no I/O.
+
+        Spark writes it into every progress report, so it names single shards only where they are
+        `MAX_REPORTED_SHARDS` or fewer.
         """
+        lags_ms = self._catalog.lags_ms()
+        named = lags_ms if len(lags_ms) <= MAX_REPORTED_SHARDS else {}
         return {
             "format": 1,
+            "application": self._settings.application,
+            "stream": self._settings.stream.name,
             "plan": self._newest_plan,
-            "lagMs": self._catalog.lag_ms(),
+            "lagMs": max(lags_ms.values(), default=0),
+            "retentionMs": self._catalog.retention_ms,
             "readableShards": len(self._catalog.readable()),
+            "dataLosses": self._catalog.loss.reports,
             **self._outcomes.report(self._clock.now_ms()),
+            "shards": {
+                shard_id: self._of_shard(shard_id, lag_ms)
+                for shard_id, lag_ms in sorted(named.items())
+            },
         }
+
+    def _of_shard(self, shard_id: str, lag_ms: int) -> dict[str, int]:
+        return {"lagMs": lag_ms, **self._outcomes.of_shard(shard_id)}
 
     def close(self) -> None:
         self._prober.close()
@@ -280,14 +307,33 @@ class Coordinator:
     # opening and settling -------------------------------------------------------------------------
     def _open(self, known_plan: str) -> StartPin:
         if not self._opened:
-            self._store.acquire(
-                this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000
-            )
+            self._acquire()
             self._catalog.bind()
             self._catalog.states = dict(self._store.load_states())
             self._outcomes.open(self._catalog.states, self._clock.now_ms())
+            self._pause.begin()
             self._opened = True
         return self.pin_start(known_plan)
+
+    def _is_paused_until(self, end_s: float) -> bool:
+        """Whether the application is paused, and stays so up to this time; waits to find out. An
+        AvailableNow run does not wait.
+        """
+        while self._pause.look():
+            self._record_history()
+            if self._available_now is not None:
+                return True
+            self._pause.hold(self._acquire)
+            left_s = end_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return True
+            self._clock.sleep(min(POLL_S, left_s))
+        return False
+
+    def _acquire(self) -> None:
+        self._store.acquire(
+            this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000
+        )
 
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
@@ -304,6 +350,9 @@ class Coordinator:
         pointer = self._store.read_pointer()
         if pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:
             return
+        # Settling raises the time up to which every shard counts as tracked. A shard that was
+        # created before that time must have a state by then, so the shards are listed first.
+        self._refresh(pin)
         settled = self._settled(plan_id, pin)
         self._catalog.states = settled.states
         for end in settled.ends:
@@ -334,6 +383,14 @@ class Coordinator:
         except ConflictError:  # the answer to an earlier write was lost; or an operator's repair
             self._catalog.load()
             return once(known=self._catalog.states)
+
+    def _record_history(self, *, at_once: bool = False) -> None:
+        self._history.record(
+            self._catalog.states,
+            now_ms=self._catalog.service_now_ms(),
+            retention_ms=self._catalog.retention_ms,
+            at_once=at_once,
+        )
 
     # due shards -----------------------------------------------------------------------------------
     def _wanted_shards(self) -> list[str]:
@@ -422,6 +479,7 @@ class Coordinator:
         """Return `start`, and warn of what an AvailableNow run leaves, since this ends it."""
         if self._available_now is None:
             return start
+        self._record_history(at_once=True)
         if unread := self._unread(self._available_now):
             log.warning(
                 "the run ends, though these shards, or their children, were not read up to its "

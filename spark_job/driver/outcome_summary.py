@@ -5,6 +5,7 @@ tracks its records, outages, the delivery limit, and totals for the progress rep
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError
@@ -35,8 +36,9 @@ class OutcomeSummary:
         self._settings = settings
         self._store = store
         self._unreported = 0
-        self._exhausted = 0
-        self._dead_lettered = 0
+        self._totals: Counter[str] = Counter()
+        self._emitted: Counter[str] = Counter()  # by shard
+        self._retried: Counter[str] = Counter()
 
     def open(self, states: Mapping[str, StoredState], now_ms: int) -> None:
         """Restore what an earlier run left in ZooKeeper. `now_ms`: by the machine's clock.
@@ -89,8 +91,13 @@ class OutcomeSummary:
         self.outages = settled.outages
         self.delivery_limit = settled.delivery_limit
         if settled.report is not None:
-            self._exhausted += settled.report.exhausted
-            self._dead_lettered += settled.report.dead_lettered
+            self._totals["failed"] += settled.report.failed
+            self._totals["exhausted"] += settled.report.exhausted
+            self._totals["deadLettered"] += settled.report.dead_lettered
+            self._totals["dropped"] += settled.report.dropped
+        self._totals["acked"] += settled.deliveries.acked
+        self._emitted.update(settled.deliveries.emitted)
+        self._retried.update(settled.deliveries.retried)
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(
@@ -137,10 +144,23 @@ class OutcomeSummary:
         """The outcomes' part of the progress report. Totals count from the start of this run."""
         oldest_ms = self.queue.oldest_failure_ms()
         return {
+            "emitted": self._emitted.total(),
+            "retried": self._retried.total(),
+            "acked": self._totals["acked"],
+            "failed": self._totals["failed"],
             "unresolved": self.queue.records(),
             "retriesWaiting": self.queue.waiting(),
-            "exhausted": self._exhausted,
-            "deadLettered": self._dead_lettered,
+            "exhausted": self._totals["exhausted"],
+            "deadLettered": self._totals["deadLettered"],
+            "dropped": self._totals["dropped"],
             "oldestUnresolvedMs": 0 if oldest_ms is None else max(0, now_ms - oldest_ms),
             "outage": self.is_outage,
+        }
+
+    def of_shard(self, shard_id: str) -> dict[str, int]:
+        """The same of one shard."""
+        return {
+            "emitted": self._emitted[shard_id],
+            "retried": self._retried[shard_id],
+            "unresolved": self.queue.records_of(shard_id),
         }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ExpiredIteratorError, ShardNotFoundError, ThrottledError
-from kinesis_spout.threads import NewPool, thread_pool
+from kinesis_spout.programs.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

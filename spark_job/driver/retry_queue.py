@@ -142,6 +142,11 @@ class RetryQueue:
         """The number of queued records."""
         return sum(shard.records for shard in self._shards.values())
 
+    def records_of(self, shard_id: str) -> int:
+        """The number of queued records of a shard."""
+        shard = self._shards.get(shard_id)
+        return 0 if shard is None else shard.records
+
     def waiting(self) -> int:
         """The number of queued records that failed themselves; the others are blocked by one that
         failed.

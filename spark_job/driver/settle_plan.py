@@ -8,7 +8,7 @@ stand where the plan read it from (`state.settle`), and a task that the batch's 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from state.errors import PlanMismatchError
@@ -27,6 +27,17 @@ log = logging.getLogger("kinesis_spout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deliveries:
+    """How much a plan's tasks read: rows by shard, and those of them that were retries. `acked`:
+    the records among them that are acked now.
+    """
+
+    emitted: Mapping[str, int] = field(default_factory=dict)
+    retried: Mapping[str, int] = field(default_factory=dict)
+    acked: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """The result of settling a plan.
 
@@ -41,6 +52,7 @@ class Settled:
     - `outages`: how many plans in a row, up to this one, were outages.
     - `unknown_shards`: the shards that the service answered not to know.
     - `delivery_limit`: the limit of the next plan (`state.plan.Plan`).
+    - `deliveries`: how much the plan's tasks read.
     """
 
     states: dict[str, StoredState]
@@ -52,6 +64,7 @@ class Settled:
     outages: int = 0
     unknown_shards: frozenset[str] = frozenset()
     delivery_limit: int | None = None
+    deliveries: Deliveries = field(default_factory=Deliveries)
 
 
 def settle(
@@ -112,7 +125,54 @@ def settle(
         outages=outages_after(plan, report, is_tracked=policy is not None),
         unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
         delivery_limit=delivery_limit_after(plan, report, is_tracked=policy is not None),
+        deliveries=_deliveries(ends, settled, planned, report),
     )
+
+
+def _deliveries(
+    ends: Sequence[ShardReadResult],
+    settled: Sequence[ShardReadResult],
+    planned: Mapping[str, ShardSlice],
+    report: PlanReport | None,
+) -> Deliveries:
+    return Deliveries(
+        emitted={end.shard_id: _rows(end) for end in ends},
+        retried={end.shard_id: end.retry_rows for end in ends},
+        acked=_acked(settled, planned, report),
+    )
+
+
+def _rows(end: ShardReadResult) -> int:
+    """How many rows the shard's task gave to Spark."""
+    return end.in_user_records.count + end.retry_rows
+
+
+def _acked(
+    settled: Sequence[ShardReadResult],
+    planned: Mapping[str, ShardSlice],
+    report: PlanReport | None,
+) -> int:
+    """How many of the rows that were settled are acked: all but those that stay unresolved, and
+    those that were given up. A letter of a record that is not in the stream any more had no row.
+    """
+    rows = sum(map(_rows, settled))
+    if report is None:
+        return rows
+    shards = {end.shard_id for end in settled}
+    unresolved = sum(
+        record.count
+        for outcome in report.shards
+        if outcome.shard_id in shards
+        for record in outcome.unresolved
+    )
+    without_row = sum(
+        read.missing
+        for end in settled
+        if end.shard_id in planned
+        for read in retries_read(planned[end.shard_id].retries, end)
+    )
+    given_up = max(0, report.dead_lettered + report.dropped - without_row)
+    return max(0, rows - unresolved - given_up)
 
 
 def outages_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: bool) -> int:

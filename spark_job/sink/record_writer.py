@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import ThrottledError
+from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
@@ -27,7 +28,6 @@ from kinesis_spout.service.record_putter import (
     refusal,
 )
 from kinesis_spout.shards.shard_packer import ShardPacker, user_count
-from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from spark_job.sink.sink_columns import MOST_RECORD_BYTES, UnwritableRecordError, checked
 from spark_job.sink.sink_settings import BY_KEY, refuse_keys

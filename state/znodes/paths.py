@@ -5,6 +5,7 @@
         epoch | epoch/<i>-of-<n> | epoch/unclosed-<i>-of-<n> | epoch/lister
         owner | owner/<i>-of-<n>
         <shardId>/state
+        history | history/<number>-<timeMs>-<kind>-<part>-of-<parts>
         batches/<planId>/<task>/end | begun
         batches/<planId>/report/<token>-<version>-<part>
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _RESERVED = frozenset(
     {"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "paused", "batches"}
+    | {"history"}
 )
 _MAX_NAME_BYTES = 200
 
@@ -126,6 +128,14 @@ class ZookeeperPaths:
     def paused(self) -> str:
         """The node that pauses the application while it exists."""
         return f"{self.base}/paused"
+
+    @property
+    def history(self) -> str:
+        return f"{self.base}/history"
+
+    def history_part(self, name: str) -> str:
+        """A part of an entry of the history, by the name of its node."""
+        return f"{self.history}/{name}"
 
     @property
     def batches(self) -> str:

@@ -2,8 +2,9 @@
 
 The contract is `state.state_store.StateStore`. The rules are in the other modules of
 `state.znodes`: ownership in `fence` and `claim`, openings in `openings`, shard states in
-`shard_states`, their list in `shard_list`, plans and logs in `plans`, reports and policies in
-`reports`; all of it, for those who only look, in `view`.
+`shard_states`, their list in `shard_list`, their history in `history`, plans and logs in `plans`,
+reports and policies in `reports`, the pause in `pause`; all of it, for those who only look, in
+`view`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from typing import TYPE_CHECKING
 from state.codec.values import decode, encode
 from state.errors import StateError, StreamMismatchError
 from state.state_store import (
+    HistoryEntry,
+    HistoryIndex,
+    HistoryMark,
     OwnerInfo,
+    Pause,
     ShardList,
     StartPin,
     StateChange,
@@ -25,7 +30,9 @@ from state.state_store import (
 )
 from state.znodes.claim import Claims
 from state.znodes.fence import Fence
+from state.znodes.history import HistoryZnodes
 from state.znodes.openings import OpeningZnodes
+from state.znodes.pause import PauseZnodes
 from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
 from state.znodes.shard_list import ShardListZnodes
@@ -57,8 +64,10 @@ class ZnodeStateStore:
         self._openings = OpeningZnodes(tree, paths, self._fence)
         self._shard_list = ShardListZnodes(tree, paths, self._fence, self._claims)
         self._shards = ShardZnodes(tree, paths, self._fence)
+        self._history = HistoryZnodes(tree, paths, self._fence)
         self._plans = PlanZnodes(tree, paths, self._fence)
         self._reports = ReportZnodes(tree, paths, self._fence)
+        self._pause = PauseZnodes(tree, paths)
         self._view = ViewZnodes(tree, paths, self._fence, self._claims)
 
     # ownership ------------------------------------------------------------------------------------
@@ -103,12 +112,13 @@ class ZnodeStateStore:
         self._fence.acquire(owner, timeout_s=timeout_s)
         try:
             shards = len(self._shards.names())
-            for name in self._tree.children([self._paths.base])[0] or ():
-                path = f"{self._paths.base}/{name}"
-                if path not in {
-                    self._paths.epoch,
-                    self._paths.owner,
-                } and not self._plans.remove_tree(path):
+            # Last of all: stopped before, what is left still belongs to its stream, and is found.
+            last = [self._paths.start, self._paths.identity]
+            stay = {self._paths.epoch, self._paths.owner}
+            names = self._tree.children([self._paths.base])[0] or ()
+            paths = {f"{self._paths.base}/{name}" for name in names} - stay
+            for path in [*sorted(paths.difference(last)), *(one for one in last if one in paths)]:
+                if not self._plans.remove_tree(path):
                     raise StateError(
                         f"{path} was written to while it was being removed; stop the process that "
                         "writes there and reset again"
@@ -125,7 +135,7 @@ class ZnodeStateStore:
             fenced=self._fence.ever_held,
         )
         known = decode(stored, StreamIdentity, self._paths.identity)
-        if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):
+        if known.is_same(identity):
             return
         if known.arn == identity.arn:
             what = (
@@ -166,6 +176,19 @@ class ZnodeStateStore:
         except TransactionRefusedError as refused:
             raise conflict(refused) from refused
 
+    # pause ----------------------------------------------------------------------------------------
+    def pause(self, pause: Pause) -> Pause:
+        return self._pause.begin(pause)
+
+    def resume(self) -> Pause | None:
+        return self._pause.end()
+
+    def read_pause(self) -> Pause | None:
+        return self._pause.read()
+
+    def watch_pause(self, callback: Callable[[], None]) -> None:
+        self._pause.watch(callback)
+
     # shards ---------------------------------------------------------------------------------------
     def load_states(self) -> Mapping[str, StoredState]:
         return self._shards.load()
@@ -186,6 +209,21 @@ class ZnodeStateStore:
         self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
     ) -> None:
         self._shards.remove(states, {} if cache is None else cache)
+
+    def list_history(self) -> HistoryIndex:
+        return self._history.index()
+
+    def read_history(self, marks: Sequence[HistoryMark]) -> list[HistoryEntry | None]:
+        return self._history.read(marks)
+
+    def write_history(
+        self,
+        index: HistoryIndex,
+        entries: Sequence[tuple[int, HistoryEntry]],
+        *,
+        remove: Sequence[HistoryMark] = (),
+    ) -> HistoryIndex:
+        return self._history.write(index, entries, remove)
 
     def save_shard_list(self, shard_ids: Sequence[str]) -> None:
         self._shard_list.save(shard_ids)

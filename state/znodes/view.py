@@ -14,6 +14,7 @@ from state.codec.task_logs import decode_log
 from state.codec.values import PlanHeader, decode
 from state.plan import PlanPointer, TaskPlan, plan_number
 from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
+from state.znodes.pause import PauseZnodes
 from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
 from state.znodes.shard_list import ShardListZnodes
@@ -44,6 +45,7 @@ class ViewZnodes:
         self._shards = ShardZnodes(tree, paths, fence)
         self._reports = ReportZnodes(tree, paths, fence)
         self._shard_list = ShardListZnodes(tree, paths, fence, claims)
+        self._pause = PauseZnodes(tree, paths)
 
     def read(self, identity: StreamIdentity | None, pin: StartPin | None) -> StoredApplication:
         for _ in range(_MAX_PASSES):
@@ -63,7 +65,7 @@ class ViewZnodes:
             plan=plan,
             policy=self._reports.read_policy(),
             shard_list=None if shard_list is None else shard_list.shard_ids,
-            paused=self._tree.read([self._paths.paused])[0] is not None,
+            pause=self._pause.read(),
         )
 
     def _plan(self, pointer: PlanPointer) -> PlanView | None:

@@ -9,6 +9,7 @@ from state.znodes.paths import ZookeeperPaths
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
 from state.zookeeper.embedded import embedded_directory
+from state.zookeeper.security import OPEN, ZookeeperSecurity
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class ZookeeperStateStore(ZnodeStateStore):
       that directory.
     - Blocking: the first call connects. A call blocks for at most `operation_timeout_s`, and the
       first one for up to `connect_timeout_s` more.
+    - `security`: TLS, identity, access control lists of what is created.
     - Pickling: possible at any time. The copy is not connected and owns nothing.
     """
 
@@ -37,7 +39,9 @@ class ZookeeperStateStore(ZnodeStateStore):
         session_timeout_s: float = 10.0,
         operation_timeout_s: float = 15.0,
         connect_timeout_s: float = 10.0,
+        security: ZookeeperSecurity = OPEN,
     ) -> None:
+        security.check_usable(address)
         directory = embedded_directory(address)
         if directory is not None:
             # Absolute, because a pickled copy may have another working directory.
@@ -54,13 +58,14 @@ class ZookeeperStateStore(ZnodeStateStore):
             "application": application,
             "stream": stream,
             "root": root,
+            "security": security,
             **times,
         }
-        tree = ZookeeperTree(address, **times)
+        tree = ZookeeperTree(address, security=security, **times)
         root_option = "" if root == DEFAULT_ROOT else f" --zookeeper-root {root}"
         command = (
             f"kinesis-spout reset --application {application} --stream {stream} "
-            f"--zookeeper {address}{root_option}"
+            f"--zookeeper {address}{root_option}{security.command_options()}"
         )
         super().__init__(tree, paths, reset_command=command)
 

@@ -20,8 +20,9 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
-from state.errors import StateError, StoreUnavailableError
+from state.errors import StateError, StoreAccessError, StoreUnavailableError
 from state.znodes.tree import (
     Check,
     Create,
@@ -33,8 +34,10 @@ from state.znodes.tree import (
     Znode,
 )
 from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
+from state.zookeeper.connection_handler import ConnectionHandler
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.multi_read import MAX_PATHS, NO_NODE, MultiRead
+from state.zookeeper.security import OPEN, ZookeeperSecurity
 from state.zookeeper.watch import NodeWatch
 
 if TYPE_CHECKING:
@@ -51,6 +54,11 @@ _TRANSIENT = (
     kazoo_errors.SessionMovedError,
     kazoo_errors.OperationTimeoutError,
 )
+_ACLS: dict[str, list[Any] | None] = {
+    "open": None,
+    "creator": CREATOR_ALL_ACL,
+    "creator-read": CREATOR_ALL_ACL + READ_ACL_UNSAFE,
+}
 _REFUSALS: dict[type[Exception], Refusal] = {
     kazoo_errors.NoNodeError: Refusal.NO_NODE,
     kazoo_errors.NodeExistsError: Refusal.NODE_EXISTS,
@@ -62,6 +70,20 @@ _NOT_THE_REASON = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsisten
 
 
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    session_timeout_s: float | None = None
+    """The session timeout that the server granted; None before the first connection."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        connect = self._connection._connect  # noqa: SLF001  # kazoo only logs what was granted
+
+        def connected(*where: Any) -> Any:
+            read_timeout_ms, connect_timeout_ms = connect(*where)
+            self.session_timeout_s = read_timeout_ms * 1.5 / 1_000  # kazoo waits two thirds of it
+            return read_timeout_ms, connect_timeout_ms
+
+        self._connection._connect = connected  # noqa: SLF001
+
     def multi_read_async(self, paths: Sequence[str]) -> Any:
         """Send one `MultiRead`. Returns a pending answer, as kazoo's own methods do."""
         result = self.handler.async_result()
@@ -69,9 +91,20 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         return result
 
 
+class _Hidden(str):
+    """A text that kazoo's log, which shows requests at its lowest level, does not show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+    __str__ = __repr__
+
+
 class ZookeeperTree:
     """A `ZnodeTree` over one kazoo client. The first call connects it. A forked process connects a
-    client of its own.
+    client of its own. `security` says how it connects, and who may use the nodes that it creates.
     """
 
     def __init__(
@@ -81,8 +114,11 @@ class ZookeeperTree:
         session_timeout_s: float,
         operation_timeout_s: float,
         connect_timeout_s: float,
+        security: ZookeeperSecurity = OPEN,
     ) -> None:
         self._address = address
+        self._security = security
+        self._was_let_in = False
         self._session_timeout_s = session_timeout_s
         self._operation_timeout_s = operation_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -162,6 +198,14 @@ class ZookeeperTree:
             pass  # the connection was lost just now: the call above waits for the next one
         return int(session[0])
 
+    def session_timeout_s(self) -> float | None:
+        """The timeout that the server granted to the live session, in seconds; opens a session if
+        there is none. It may be another one than was asked for.
+        """
+        deadline = time.monotonic() + self._operation_timeout_s
+        granted: float | None = self._connected_client(deadline).session_timeout_s
+        return granted
+
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         while True:
@@ -204,14 +248,21 @@ class ZookeeperTree:
         while True:
             client = self._connected_client(deadline)
             try:
-                return [_answer(each, deadline) for each in issue(client)]
-            except _TRANSIENT as exc:
+                answers = [_answer(each, deadline) for each in issue(client)]
+            except (*_TRANSIENT, kazoo_errors.AuthFailedError) as exc:
+                if isinstance(exc, kazoo_errors.AuthFailedError) and not self._was_let_in:
+                    raise self._translated(exc, self._address) from exc
+                # A server that goes away in the middle of SASL looks like one that refuses, so
+                # an identity that was accepted before is tried again.
                 if time.monotonic() >= deadline:
                     raise self._unavailable(self._operation_timeout_s) from exc
             except KazooTimeoutError as exc:
                 raise self._unavailable(self._operation_timeout_s) from exc
             except kazoo_errors.KazooException as exc:
                 raise self._translated(exc, self._address) from exc
+            else:
+                self._was_let_in = True
+                return answers
 
     def _connected_client(self, deadline: float) -> Any:
         """The client, once it is connected; raises `StoreUnavailableError` after `deadline`."""
@@ -219,9 +270,9 @@ class ZookeeperTree:
             client = self._open()
             if self._connected.is_set():
                 return client
-            if self._revive(client) and not self._connected.wait(
-                max(0.0, deadline - time.monotonic())
-            ):
+            revived = self._revive(client)
+            remaining_s = max(0.0, deadline - time.monotonic())
+            if not remaining_s or (revived and not self._connected.wait(remaining_s)):
                 raise self._unavailable(self._operation_timeout_s)
 
     def _open(self) -> Any:
@@ -242,7 +293,11 @@ class ZookeeperTree:
                 f"no host name of the ZooKeeper address {self._address!r} can be resolved; check "
                 "the names"
             )
+        security = self._security.loaded()
+        decided = threading.Event()
+        handler = ConnectionHandler(security.tls_context() if security.tls else None, decided.set)
         client = _Client(
+            handler=handler,
             hosts=servers.hosts(),
             timeout=self._session_timeout_s,
             connection_retry=KazooRetry(
@@ -253,16 +308,36 @@ class ZookeeperTree:
                 sleep_func=time.sleep,  # noqa: TID251  # kazoo requires its handler's own function
             ),
             logger=_kazoo_log,
+            default_acl=_ACLS[security.node_acl],
+            **_identity(security),
         )
+        client.add_listener(lambda _: decided.set())
         self._connected = client.start_async()
-        if not self._connected.wait(self._connect_timeout_s):
-            # kazoo's stop waits for the connection attempt, which may take longer than the caller
-            # should wait.
-            threading.Thread(target=_stop, args=(client,), daemon=True).start()
-            raise self._unavailable(self._connect_timeout_s)
+        self._await_session(client, decided, len(set(servers.servers)))
         client.add_listener(functools.partial(self._on_state, client))
         self._on_state(client, KazooState.CONNECTED)
         return client
+
+    def _await_session(self, client: Any, decided: threading.Event, servers: int) -> None:
+        """Wait for the first session. Raises as soon as none can come: kazoo tries again for ever.
+
+        `decided` is set when the state may have changed.
+        """
+        deadline = time.monotonic() + self._connect_timeout_s
+        while not self._connected.is_set():
+            decided.wait(max(0.0, deadline - time.monotonic()))
+            decided.clear()
+            refused = len(client.handler.refusals) >= servers
+            if client.client_state == KeeperState.AUTH_FAILED:
+                error = self._translated(kazoo_errors.AuthFailedError(), self._address)
+            elif not self._connected.is_set() and (refused or time.monotonic() >= deadline):
+                error = self._not_connected(client.handler)
+            else:
+                continue
+            # kazoo's stop waits for the connection attempt, which may take longer than the caller
+            # should wait.
+            threading.Thread(target=_stop, args=(client,), daemon=True).start()
+            raise error
 
     def _on_state(self, client: Any, state: str) -> None:
         """Called by kazoo when the connection is lost or made. Must not block."""
@@ -279,15 +354,32 @@ class ZookeeperTree:
         return True.
         """
         if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
+            is_refused = client.client_state == KeeperState.AUTH_FAILED
             with self._connecting:
                 if self._client is client:
                     self._client = None
                     _stop(client)
+            if is_refused and not self._was_let_in:
+                raise self._translated(kazoo_errors.AuthFailedError(), self._address)
             return False
         if self._address.startswith(EMBEDDED_PREFIX):
             # Starts the server if it has ended; its port may then be another one.
             client.set_hosts(resolve_connect_string(self._address))
         return True
+
+    def _not_connected(self, handler: ConnectionHandler) -> StateError:
+        if handler.refusals:
+            return StoreAccessError(
+                f"no TLS connection to ZooKeeper at {self._address}: "
+                f"{next(iter(handler.refusals.values()))}"
+            )
+        if handler.has_reached and not self._security.tls:
+            return StoreUnavailableError(
+                f"ZooKeeper at {self._address} took the connection, but opened no session within "
+                f"{self._connect_timeout_s:g} s; check that it serves, and whether it wants TLS "
+                "(option zookeeperTls)"
+            )
+        return self._unavailable(self._connect_timeout_s)
 
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
         return StoreUnavailableError(
@@ -301,15 +393,46 @@ class ZookeeperTree:
         return None if isinstance(answer, int) else answer
 
     def _translated(self, exc: Exception, where: str) -> StateError:
-        if isinstance(exc, kazoo_errors.NoAuthError | kazoo_errors.AuthFailedError):
-            return StateError(
-                f"ZooKeeper at {self._address} denies access to {where}; check its access control "
-                "lists"
+        if isinstance(exc, kazoo_errors.AuthFailedError):
+            return StoreAccessError(
+                f"ZooKeeper at {self._address} does not accept {self._security.identity()}; check "
+                "the user and the password (option zookeeperPasswordFile)"
+            )
+        if isinstance(exc, kazoo_errors.NoAuthError):
+            return StoreAccessError(
+                f"ZooKeeper at {self._address} denies access to {where} to "
+                f"{self._security.identity()}; check the user and password, or the access control "
+                "list of that node"
+            )
+        if isinstance(exc, kazoo_errors.InvalidACLError):
+            return StoreAccessError(
+                f"ZooKeeper at {self._address} knows no identity of this client that could own "
+                f"{where}, as option zookeeperAcl {self._security.node_acl!r} says; check that the "
+                "server has that kind of authentication on"
             )
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "
             f"{exc}); see the server's log"
         )
+
+
+def _identity(security: ZookeeperSecurity) -> dict[str, Any]:
+    """Kazoo's arguments for the identity. The password is loaded."""
+    match security.auth:
+        case "digest":
+            return {"auth_data": [("digest", _Hidden(f"{security.user}:{security.password}"))]}
+        case "sasl":
+            return {
+                "sasl_options": {
+                    "mechanism": "DIGEST-MD5",
+                    "service": "zookeeper",
+                    "username": security.user,
+                    "password": security.password,
+                }
+            }
+        case "kerberos":
+            return {"sasl_options": {"mechanism": "GSSAPI", "service": "zookeeper"}}
+    return {}
 
 
 def _add(transaction: TransactionRequest, operation: Operation) -> None:

@@ -12,6 +12,7 @@ from kinesis_spout.checkpoints.transfer import export_application
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.places import (
     Application,
+    Connection,
     Stream,
     Zookeeper,
     ZookeeperRoot,
@@ -21,6 +22,7 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.html.text import plural
 from state.codec.exported import encode_export
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -35,6 +37,7 @@ def export(
         Path | None, typer.Option(metavar="FILE", help="A new file (default: stdout).")
     ] = None,
     zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    option: Connection = None,
 ) -> None:
     """Save all that the application has on the stream, as one JSON document.
 
@@ -47,7 +50,12 @@ def export(
     ):
         check_has_run(zookeeper)
         store = open_store(
-            stack, zookeeper, root=zookeeper_root, application=application, stream=stream
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
         )
         exported = export_application(store, application, now_ms=SystemClock().now_ms())
         if exported is None:
@@ -58,7 +66,7 @@ def export(
             sys.stdout.buffer.flush()
             return
         _write_new(to, data)
-        note(f"exported {len(exported.states)} shards to {to}")
+        note(f"exported {plural(len(exported.states), 'shard')} to {to}")
 
 
 def _write_new(path: Path, data: bytes) -> None:

@@ -6,10 +6,13 @@ from typing import Any
 import typer
 
 from kinesis_spout.cli.checkpoint.export import export
+from kinesis_spout.cli.checkpoint.history import history
 from kinesis_spout.cli.checkpoint.import_export import import_export
 from kinesis_spout.cli.checkpoint.move import move
 from kinesis_spout.cli.checkpoint.reset import reset
+from kinesis_spout.cli.checkpoint.rewind import rewind
 from kinesis_spout.cli.checkpoint.show import show
+from kinesis_spout.cli.checkpoint.skip import skip
 
 
 def _group(**commands: Callable[..., None]) -> Callable[[Callable[[], None]], typer.Typer]:
@@ -34,9 +37,12 @@ def _group(**commands: Callable[..., None]) -> Callable[[Callable[[], None]], ty
 _COMMANDS: dict[str, Any] = {
     "show": show,
     "set": move,
+    "skip": skip,
     "reset": reset,
     "export": export,
     "import": import_export,
+    "history": history,
+    "rewind": rewind,
 }
 
 

@@ -13,10 +13,10 @@ from kinesis_spout.checkpoints.transfer import (
     import_of,
 )
 from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.checkpoint.reset import OWNER_WAIT_S
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.patience import patience
 from kinesis_spout.cli.places import (
+    OWNER_WAIT_S,
     Application,
     Connection,
     DryRun,
@@ -36,7 +36,6 @@ from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from state.codec.exported import ExportedApplication, decode_export
 from state.ownership import this_process
-from state.state_store import StreamIdentity
 from state.zookeeper.store import DEFAULT_ROOT
 
 
@@ -75,14 +74,17 @@ def import_export(
         clock = SystemClock()
         client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
         store = open_store(
-            stack, zookeeper, root=zookeeper_root, application=application, stream=stream
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
         )
         with patience(note, of_services(client, zookeeper)):
             summary = client.describe()
-            check_stream(
-                exported,
-                StreamIdentity(arn=summary.arn, name=summary.name, created_ms=summary.created_ms),
-            )
+            ahead_ms = summary.ahead_ms(clock.now_ms())
+            check_stream(exported, summary.identity)
             if not dry_run:
                 store.acquire(this_process(clock.now_ms()), timeout_s=OWNER_WAIT_S)
             found = import_of(exported, store.load_states())
@@ -97,7 +99,7 @@ def import_export(
             return
         if not yes and not typer.confirm("Import them?"):
             raise typer.Exit(1)
-        import_application(store, exported)
+        import_application(store, exported, now_ms=lambda: clock.now_ms() + ahead_ms)
         say("imported")
 
 

@@ -8,10 +8,10 @@ import typer
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.printing import move_lines, say
-from kinesis_spout.cli.checkpoint.reset import OWNER_WAIT_S
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.patience import patience
 from kinesis_spout.cli.places import (
+    OWNER_WAIT_S,
     Application,
     Connection,
     DryRun,
@@ -48,8 +48,8 @@ def move(
         str,
         typer.Option(
             metavar="POSITION",
-            help="TRIM_HORIZON, LATEST, -2h, an ISO time like 2026-01-31T12:00:00Z; and with one "
-            "--shard AT:SEQUENCE, AFTER:SEQUENCE, SHARD_END.",
+            help="TRIM_HORIZON, LATEST, -2h, 14:00 (of today, local time), an ISO time like "
+            "2026-01-31T12:00:00Z; and with one --shard AT:SEQUENCE, AFTER:SEQUENCE, SHARD_END.",
         ),
     ],
     shard: Annotated[
@@ -93,7 +93,12 @@ def move(
         clock = SystemClock()
         client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
         store = open_store(
-            stack, zookeeper, root=zookeeper_root, application=application, stream=stream
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
         )
         with patience(note, of_services(client, zookeeper)):
             if store.read_start() is None and not store.load_states():
@@ -104,14 +109,10 @@ def move(
         for one in found.moves:
             for line in move_lines(one):
                 say(line)
-        _refuse_skips(found, allow_skip=allow_skip)
-        if dry_run:
-            say("nothing was written")
-            return
-        if not yes and not typer.confirm("Move them?"):
-            raise typer.Exit(1)
-        write_moves(store, found)
-        say("moved")
+        refuse_skips(found, allow_skip=allow_skip)
+        if confirmed("Move them?", dry_run=dry_run, yes=yes):
+            write_moves(store, found, clock=clock, cause="set")
+            say("moved")
 
 
 def _parsed(to: str, shards: list[str]) -> WantedPosition:
@@ -127,10 +128,21 @@ def _parsed(to: str, shards: list[str]) -> WantedPosition:
     return wanted
 
 
-def _refuse_skips(found: ApplicationMove, *, allow_skip: bool) -> None:
+def refuse_skips(found: ApplicationMove, *, allow_skip: bool) -> None:
+    """Raise `CliError` where records would be skipped, unless that is wanted."""
     skipping = [one.after.shard_id for one in found.moves if one.skips]
     if skipping and not allow_skip:
         raise CliError(
             f"records of {', '.join(skipping)} would be skipped, and never be read; give "
             "--allow-skip if that is wanted"
         )
+
+
+def confirmed(question: str, *, dry_run: bool, yes: bool) -> bool:
+    """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
+    if dry_run:
+        say("nothing was written")
+        return False
+    if not yes and not typer.confirm(question):
+        raise typer.Exit(1)
+    return True

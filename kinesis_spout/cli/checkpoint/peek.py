@@ -91,7 +91,12 @@ def peek(
             if application is not None and zookeeper is not None:
                 check_has_run(zookeeper)
                 store = open_store(
-                    stack, zookeeper, root=zookeeper_root, application=application, stream=stream
+                    stack,
+                    zookeeper,
+                    root=zookeeper_root,
+                    application=application,
+                    stream=stream,
+                    option=option,
                 )
                 stored = store.load_states().get(shard)
                 state = None if stored is None else stored.state

@@ -26,12 +26,37 @@ def printable(text: str) -> str:
     )
 
 
-def state_line(state: ShardState) -> str:
-    """A shard in one line."""
-    return (
-        f"{state.shard_id}  {state.lifecycle}  read {state.read_position}  "
-        f"checkpoint {state.checkpoint_text or 'none'}  {state.unresolved_count} unresolved"
+def state_lines(state: ShardState, max_columns: int | None = None) -> list[str]:
+    """A shard in one line; in three where that is longer than `max_columns`. Numbers are whole, so
+    that they can be copied.
+    """
+    about, unresolved = (
+        f"{state.shard_id}  {state.lifecycle}",
+        f"{state.unresolved_count} unresolved",
     )
+    read, checkpoint = str(state.read_position), state.checkpoint_text or "none"
+    line = f"{about}  read {read}  checkpoint {checkpoint}  {unresolved}"
+    if max_columns is None or len(line) <= max_columns:
+        return [line]
+    return [f"{about}  {unresolved}", f"  read        {read}", f"  checkpoint  {checkpoint}"]
+
+
+def state_clause(state: ShardState) -> str:
+    """Where a shard stands."""
+    return (
+        f"{state.read_position}  checkpoint {state.checkpoint_text or 'none'}  "
+        f"{state.unresolved_count} unresolved"
+    )
+
+
+def terminal_columns() -> int | None:
+    """How wide stdout is; None where it is no terminal."""
+    console = Console()
+    return console.width if console.is_terminal else None
+
+
+def counted(count: int) -> str:
+    return _records(str(count))
 
 
 def move_lines(move: Move) -> list[str]:
@@ -51,6 +76,9 @@ def move_lines(move: Move) -> list[str]:
             f"  after   {after.read_position}{arrival}",
             f"  {_effect(move)}",
         ]
+    if move.lost_until_ms is not None:
+        until = Position.at_timestamp(move.lost_until_ms)
+        lines.append(f"  what arrived there before {until} may have expired")
     return lines if move.note is None else [*lines, f"  note: {move.note}"]
 
 

@@ -1,34 +1,37 @@
 """`kinesis-spout reset`: removes an application's state on a stream."""
 
-from contextlib import closing
-from typing import Annotated
+from contextlib import ExitStack
 
 import typer
 from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
+from kinesis_spout.cli.places import (
+    OWNER_WAIT_S,
+    Application,
+    Connection,
+    Stream,
+    Yes,
+    Zookeeper,
+    ZookeeperRoot,
+    open_store,
+)
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.html.text import plural
 from state.ownership import this_process
 from state.zookeeper.embedded import embedded_directory
-from state.zookeeper.store import ZookeeperStateStore
-
-# An application that was just killed owns the stream until its ZooKeeper session expires.
-OWNER_WAIT_S = 15.0
 
 
 def reset(
     ctx: typer.Context,
     *,
-    application: Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")],
-    stream: Annotated[str, typer.Option(help="Name of the stream.")],
-    zookeeper: Annotated[
-        str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
-    ],
-    zookeeper_root: Annotated[
-        str, typer.Option(help="Path in ZooKeeper that holds all applications.")
-    ] = "kinesis-spout",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    zookeeper_root: ZookeeperRoot = "kinesis-spout",
+    option: Connection = None,
+    yes: Yes = False,
 ) -> None:
     """Remove an application's checkpoints on a stream.
 
@@ -36,37 +39,42 @@ def reset(
     runs. Spark's checkpoint location is not touched: start with a new one.
     """
     console = Console()
-    with one_sentence(errors(), debug=root_options(ctx).debug):
+    with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
         directory = embedded_directory(zookeeper)
         if directory is not None and not directory.is_dir():
             raise CliError(
                 f"--zookeeper {zookeeper}: there is no such directory, so there is no state to "
                 "reset"
             )
-        store = ZookeeperStateStore(
-            zookeeper, root=zookeeper_root, application=application, stream=stream
+        store = open_store(
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
         )
-        with closing(store):
-            states = store.load_states()
-            if not states and store.read_start() is None:
-                console.print(
-                    f"application {application} has no state on stream {stream}: nothing to reset",
-                    highlight=False,
-                    soft_wrap=True,
-                )
-                return
+        states = store.load_states()
+        if not states and store.read_start() is None:
             console.print(
-                f"application {application} on stream {stream} has state of {len(states)} shards:",
+                f"application {application} has no state on stream {stream}: nothing to reset",
                 highlight=False,
                 soft_wrap=True,
             )
-            for shard, stored in sorted(states.items()):
-                console.print(
-                    f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}",
-                    highlight=False,
-                    soft_wrap=True,
-                )
-            if not yes and not typer.confirm("Remove this state?"):
-                raise typer.Exit(1)
-            store.reset(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
-            console.print("removed", highlight=False)
+            return
+        console.print(
+            f"application {application} on stream {stream} has state of "
+            f"{plural(len(states), 'shard')}:",
+            highlight=False,
+            soft_wrap=True,
+        )
+        for shard, stored in sorted(states.items()):
+            console.print(
+                f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}",
+                highlight=False,
+                soft_wrap=True,
+            )
+        if not yes and not typer.confirm("Remove this state?"):
+            raise typer.Exit(1)
+        store.reset(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
+        console.print("removed", highlight=False)

@@ -6,11 +6,12 @@ from typing import Any
 
 import typer
 
-from kinesis_spout.cli.checkpoint.printing import say, state_line
+from kinesis_spout.cli.checkpoint.printing import say, state_lines, terminal_columns
 from kinesis_spout.cli.exit_codes import one_sentence, operators_exit_code_of
 from kinesis_spout.cli.places import (
     Application,
     AsJson,
+    Connection,
     Stream,
     Zookeeper,
     ZookeeperRoot,
@@ -31,6 +32,7 @@ def show(
     stream: Stream,
     zookeeper: Zookeeper,
     zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    option: Connection = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where each shard is read from, and its checkpoint.
@@ -43,7 +45,12 @@ def show(
     ):
         check_has_run(zookeeper)
         store = open_store(
-            stack, zookeeper, root=zookeeper_root, application=application, stream=stream
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
         )
         states = [stored.state for _, stored in sorted(store.load_states().items())]
         if not states:
@@ -51,8 +58,10 @@ def show(
         if as_json:
             say(json.dumps([_as_json(state) for state in states], indent=2))
             return
+        max_columns = terminal_columns()
         for state in states:
-            say(state_line(state))
+            for line in state_lines(state, max_columns):
+                say(line)
 
 
 def _as_json(state: ShardState) -> dict[str, Any]:

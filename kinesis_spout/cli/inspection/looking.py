@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import check_has_run, open_client, open_store
 from kinesis_spout.cli.shared_options import errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.inspection.health import Look, worth_asking
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.wording import duration
+from state.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
 
 DEFAULT_WINDOW = "10s"
+REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
 DEFAULT_ASKED = 100
 
 
@@ -73,6 +77,46 @@ class Looking:
         return Look(before=before, now=now, tips=self.tips.ask(positions.items()))
 
 
+class MovingWindow:
+    """Looks at an application again and again, over a window that moves along. For one thread."""
+
+    def __init__(self, looks: Looking, window_s: float) -> None:
+        self._looks = looks
+        self._window_ms = window_s * 1000
+        self._seen: deque[Snapshot] = deque()
+
+    def begin(self) -> None:
+        """Take the first snapshot, and ask no shard. Blocks and raises as `look` does."""
+        self._add()
+
+    def look(self) -> Look:
+        """One snapshot, the oldest in the window before it, and the tips that decide. Blocks, and
+        raises the errors of both services, and `CliError` for the state of an earlier stream of
+        that name. An error changes nothing.
+        """
+        now = self._add()
+        return self._looks.look(self._seen[0], now)
+
+    def _add(self) -> Snapshot:
+        now, seen = self._looks.snapshot(), self._seen
+        refuse_another_stream(now)
+        seen.append(now)
+        while len(seen) > 2 and now.now_ms - seen[1].now_ms >= self._window_ms:
+            seen.popleft()
+        return now
+
+
+def refuse_another_stream(seen: Snapshot) -> None:
+    """Raise `CliError` when the state belongs to an earlier stream of that name."""
+    known = seen.stored.identity
+    if known is not None and seen.is_of_another_stream:
+        raise CliError(
+            f"the application's state belongs to another stream than {seen.stream.arn} of today: "
+            f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}; use "
+            "another application name, or remove that state with kinesis-spout reset"
+        )
+
+
 @contextmanager
 def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iterator[Looking]:
     """Open the connections, and close them at the end. Raises `CliError` for an embedded ZooKeeper
@@ -94,6 +138,7 @@ def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iter
             root=place.zookeeper_root,
             application=place.application,
             stream=place.stream,
+            option=place.option,
         )
         yield Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
 

@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.tree import Tree
 
-from kinesis_spout.inspection.wording import shortened
+from kinesis_spout.inspection.wording import brief, short_shard, shortened
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage, ShardPhase, open_range_holes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from state.shard_state import ShardState
 
@@ -149,22 +149,48 @@ def _max_lag_ms(state: ShardState | None, now_ms: int) -> int | None:
     return max(0, now_ms - state.verified_until_ms)
 
 
-def shard_tree(title: str, lines: Sequence[ShardLine]) -> Tree:
+def shard_tree(title: str, lines: Sequence[ShardLine], *, is_narrow: bool = False) -> Tree:
     """The lines as a tree: a child below its parent, or below the first of its two parents.
 
     `lines`: parents before children, as `shard_lines` gives them. `title` is plain text.
+    `is_narrow`: the application's progress stands on a line of its own, in fewer digits.
     """
     tree = Tree(f"[bold]{escape(title)}[/]")
     branches: dict[str, Tree] = {}
     for line in lines:
         above = next((parent for parent in line.parents if parent in branches), None)
-        branch = (tree if above is None else branches[above]).add("  ".join(_parts(line, above)))
+        label = _two_lines(line, above) if is_narrow else "  ".join(_parts(line, above))
+        branch = (tree if above is None else branches[above]).add(label)
         if line.shard_id is not None:
             branches[line.shard_id] = branch
     return tree
 
 
 def _parts(line: ShardLine, above: str | None) -> Iterator[str]:
+    yield from _about(line, above, _names)
+    if line.read_position is not None:
+        yield f"read {escape(shortened(line.read_position))}"
+        yield f"checkpoint {escape(shortened(line.checkpoint or 'none'))}"
+        yield f"{line.unresolved or 0} unresolved"
+        yield f"lag {_lag(line, 'at most ')}"
+
+
+def _two_lines(line: ShardLine, above: str | None) -> str:
+    about = [*_about(line, above, lambda names: _names(map(short_shard, names)))]
+    if line.unresolved:
+        about.append(f"{line.unresolved} unresolved")
+    lines = ["  ".join(about)]
+    if line.read_position is not None:
+        lines.append(
+            f"read {escape(brief(line.read_position))}  "
+            f"checkpoint {escape(brief(line.checkpoint or 'none'))}  lag {_lag(line, '<')}"
+        )
+    return "\n".join(lines)
+
+
+def _about(
+    line: ShardLine, above: str | None, named: Callable[[Iterable[str]], str]
+) -> Iterator[str]:
     if line.shard_id is None:
         first, last = line.hash_keys or (0, 0)
         yield _coloured(
@@ -177,14 +203,9 @@ def _parts(line: ShardLine, above: str | None) -> Iterator[str]:
     if line.hash_percent is not None:
         yield _percent(line)
     if others := [parent for parent in line.parents if parent != above]:
-        yield f"also of {_names(others)}"
+        yield f"also of {named(others)}"
     if line.waits_for:
-        yield _coloured(line.state, f"for {_names(line.waits_for)}")
-    if line.read_position is not None:
-        yield f"read {escape(shortened(line.read_position))}"
-        yield f"checkpoint {escape(shortened(line.checkpoint or 'none'))}"
-        yield f"{line.unresolved or 0} unresolved"
-        yield f"lag {_lag(line)}"
+        yield _coloured(line.state, f"for {named(line.waits_for)}")
 
 
 def _coloured(state: str, text: str) -> str:
@@ -199,7 +220,7 @@ def _percent(line: ShardLine) -> str:
     return f"{line.hash_percent or 0:.4g} %"
 
 
-def _lag(line: ShardLine) -> str:
+def _lag(line: ShardLine, at_most: str) -> str:
     if line.lag_ms is None:
         return "-"
     seconds = line.lag_ms / 1000
@@ -210,4 +231,4 @@ def _lag(line: ShardLine) -> str:
         if seconds < 7_200
         else f"{seconds / 3600:.1f} h"
     )
-    return text if line.lag_measured else f"at most {text}"
+    return text if line.lag_measured else f"{at_most}{text}"

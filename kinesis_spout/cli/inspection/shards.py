@@ -10,8 +10,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 
-from kinesis_spout.cli.exit_codes import CliError, one_sentence
+from kinesis_spout.cli.exit_codes import one_sentence
+from kinesis_spout.cli.inspection.looking import refuse_another_stream
 from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.places import (
@@ -30,7 +32,6 @@ from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import StreamSummary
-from state.position import Position
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -98,7 +99,12 @@ def shards(
         if application is not None and zookeeper is not None:
             check_has_run(zookeeper)
             store = open_store(
-                stack, zookeeper, root=zookeeper_root, application=application, stream=stream
+                stack,
+                zookeeper,
+                root=zookeeper_root,
+                application=application,
+                stream=stream,
+                option=option,
             )
         name = client.stream.name
         with patience(note, services(client.aws, name, zookeeper)):
@@ -135,17 +141,6 @@ def inspect_shards(
     return ShardsOfStream(seen.stream, lines, None if store is None else bool(seen.states))
 
 
-def refuse_another_stream(seen: Snapshot) -> None:
-    """Raise `CliError` when the state belongs to an earlier stream of that name."""
-    known = seen.stored.identity
-    if known is not None and seen.is_of_another_stream:
-        raise CliError(
-            f"the application's state belongs to another stream than {seen.stream.arn} of today: "
-            f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}; leave out "
-            "--application, or remove that state with kinesis-spout reset"
-        )
-
-
 def print_shards(
     console: Console, found: ShardsOfStream, application: str | None, *, as_json: bool
 ) -> None:
@@ -156,13 +151,16 @@ def print_shards(
         return
     of = "" if application is None else f"  application {application}"
     title = f"{found.summary.name}  {found.summary.status}{of}"
-    console.print(shard_tree(title, found.lines), highlight=False, emoji=False)
+    tree = shard_tree(title, found.lines)
+    if Measurement.get(console, console.options, tree).maximum > console.width:
+        tree = shard_tree(title, found.lines, is_narrow=True)
+    console.print(tree, highlight=False, emoji=False)
 
 
 def stdout_console() -> Console:
     """The console on stdout.
 
-    On a terminal it folds long lines inside the tree. In a file, a shard is one line.
+    On a terminal, a shard takes two lines of the tree where one is too long. In a file it is one.
     """
     console = Console()
     return console if console.is_terminal else Console(width=FILE_WIDTH)

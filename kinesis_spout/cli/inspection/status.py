@@ -1,7 +1,6 @@
 """`kinesis-spout status`: how an application is, judged over a short window. Read-only."""
 
 import json
-from collections import deque
 from typing import Annotated
 
 import typer
@@ -12,13 +11,16 @@ from kinesis_spout.cli.exit_codes import FAILED, StopSignals, one_sentence, oper
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
+    REFRESH_S,
     Looking,
+    MovingWindow,
     Place,
     looking,
+    refuse_another_stream,
     show,
     two_snapshots,
 )
-from kinesis_spout.cli.inspection.shards import refuse_another_stream, stdout_console
+from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
 from kinesis_spout.cli.places import (
     Application,
@@ -34,8 +36,6 @@ from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.health import FAILED as FAILED_HEALTH
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from state.zookeeper.store import DEFAULT_ROOT
-
-REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -121,15 +121,11 @@ def look_once(looks: Looking, signals: StopSignals, window_s: float) -> Applicat
 def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | None) -> None:
     """Show looks until a signal comes, which raises `Interrupted`."""
     console = Console()
-    seen = deque([looks.snapshot()])
+    window = MovingWindow(looks, window_s)
+    window.begin()
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
-            now = looks.snapshot()
-            refuse_another_stream(now)
-            seen.append(now)
-            while len(seen) > 2 and now.now_ms - seen[1].now_ms >= window_s * 1000:
-                seen.popleft()
-            found = status_of(looks.look(seen[0], now))
+            found = status_of(window.look())
             room = max(1, console.height - 12) if most is not None else None
             screen = status_screen(
                 found,

@@ -22,7 +22,13 @@ from kinesis_spout.inspection.status import (
     unresolved_sentence,
     verdict_sentence,
 )
-from kinesis_spout.inspection.wording import duration, short_shard, shortened
+from kinesis_spout.inspection.wording import (
+    brief,
+    duration,
+    pause_told,
+    short_shard,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +74,9 @@ def _head(status: ApplicationStatus, refused: str | None) -> Table:
     lines.add_row("verdict", said)
     lines.add_row("owner", escape(owners_sentence(status.look)))
     if now.stored.paused:
-        lines.add_row("paused", "[yellow]yes[/]: it keeps its place and reads nothing")
+        told = escape(pause_told(status.look))
+        ends = "end it with kinesis-spout resume"
+        lines.add_row("paused", f"[yellow]yes[/]{told}: it reads nothing; {ends}")
     if (plan := plan_sentence(status.look)) is not None:
         lines.add_row("plan", escape(plan))
     lines.add_row("records", escape(unresolved_sentence(status)))
@@ -97,12 +105,12 @@ def _cells(one: ShardStatus, *, is_wide: bool) -> list[Text]:
     speed = "-" if one.speed is None or not one.lag_ms else f"{one.speed:.1f}x"
     lost = "-" if one.lost_in_ms is None else duration(one.lost_in_ms) if one.lost_in_ms else "now"
     colour = COLOURS[one.health]
-    position = shortened(one.position or "-")
+    position = one.position or "-"
     cells = [
         Text(one.shard_id if is_wide else short_shard(one.shard_id)),
         Text(one.health.value, colour),
         Text(one.phase.value),
-        Text(position if is_wide else _shorter(position)),
+        Text(shortened(position) if is_wide else brief(position)),
     ]
     if is_wide:
         cells.append(Text(shortened(one.checkpoint or "none")))
@@ -115,14 +123,6 @@ def _cells(one: ShardStatus, *, is_wide: bool) -> list[Text]:
         Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),
         Text(str(one.attempts) if one.attempts else "-"),
     ]
-
-
-def _shorter(position: str) -> str:
-    """A position in twelve columns."""
-    number = position.rpartition("..")[2]
-    if number != position:
-        return f"..{number[-8:]}"
-    return {"TRIM_HORIZON": "oldest", "SHARD_END": "end"}.get(position, position[:12])
 
 
 def _rest(status: ApplicationStatus, shown: Sequence[ShardStatus]) -> str | None:

@@ -5,15 +5,14 @@ and by hours.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
 
-from kinesis_spout.drills.faults.kills import below, resume
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.kinesis import OwnStream
+from kinesis_spout.programs.processes import descendants, resume, suspend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,10 +60,8 @@ def _is_stopped_with_retries(world: World, ahead_ms: int) -> bool:
     clock. If they do not, it goes on. It has just begun, perhaps, and stored nothing yet.
     """
     pid = next(iter(world.job.pids().values()))
-    members = [psutil.Process(pid), *below(pid)]
-    for one in members:
-        with suppress(psutil.NoSuchProcess):
-            one.suspend()
+    members = [psutil.Process(pid), *descendants(pid)]
+    suspend(members)
     its_now_ms = time.time_ns() // 1_000_000 + ahead_ms
     states = (world.stored.read() or {}).values()
     failures_ms = [one.last_failure_ms for state in states for one in state.unresolved]

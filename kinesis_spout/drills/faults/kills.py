@@ -10,17 +10,19 @@ import psutil
 
 from kinesis_spout.drills.faults.down import newest_plan, newest_plan_id
 from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.programs.processes import descendants, resume, suspend
 from kinesis_spout.testing import slow
 from state.plan import plan_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from kinesis_spout.drills.world.world import World
 
 _DAEMON = "pyspark.daemon"  # forks the Python workers
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _SLOW_S = 1.0  # much longer than a task waits before it appends what it has
+HALF_WRITTEN = "shard-states-half-written"
 _AGAIN = 100  # records that go on after a kill
 
 
@@ -42,6 +44,16 @@ def kill_driver_at(*steps: str) -> Callable[[World], None]:
         world.job.start()
 
     return act
+
+
+def kill_driver_between_states(world: World) -> None:
+    """At the failpoint between two of the states of a batch. An application writes the first states
+    of its shards before its first batch, and so passes there too early: a job has worked before.
+    """
+    world.job.start()
+    world.wait_for_acks(_AGAIN)
+    world.faults.append(world.job.kill("kill -9 of the driver"))
+    kill_driver_at(HALF_WRITTEN)(world)
 
 
 def kill_driver_at_second_append(world: World) -> None:
@@ -91,7 +103,9 @@ def _kill_in_batch(
     """
     wait_for_published(world)
     began_ns = time.monotonic_ns()
-    wanted = [one for pid in world.job.pids().values() for one in below(pid) if is_wanted(one)]
+    wanted = [
+        one for pid in world.job.pids().values() for one in descendants(pid) if is_wanted(one)
+    ]
     for one in wanted[:most]:
         with suppress(psutil.NoSuchProcess):
             one.kill()
@@ -117,31 +131,16 @@ def wait_for_published(world: World) -> None:
     world.wait_until(is_published, "a batch in which a task has published what it reads")
 
 
-def below(pid: int) -> list[psutil.Process]:
-    """The processes below it."""
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
-
-
 @contextmanager
 def frozen(world: World) -> Iterator[str]:
     """Freeze the job's first process and all below it, and let them go on at the end. The run."""
     run, pid = next(iter(world.job.pids().items()))
-    members = [psutil.Process(pid), *below(pid)]
+    members = [psutil.Process(pid), *descendants(pid)]
     try:
-        for one in members:
-            one.suspend()
+        suspend(members)
         yield run
     finally:
         resume(members)
-
-
-def resume(stopped: Iterable[psutil.Process]) -> None:
-    for one in stopped:
-        with suppress(psutil.NoSuchProcess):
-            one.resume()
 
 
 def is_worker(one: psutil.Process) -> bool:

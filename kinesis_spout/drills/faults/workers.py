@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import psutil
 
 from kinesis_spout.drills.faults.down import newest_plan
-from kinesis_spout.drills.faults.kills import below, is_worker, resume
+from kinesis_spout.drills.faults.kills import is_worker
 from kinesis_spout.drills.faults.service import READ
 from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.programs.processes import runs
+from kinesis_spout.programs.processes import descendants, resume, runs, suspend
 from kinesis_spout.testing import slow
 
 if TYPE_CHECKING:
@@ -99,10 +99,8 @@ def _orphan(workers: Sequence[psutil.Process], world: World) -> list[psutil.Proc
     began_ns = time.monotonic_ns()
     driver = psutil.Process(pid)
     driver.suspend()
-    others = [one for one in below(pid) if one not in workers]
-    for one in others:
-        with suppress(psutil.NoSuchProcess):
-            one.suspend()
+    others = [one for one in descendants(pid) if one not in workers]
+    suspend(others)
     driver.kill()
     driver.wait()
     fault = world.job.kill(f"kill -9 of the driver {run}, but not of its stopped workers")
@@ -133,4 +131,4 @@ def _stop_workers(world: World) -> list[psutil.Process]:
 
 
 def _workers(world: World) -> list[psutil.Process]:
-    return [one for pid in world.job.pids().values() for one in below(pid) if is_worker(one)]
+    return [one for pid in world.job.pids().values() for one in descendants(pid) if is_worker(one)]

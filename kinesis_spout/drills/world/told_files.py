@@ -53,6 +53,11 @@ class ToldFiles:
             self.resolved.update(one.record for one in told if one.is_outcome)
 
     @property
+    def lines(self) -> int:
+        """How many lines were read so far."""
+        return len(self._told)
+
+    @property
     def last_reason(self) -> str:
         """Why the last record failed that did; empty if none has."""
         return next((one.reason for one in reversed(self._told) if one.reason), "")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
+from kinesis_spout.programs.processes import descendants
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -74,13 +76,6 @@ def use_of(pid: int) -> ProcessUse | None:
         return None
 
 
-def _below(pid: int) -> list[int]:
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
 def uses_of(pids: Mapping[str, int]) -> dict[str, ProcessUse]:
     """Of each run's process; and, of one that has others below it, of all of these together. Runs
     whose process is gone are left out.
@@ -90,7 +85,7 @@ def uses_of(pids: Mapping[str, int]) -> dict[str, ProcessUse]:
         if (own := use_of(pid)) is None:
             continue
         found[run] = own
-        if others := [use for one in _below(pid) if (use := use_of(one)) is not None]:
+        if others := [use for one in descendants(pid) if (use := use_of(one.pid)) is not None]:
             found[family(run)] = ProcessUse(*map(sum, zip(own, *others, strict=True)))
     return found
 

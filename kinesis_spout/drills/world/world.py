@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kinesis_spout.drills.credentials import REGION, aws_of
 from kinesis_spout.drills.history.events import Fault, History
+from kinesis_spout.drills.patience import Patience
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
 from kinesis_spout.drills.world.ensemble import ZookeeperEnsemble
 from kinesis_spout.drills.world.job import DrillError
@@ -141,14 +142,17 @@ class World:
         self, fact: Callable[[], bool], what: str, *, limit_s: float = WAIT_LIMIT_S
     ) -> None:
         """Wait until the fact is one. Meanwhile a process that ends by itself is started again.
-        Raises `DrillError` after `limit_s` seconds.
+        Raises `DrillError` when `limit_s` seconds brought neither it nor anything from the job.
         """
-        deadline_s = time.monotonic() + limit_s
+        patience = Patience(limit_s, told=self.files.lines, now_s=time.monotonic())
         while not fact():
-            if time.monotonic() > deadline_s:
+            self.files.read()
+            if patience.is_over(self.files.lines, now_s := time.monotonic()):
                 reason = self.files.last_reason
                 why = f"; the last record that failed says {reason!r}" if reason else ""
-                raise DrillError(f"{what} did not happen within {limit_s:.0f} s{why}")
+                raise DrillError(
+                    f"{what} did not happen within {patience.waited_s(now_s):.0f} s{why}"
+                )
             self.look_after()
             self._tick.wait(_TICK_S)
 
@@ -217,7 +221,7 @@ class World:
 
     # the end --------------------------------------------------------------------------------------
     def drain(self, limit_s: float) -> float:
-        """Stop the producers and wait until all is processed and stored, at most `limit_s`. Returns
+        """Stop the producers and wait until all is processed and stored, as `wait_until`. Returns
         the seconds it took. What is missing then, the verdict says.
         """
         self.producers.stop()

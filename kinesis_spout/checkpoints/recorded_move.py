@@ -1,0 +1,63 @@
+"""Writes an operator's move into the history. Blocks on the store."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kinesis_spout.shards.history_recorder import MARGIN_MS
+from state.codec.history import mark_of
+from state.moves.history import earlier, resume_position
+from state.state_store import HistoryEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from state.position import Position
+    from state.shard_state import ShardState
+    from state.state_store import StateStore
+
+
+@contextmanager
+def recorded_move(
+    store: StateStore,
+    cause: str,
+    after: Iterable[ShardState],
+    *,
+    now_ms: Callable[[], int],
+    removed: Collection[str] = (),
+) -> Iterator[None]:
+    """Record a move to these states, which the block writes. The caller owns all of the
+    application. `cause`: the command. `now_ms`: tells the service's time. `removed`: shards whose
+    states the block removes.
+
+    A shard that goes back does so in the history first: an entry may be behind the truth of its
+    time, never ahead. So where the process is stopped in between, an application that goes back to
+    this time repeats records. A shard that goes forward counts from when the block has ended: until
+    then nothing is skipped. Raises what the store does.
+    """
+    before, index = _positions(store), store.list_history()
+    wanted = {state.shard_id: resume_position(state) for state in after}
+    if not removed and all(before.get(shard) == at for shard, at in wanted.items()):
+        yield
+        return
+    number = index.next
+    # A shard that is not in a full entry is read from its beginning.
+    lowest = {
+        shard: earlier(at, wanted.get(shard, at))
+        for shard, at in before.items()
+        if shard not in removed
+    }
+    entry = HistoryEntry(time_ms=now_ms() + MARGIN_MS, positions=lowest, full=True, cause=cause)
+    index = store.write_history(index, [(number, entry)])
+    yield
+    after_it = _positions(store)
+    if after_it != lowest:
+        moved = HistoryEntry(
+            time_ms=now_ms() + MARGIN_MS, positions=after_it, full=True, cause=cause
+        )
+        store.write_history(index, [(index.next, moved)], remove=[mark_of(number, entry)])
+
+
+def _positions(store: StateStore) -> dict[str, Position]:
+    return {shard: resume_position(stored.state) for shard, stored in store.load_states().items()}

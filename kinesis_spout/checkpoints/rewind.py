@@ -1,0 +1,128 @@
+"""Takes an application back to where it was at a time. Blocks on the service and on the store.
+
+Each shard goes back to the position that the history has of it, before which every record was acked
+then (`state.moves.history`). What was unresolved then is read again, too. A shard that is younger
+goes back to its beginning, so a reshard since the time needs no care: parents that were read to
+their ends since go back into their middle, and children wait for them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.checkpoints.application_moves import (
+    ApplicationMove,
+    Standing,
+    check_past,
+    find_standing,
+    moves_to,
+)
+from kinesis_spout.checkpoints.moves import Goal, MoveRefusedError
+from kinesis_spout.shards.lineage import ShardLineage
+from kinesis_spout.shards.start_position import start_position
+from state.errors import ConflictError
+from state.moves.history import Past, past_at, resume_position
+from state.position import TRIM_HORIZON, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesis_spout.checkpoints.wanted_position import WantedPosition
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.client import KinesisClient
+    from state.state_store import HistoryEntry, StartPin, StateStore
+    from state.znodes.store import ZnodeStateStore
+
+_MAX_PASSES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """What is to be written. `wanted_ms`: the time that was asked for. `past_ms`: that of the entry
+    that the application goes back to, which is not later. `lost`: shards that are not listed any
+    more, with the positions that they cannot go back to.
+    """
+
+    move: ApplicationMove
+    wanted_ms: int
+    past_ms: int
+    lost: Mapping[str, Position]
+
+
+def find_rewind(
+    client: KinesisClient,
+    store: ZnodeStateStore,
+    to: WantedPosition,
+    *,
+    clock: Clock,
+    max_counted: int,
+) -> Rewind:
+    """What going back to `to`, which is a time, does. Writes nothing.
+
+    Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
+    """
+    there = find_standing(client, store, clock)
+    wanted = to.at(there.now_ms)
+    check_past(wanted, there.now_ms)
+    past = _past(read_history(store), wanted)
+    pin = store.read_start()
+    goals = {
+        shard: Goal(past.positions.get(shard) or _beginning(shard, pin, past), was_there=True)
+        for shard in ShardLineage(there.listed, there.states).oldest_first()
+        if shard in there.states
+    }
+    return Rewind(
+        moves_to(client, there, goals, clock=clock, max_counted=max_counted),
+        wanted.timestamp_ms or 0,
+        past.time_ms,
+        _lost(past, there, pin),
+    )
+
+
+def read_history(store: StateStore) -> list[HistoryEntry]:
+    """All entries, in their order; also beside a process that writes. Raises `ConflictError` if
+    that goes on writing.
+    """
+    for _ in range(_MAX_PASSES):
+        marks = store.list_history().marks
+        entries = store.read_history(marks)
+        whole = [entry for entry in entries if entry is not None]
+        if len(whole) == len(marks):
+            return whole
+    raise ConflictError("the history was changed again and again while it was read; try again")
+
+
+def _past(entries: list[HistoryEntry], wanted: Position) -> Past:
+    if not entries:
+        raise MoveRefusedError(
+            "the application has no history yet: it is written while the job runs; move it with "
+            f"`checkpoint set --to {wanted}`"
+        )
+    past = past_at(entries, wanted.timestamp_ms or 0)
+    if past is None:
+        raise MoveRefusedError(
+            f"the history begins at {Position.at_timestamp(entries[0].time_ms)}; move the "
+            f"application with `checkpoint set --to {wanted}`"
+        )
+    return past
+
+
+def _lost(past: Past, there: Standing, pin: StartPin | None) -> dict[str, Position]:
+    lost = {}
+    for shard in sorted({*past.positions, *past.later} - there.listed.keys()):
+        goal = past.positions.get(shard) or _beginning(shard, pin, past)
+        stored = there.stored.get(shard)
+        stays = stored is not None and resume_position(stored.state) == goal
+        if not goal.is_end and not stays:
+            lost[shard] = goal
+    return lost
+
+
+def _beginning(shard_id: str, pin: StartPin | None, past: Past) -> Position:
+    """Where a shard begins that the application did not have then. A start that was imported since
+    says nothing of that time: it may lie after the shard's first records.
+    """
+    if pin is None or pin.time_ms > past.time_ms:
+        return TRIM_HORIZON
+    return start_position(shard_id, pin)

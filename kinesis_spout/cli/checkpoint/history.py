@@ -1,0 +1,139 @@
+"""`kinesis-spout checkpoint history`. Reads ZooKeeper only."""
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+import typer
+
+from kinesis_spout.checkpoints.rewind import read_history
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.exit_codes import one_sentence, operators_exit_code_of
+from kinesis_spout.cli.places import (
+    Application,
+    AsJson,
+    Connection,
+    Stream,
+    Zookeeper,
+    ZookeeperRoot,
+    check_has_run,
+    note,
+    open_store,
+)
+from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
+from kinesis_spout.clock import SystemClock
+from state.errors import InvalidPositionError
+from state.moves.history import changes
+from state.position import Position
+from state.state_store import HistoryEntry
+from state.zookeeper.store import DEFAULT_ROOT
+
+MAX_SHOWN = 10
+Change = tuple[Position | None, Position | None]
+
+
+def history(
+    ctx: typer.Context,
+    *,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    shard: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SHARD", help="A shard to show (default: all). Repeatable."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="-2h, 14:00 (of today, local time), or an ISO time like 2026-01-31T12:00:00Z.",
+        ),
+    ] = None,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    option: Connection = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the application went on, by time, the newest last.
+
+    Of each entry, the shards that moved, from where and to where: everything before the
+    position was acked then. `checkpoint rewind` goes back to one of these times. It reads
+    ZooKeeper only, and may run beside the job.
+    """
+    since_ms = _time_ms(since)
+    wanted = {shard_id_of(one) for one in shard or ()}
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        ExitStack() as stack,
+    ):
+        check_has_run(zookeeper)
+        store = open_store(
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
+        )
+        entries = read_history(store)
+        if not entries:
+            note(
+                f"application {application} has no history on stream {stream}: it is written while "
+                "the job runs"
+            )
+        shown = [
+            (entry, {one: change for one, change in changed.items() if not wanted or one in wanted})
+            for entry, changed in changes(entries)
+            if since_ms is None or entry.time_ms >= since_ms
+        ]
+        shown = [(entry, changed) for entry, changed in shown if changed]
+        if as_json:
+            say(json.dumps([_as_json(entry, changed) for entry, changed in shown], indent=2))
+            return
+        for entry, changed in shown:
+            for line in _lines(entry, changed, most=len(changed) if wanted else MAX_SHOWN):
+                say(line)
+
+
+def _time_ms(since: str | None) -> int | None:
+    """Raises typer's usage error."""
+    if since is None:
+        return None
+    try:
+        wanted = WantedPosition.parse(since)
+    except InvalidPositionError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--since") from exc
+    if not wanted.is_time:
+        raise typer.BadParameter(
+            f"{since} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
+            param_hint="--since",
+        )
+    return wanted.at(SystemClock().now_ms()).timestamp_ms
+
+
+def _lines(entry: HistoryEntry, changed: Mapping[str, Change], *, most: int) -> list[str]:
+    number = "1 shard" if len(changed) == 1 else f"{len(changed)} shards"
+    lines = [f"{Position.at_timestamp(entry.time_ms)}  {entry.cause or 'settled'}  {number}"]
+    for shard, (before, after) in list(changed.items())[:most]:
+        lines += [
+            f"  {shard}",
+            f"    from  {'not known' if before is None else before}",
+            f"    to    {'removed' if after is None else after}",
+        ]
+    left = len(changed) - most
+    return [*lines, f"  and {left} more, with --json"] if left > 0 else lines
+
+
+def _as_json(entry: HistoryEntry, changed: Mapping[str, Change]) -> dict[str, Any]:
+    return {
+        "time": str(Position.at_timestamp(entry.time_ms)),
+        "cause": entry.cause or "settled",
+        "shards": {
+            shard: {
+                "from": None if before is None else str(before),
+                "to": None if after is None else str(after),
+            }
+            for shard, (before, after) in changed.items()
+        },
+    }

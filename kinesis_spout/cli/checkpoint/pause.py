@@ -1,0 +1,183 @@
+"""`kinesis-spout pause` and `kinesis-spout resume`."""
+
+import getpass
+import socket
+import time
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.exit_codes import (
+    CliError,
+    StopSignals,
+    one_sentence,
+    operators_exit_code_of,
+)
+from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.places import (
+    Application,
+    Connection,
+    Stream,
+    Zookeeper,
+    ZookeeperRoot,
+    check_has_run,
+    note,
+    open_store,
+)
+from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.inspection.rest import unrest
+from kinesis_spout.shards.pause import pause_clause
+from state.ownership import describe
+from state.state_store import Pause, StoredApplication
+from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
+
+# A spout commits every second, and a driver that was just planning has planned by then.
+SETTLES_S = 3.0
+MAX_REASON = 1_000
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def pause(
+    ctx: typer.Context,
+    *,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; status and explain show it.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until what is under way has come to its end.")
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to wait at most, e.g. 10m.")
+    ] = "60s",
+    before_start: Annotated[
+        bool,
+        typer.Option("--before-start", help="Pause an application that has never run."),
+    ] = False,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    option: Connection = None,
+) -> None:
+    """Pause an application: it keeps its place and its ownership, and reads nothing.
+
+    Its job or its spouts go on running. The batch under way ends, outcomes are
+    checkpointed, and `kinesis-spout resume` ends the pause, also after restarts.
+    What expires from the stream meanwhile is lost, as beside a stopped job.
+
+    Exit codes: 0 paused (with --wait: and at rest), 1 not at rest in time, or no such
+    application, 3 ZooKeeper cannot be reached.
+    """
+    limit_s = parse_duration_ms(timeout, option="timeout") / 1000
+    if reason is not None and len(reason) > MAX_REASON:
+        raise typer.BadParameter(f"at most {MAX_REASON} characters", param_hint="--reason")
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        StopSignals() as signals,
+        ExitStack() as stack,
+    ):
+        check_has_run(zookeeper)
+        store = open_store(
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
+        )
+        wanted = Pause(by=_operator(), since_ms=SystemClock().now_ms(), reason=reason)
+        with patience(note, f"ZooKeeper at {zookeeper}"):
+            if not before_start:
+                _check_known(store, application, stream)
+            stored = store.pause(wanted)
+        was = "paused" if stored == wanted else "paused already"
+        say(f"application {application} on stream {stream} is {was}{pause_clause(stored)}")
+        if wait:
+            say(_rested(store, signals, limit_s))
+
+
+def resume(
+    ctx: typer.Context,
+    *,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    option: Connection = None,
+) -> None:
+    """End the pause of an application: it goes on where it was, at once if it runs.
+
+    Exit codes: 0 it is not paused any more, 1 no such application, 3 ZooKeeper cannot
+    be reached.
+    """
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        ExitStack() as stack,
+    ):
+        check_has_run(zookeeper)
+        store = open_store(
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
+        )
+        with patience(note, f"ZooKeeper at {zookeeper}"):
+            ended = store.resume()
+            if ended is None:
+                _check_known(store, application, stream)
+                say(f"application {application} on stream {stream} is not paused")
+                return
+        say(f"ended the pause of application {application}{pause_clause(ended)}")
+
+
+def _check_known(store: ZookeeperStateStore, application: str, stream: str) -> None:
+    is_known = store.read_stream() is not None or store.read_start() is not None
+    if not is_known and not store.load_states() and store.read_owner() is None:
+        raise CliError(
+            f"application {application} has never run on stream {stream}; correct the names, or "
+            "give --before-start to `kinesis-spout pause` if it is to start paused"
+        )
+
+
+def _operator() -> str:
+    """The user and the machine, as far as the machine tells."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = "somebody"
+    return f"{user} on {socket.gethostname()}"
+
+
+def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) -> str:
+    """Wait until the application is at rest. Returns the sentence that says so."""
+    ends_s = time.monotonic() + limit_s
+    before, said = store.read_application(), None
+    while before.owners:
+        signals.wait(max(0.0, min(SETTLES_S, ends_s - time.monotonic())))
+        now = store.read_application()
+        if now.pause is None:
+            raise CliError("somebody has ended the pause meanwhile")
+        why = unrest(before, now)
+        if why is None:
+            return f"at rest: {_owners(now)}, and nothing is under way"
+        if time.monotonic() >= ends_s:
+            raise CliError(
+                f"the application is paused, but was not at rest after {limit_s:g} s: {why}; it "
+                "stays paused"
+            )
+        if why != said:
+            note(f"{why}; waiting")
+        before, said = now, why
+    return "at rest: no process runs the application, and the next one starts paused"
+
+
+def _owners(stored: StoredApplication) -> str:
+    if len(stored.owners) == 1:
+        return f"{describe(stored.owners[0].info)} keeps the ownership"
+    return f"{len(stored.owners)} tasks keep the ownership"

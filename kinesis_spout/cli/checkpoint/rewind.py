@@ -1,0 +1,149 @@
+"""`kinesis-spout checkpoint rewind`: takes an application back to where it was at a time."""
+
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from kinesis_spout.checkpoints.application_moves import write_moves
+from kinesis_spout.checkpoints.rewind import Rewind, find_rewind
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.cli.checkpoint.move import DEFAULT_COUNT, confirmed, refuse_skips
+from kinesis_spout.cli.checkpoint.printing import move_lines, say
+from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.places import (
+    OWNER_WAIT_S,
+    Application,
+    Connection,
+    DryRun,
+    EndpointUrl,
+    Region,
+    Stream,
+    Yes,
+    Zookeeper,
+    ZookeeperRoot,
+    check_has_run,
+    log_as_notes,
+    note,
+    of_services,
+    open_client,
+    open_store,
+)
+from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.clock import SystemClock
+from state.errors import InvalidPositionError
+from state.ownership import this_process
+from state.position import Position
+from state.zookeeper.store import DEFAULT_ROOT
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def rewind(
+    ctx: typer.Context,
+    *,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="-2h, 14:00 (of today, local time), or an ISO time like 2026-01-31T12:00:00Z.",
+        ),
+    ],
+    allow_skip: Annotated[
+        bool,
+        typer.Option(
+            "--allow-skip", help="Also where records would be skipped, or have expired since."
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    count: Annotated[
+        int,
+        typer.Option(
+            min=0, max=1_000_000, help="Count at most so many records of each shard, by reading."
+        ),
+    ] = DEFAULT_COUNT,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    option: Connection = None,
+) -> None:
+    """Go back to where the application was at a time, over reshards too.
+
+    All that was not acked at that time is read again, by the history (see `checkpoint
+    history`). Shows each shard before and after, and how many records that repeats.
+    Refused while the application runs. The job then continues from there, with its old
+    Spark checkpoint location.
+
+    Exit codes: 0 done, 1 refused because records would be skipped, have expired, or
+    nobody knows where the application was, 3 a service cannot be reached, 4 the
+    application runs.
+    """
+    wanted = _parsed(to)
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        log_as_notes(),
+        ExitStack() as stack,
+    ):
+        check_has_run(zookeeper)
+        clock = SystemClock()
+        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
+        store = open_store(
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
+        )
+        with patience(note, of_services(client, zookeeper)):
+            if store.read_start() is None and not store.load_states():
+                raise CliError(f"application {application} has no state on stream {stream}")
+            if not dry_run:
+                store.acquire(this_process(clock.now_ms()), timeout_s=OWNER_WAIT_S)
+            found = find_rewind(client, store, wanted, clock=clock, max_counted=count)
+        _say(found)
+        refuse_skips(found.move, allow_skip=allow_skip)
+        _refuse_losses(found, allow_skip=allow_skip)
+        if confirmed("Go back there?", dry_run=dry_run, yes=yes):
+            write_moves(store, found.move, clock=clock, cause="rewind")
+            say("moved")
+
+
+def _parsed(to: str) -> WantedPosition:
+    """Raises typer's usage error."""
+    try:
+        wanted = WantedPosition.parse(to)
+    except InvalidPositionError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--to") from exc
+    if not wanted.is_time:
+        raise typer.BadParameter(
+            f"{to} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
+            param_hint="--to",
+        )
+    return wanted
+
+
+def _say(found: Rewind) -> None:
+    say(
+        f"where it was at {Position.at_timestamp(found.wanted_ms)}, as stored at "
+        f"{Position.at_timestamp(found.past_ms)}"
+    )
+    for one in found.move.moves:
+        for line in move_lines(one):
+            say(line)
+    for shard, position in found.lost.items():
+        say(f"{shard}\n  is not listed any more: nothing after {position} can be read again")
+
+
+def _refuse_losses(found: Rewind, *, allow_skip: bool) -> None:
+    expired = [one.after.shard_id for one in found.move.moves if one.lost_until_ms is not None]
+    lost = sorted({*found.lost, *expired})
+    if lost and not allow_skip:
+        raise CliError(
+            f"records of {', '.join(lost)} that are to be read again may have expired; give "
+            "--allow-skip to go back as far as is possible"
+        )

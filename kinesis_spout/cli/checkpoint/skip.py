@@ -1,0 +1,210 @@
+"""`kinesis-spout checkpoint skip`: gives up unresolved records of a shard."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinesis_spout.checkpoints.application_moves import check_bound_stream
+from kinesis_spout.checkpoints.record import PeekedRecord, unresolved_records
+from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
+from kinesis_spout.cli.checkpoint.printing import counted, printable, say, state_clause
+from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.letter_file import LetterFile
+from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.places import (
+    OWNER_WAIT_S,
+    Application,
+    Connection,
+    DryRun,
+    EndpointUrl,
+    Region,
+    Stream,
+    Yes,
+    Zookeeper,
+    ZookeeperRoot,
+    check_has_run,
+    log_as_notes,
+    note,
+    of_services,
+    open_client,
+    open_store,
+)
+from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.spout.emission import DeadLetter
+from state.errors import InvalidSequenceNumberError
+from state.failpoint import failpoint
+from state.ownership import this_process
+from state.sequence_number import SequenceNumber
+from state.shard_state import UnresolvedRecord
+from state.zookeeper.store import DEFAULT_ROOT
+
+MAX_SHOWN = 20  # records; with --all there may be 100,000
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def skip(
+    ctx: typer.Context,
+    sequences: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SEQUENCE",
+            help="Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an "
+            "aggregate. One within a range of records that are unresolved together takes them all.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    application: Application,
+    stream: Stream,
+    zookeeper: Zookeeper,
+    shard: Annotated[str, typer.Option(metavar="SHARD", help="The shard, by id or number.")],
+    all_records: Annotated[
+        bool, typer.Option("--all", help="All unresolved records of the shard.")
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A new file for the records, as lines that `produce --json` puts back.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    option: Connection = None,
+) -> None:
+    """Give up unresolved records: they are not retried, and the checkpoint passes them.
+
+    Shows the shard before and after. Refused while the application runs. With --to the
+    records are read from the stream and are on the disk before anything is given up.
+
+    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    """
+    shard_id, numbers = shard_id_of(shard), _numbers(sequences or [], all_records=all_records)
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        log_as_notes(),
+        ExitStack() as stack,
+    ):
+        check_has_run(zookeeper)
+        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
+        store = open_store(
+            stack,
+            zookeeper,
+            root=zookeeper_root,
+            application=application,
+            stream=stream,
+            option=option,
+        )
+        with patience(note, of_services(client, zookeeper)):
+            if not store.load_states():
+                raise CliError(f"application {application} has no state on stream {stream}")
+            if not dry_run:
+                store.acquire(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
+            found = find_skip(store.load_states(), shard_id, numbers)
+            if to is not None:
+                check_bound_stream(store, client.describe())
+        for line in _lines(found):
+            say(line)
+        if dry_run or not found.records:
+            say("nothing was written")
+            return
+        if not yes and not typer.confirm("Skip them?"):
+            raise typer.Exit(1)
+        if to is not None:
+            _save(client, found, to)
+            failpoint("letters-saved")
+        write_skip(store, found)
+        say("skipped")
+
+
+def _numbers(texts: list[str], *, all_records: bool) -> list[SequenceNumber] | None:
+    """The named records; None for all. Raises typer's usage error."""
+    if bool(texts) == all_records:
+        raise typer.BadParameter("give one of them", param_hint="SEQUENCE..., --all")
+    try:
+        return None if all_records else [SequenceNumber.parse(text) for text in texts]
+    except InvalidSequenceNumberError as exc:
+        raise typer.BadParameter(str(exc), param_hint="SEQUENCE...") from exc
+
+
+def _lines(found: Skip) -> Iterator[str]:
+    yield found.before.shard_id
+    if not found.records:
+        yield "  has no unresolved record"
+        return
+    yield f"  before  {state_clause(found.before)}"
+    yield f"  after   {state_clause(found.after)}"
+    yield f"  skips {counted(found.count)}"
+    for record in found.records[:MAX_SHOWN]:
+        reason = "none was given" if record.reason is None else printable(record.reason)
+        yield f"    {_name(record)}, attempts {record.attempts}, reason: {reason}"
+    if len(found.records) > MAX_SHOWN:
+        yield f"    and {len(found.records) - MAX_SHOWN} more"
+
+
+def _name(record: UnresolvedRecord) -> str:
+    if record.first == record.last:
+        return str(record.first)
+    return (
+        f"{counted(record.count)} from {record.first} to {record.last}, which are unresolved "
+        "together"
+    )
+
+
+def _save(client: KinesisClient, found: Skip, path: Path) -> None:
+    """Write the records to a new file. They are on the disk when it returns."""
+    listed = {shard.shard_id: shard for shard in client.list_shards()}
+    shard, clock = listed.get(found.before.shard_id), SystemClock()
+    if path.exists():
+        raise CliError(f"--to {path}: the file is there already; name a new one")
+    saved = 0
+    with LetterFile(path) as file:
+        for record in found.records:
+            letters = 0
+            if shard is not None:
+                for one in unresolved_records(client, shard, record, clock):
+                    file(_letter(client.stream.name, found.before.shard_id, record, one))
+                    letters += 1
+            if letters < record.count:
+                say(f"  not saved, since it is not in the stream any more: {_name(record)}")
+            saved += letters
+    _sync_folder(path)
+    say(f"saved {counted(saved)} to {path}")
+
+
+def _letter(
+    stream_name: str, shard_id: str, record: UnresolvedRecord, found: PeekedRecord
+) -> DeadLetter:
+    number = str(found.number.whole.sequence)
+    return DeadLetter(
+        stream_name=stream_name,
+        shard_id=shard_id,
+        sequence_number=number,
+        sub_sequence_number=found.number.sub,
+        last_sequence_number=number,
+        attempts=record.attempts,
+        reason=record.reason,
+        first_failure_ms=record.first_failure_ms,
+        last_failure_ms=record.last_failure_ms,
+        data=found.data,
+        partition_key=found.key,
+        approximate_arrival_ms=found.arrival_ms,
+    )
+
+
+def _sync_folder(path: Path) -> None:
+    """A new file's name is on the disk once its folder is."""
+    folder = os.open(path.absolute().parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

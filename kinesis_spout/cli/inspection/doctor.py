@@ -1,0 +1,150 @@
+"""`kinesis-spout doctor`: whether everything is there that a job needs. It writes nothing."""
+
+import json
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from kinesis_spout.cli.exit_codes import (
+    FAILED,
+    UNREACHABLE,
+    USAGE,
+    StopSignals,
+    one_sentence,
+)
+from kinesis_spout.cli.inspection.doctor_screen import doctor_screen
+from kinesis_spout.cli.inspection.looking import show
+from kinesis_spout.cli.inspection.shards import stdout_console
+from kinesis_spout.cli.places import AsJson, Connection, EndpointUrl, Region, ZookeeperRoot
+from kinesis_spout.cli.shared_options import (
+    connection_of,
+    errors,
+    parse_pairs,
+    root_options,
+    security_of,
+)
+from kinesis_spout.config import StreamRef
+from kinesis_spout.doctor.checkup import run
+from kinesis_spout.doctor.examination import EXECUTORS, AreaFinding, Place, examine
+from kinesis_spout.doctor.finding import Finding, Verdict, failures
+from kinesis_spout.doctor.spark_process import executor_check
+from kinesis_spout.errors import ConfigError
+from state.errors import InvalidStoreSettingError
+from state.znodes.paths import valid_name
+from state.zookeeper.connect_string import ConnectString
+from state.zookeeper.embedded import embedded_directory
+from state.zookeeper.store import DEFAULT_ROOT
+
+
+# long: its parameters are the command's options, and typer takes the help from them
+def doctor(
+    ctx: typer.Context,
+    *,
+    stream: Annotated[
+        str | None, typer.Option(help="Name or ARN of the stream; without it none is looked at.")
+    ] = None,
+    application: Annotated[
+        str | None, typer.Option(help="Name under which the checkpoints are stored.")
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            help="Connect string (may end in a chroot), or embedded:DIRECTORY; without it none is "
+            "looked at."
+        ),
+    ] = None,
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark master: look from its executors too. Starts Spark on it."),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Spark configuration, with --master. Repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Profile of the AWS configuration files.")
+    ] = None,
+    option: Connection = None,
+) -> None:
+    """Check whether everything is there that a job needs, and say what to do about what is not.
+
+    It writes nothing, and reads one record at most. Exit codes: 0 no check has
+    failed, 1 one has, 3 all that failed is that a service does not answer.
+    """
+    if conf and master is None:
+        raise typer.BadParameter("it is for --master", param_hint="--conf")
+    with StopSignals(), one_sentence(errors(), debug=root_options(ctx).debug, code_of=_code_of):
+        place = Place(
+            aws=connection_of(
+                {"region": region, "endpoint_url": endpoint_url, "profile": profile}, option or ()
+            ),
+            stream=None if stream is None else StreamRef.of(stream),
+            zookeeper=zookeeper,
+            zookeeper_root=valid_name("root", zookeeper_root),
+            # with its password, which executors cannot read from a file of this machine
+            security=security_of(option or ()).loaded(),
+            application=None if application is None else valid_name("application", application),
+        )
+        if place.stream is not None:
+            place.stream.region_or(place.aws.region)
+        if zookeeper is not None and embedded_directory(zookeeper) is None:
+            ConnectString.parse(zookeeper)
+        found = _found(place, master, parse_pairs("--conf", conf or ()))
+        if as_json:
+            typer.echo(json.dumps(_as_json(found), indent=2))
+        else:
+            show(stdout_console(), doctor_screen(found))
+        code = exit_code_for(one.finding for one in found)
+        if code:
+            raise typer.Exit(code)
+
+
+def exit_code_for(findings: Iterable[Finding]) -> int:
+    """0 where none failed, `UNREACHABLE` where all that failed is that a service does not answer,
+    else `FAILED`.
+    """
+    bad = failures(findings)
+    if not bad:
+        return 0
+    return UNREACHABLE if all(one.unreachable for one in bad) else FAILED
+
+
+def _found(place: Place, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:
+    found: list[AreaFinding] = []
+    with errors().status("checking ...") as status:
+        for one in examine(place):
+            found.append(one)
+            status.update(f"checked {one.area}: {one.finding.about} ...")
+        if master is not None:
+            status.update(f"starting Spark on {master} ...")
+            checks = [executor_check(place, master, conf)]
+            found += [AreaFinding(EXECUTORS, one) for one in run(checks)]
+    return found
+
+
+def _as_json(found: list[AreaFinding]) -> dict[str, object]:
+    return {
+        "ok": not failures(one.finding for one in found),
+        "findings": [
+            {
+                "area": one.area,
+                "about": one.finding.about,
+                "verdict": one.finding.verdict.value,
+                "sentence": one.finding.sentence,
+            }
+            for one in found
+        ],
+        "counts": {
+            verdict.value: sum(one.finding.verdict is verdict for one in found)
+            for verdict in Verdict
+        },
+    }
+
+
+def _code_of(exc: Exception) -> int:
+    return USAGE if isinstance(exc, ConfigError | InvalidStoreSettingError) else FAILED

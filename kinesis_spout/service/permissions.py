@@ -1,0 +1,114 @@
+"""What each use of a stream has to be allowed: the operations that it calls, and their IAM actions.
+
+Operations are spelt as in the code (`describe_stream_summary`), actions as in a policy
+(`kinesis:DescribeStreamSummary`). Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DECRYPT, GENERATE_DATA_KEY = "kms:Decrypt", "kms:GenerateDataKey"
+ASSUME_ROLE = "assume_role"
+"""The operation of every process that is configured with a role. It needs no stream."""
+
+# The operations that change nothing, so they can be tried at any time.
+READING = frozenset({"describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"})
+
+
+class Use(StrEnum):
+    """What somebody does with a stream.
+
+    READ          queries, batch reads, the spout, `consume`, `peek`
+    DESCRIBE      `shards`, `checkpoint`, `status --ask 0`
+    PRODUCE       `produce`
+    SINK          `df.write` and `df.writeStream`
+    DEAD_LETTERS  `DeadLetter.to_stream`, on the stream of dead letters
+    REDRIVE       `redrive`, on the stream that records go back to
+    DRILL         `drill` on AWS, which makes a stream of its own, and removes it
+    """
+
+    READ = "read"
+    DESCRIBE = "describe"
+    PRODUCE = "produce"
+    SINK = "sink"
+    DEAD_LETTERS = "dead letters"
+    REDRIVE = "redrive"
+    DRILL = "drill"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permissions:
+    """What a use has to be allowed.
+
+    - `operations`: those that it always calls.
+    - `sometimes`: operations that it calls only then: the operation, and when.
+    - `kms`: the actions on the key of the stream, where that is encrypted with a key of one's own.
+    """
+
+    operations: tuple[str, ...]
+    sometimes: Mapping[str, str] = field(default_factory=dict)
+    kms: tuple[str, ...] = ()
+
+    @property
+    def all_operations(self) -> tuple[str, ...]:
+        return *self.operations, *self.sometimes
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The IAM actions of the operations that it always calls, without those on the key."""
+        return tuple(map(action_of, self.operations))
+
+
+_PUT = ("put_records",)
+PERMISSIONS: Mapping[Use, Permissions] = {
+    Use.READ: Permissions(
+        operations=("describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"),
+        kms=(DECRYPT,),
+    ),
+    Use.DESCRIBE: Permissions(operations=("describe_stream_summary", "list_shards")),
+    Use.PRODUCE: Permissions(
+        operations=_PUT,
+        sometimes={
+            "describe_stream_summary": "with --aggregate",
+            "list_shards": "with --aggregate",
+        },
+        kms=(GENERATE_DATA_KEY,),
+    ),
+    Use.SINK: Permissions(
+        operations=("describe_stream_summary", "list_shards", *_PUT), kms=(GENERATE_DATA_KEY,)
+    ),
+    Use.DEAD_LETTERS: Permissions(
+        operations=_PUT,
+        sometimes={"describe_stream_summary": "for a letter of more than 1 MiB"},
+        kms=(GENERATE_DATA_KEY,),
+    ),
+    Use.REDRIVE: Permissions(operations=_PUT, kms=(GENERATE_DATA_KEY,)),
+    Use.DRILL: Permissions(
+        operations=(
+            "create_stream",
+            "describe_stream_summary",
+            "list_shards",
+            "get_shard_iterator",
+            "get_records",
+            *_PUT,
+            "delete_stream",
+        ),
+        sometimes={
+            "split_shard": "in drills that reshard",
+            "merge_shards": "in drills that reshard",
+            "update_shard_count": "in drill update-shard-count",
+        },
+    ),
+}
+
+
+def action_of(operation: str) -> str:
+    """The IAM action that allows an operation. `list_shards` becomes `kinesis:ListShards`."""
+    service = "sts" if operation == ASSUME_ROLE else "kinesis"
+    return f"{service}:{''.join(word.capitalize() for word in operation.split('_'))}"

@@ -1,0 +1,145 @@
+"""Writes the history of an application while it runs. Blocks on the store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from state.errors import (
+    ConflictError,
+    StateTooLargeError,
+    StoredDataError,
+    StoreUnavailableError,
+)
+from state.moves.history import max_entries, merged, resume_position, to_drop
+from state.state_store import HistoryEntry, HistoryIndex, HistoryMark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesis_spout.clock import Clock
+    from state.position import Position
+    from state.state_store import StateStore, StoredState
+
+log = logging.getLogger("kinesis_spout")
+INTERVAL_S = 10.0
+# At most so much of the time goes to the history, however many shards there are.
+MAX_SHARE = 0.02
+# The service's Date header is cut to whole seconds, so its clock may be ahead by that much. An
+# entry may be too late, never too early.
+MARGIN_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What this process has written last: the list as it is then, the states, and their
+    positions.
+    """
+
+    index: HistoryIndex
+    states: Mapping[str, StoredState]
+    positions: Mapping[str, Position]
+
+
+class HistoryRecorder:
+    """One per process that owns an application, or leads its tasks. For any thread.
+
+    The first entry of a process has all shards. A failure is logged and nothing more: who goes back
+    then goes further back.
+    """
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._recorded: _Recorded | None = None
+        self._due_s = float("-inf")
+        self._lock = threading.Lock()
+
+    def record(
+        self,
+        states: Mapping[str, StoredState],
+        *,
+        now_ms: int,
+        retention_ms: int | None,
+        at_once: bool = False,
+    ) -> None:
+        """Write what has changed since the last entry, if something has and it is time; `at_once`:
+        also if it is not.
+
+        `states`: as they are stored, in a mapping that never changes. `now_ms`: the service's time.
+        Raises `StaleOwnerError`.
+        """
+        if not states or (self._recorded is not None and states is self._recorded.states):
+            return
+        with self._lock:
+            begun_s = self._clock.monotonic_s()
+            if begun_s < self._due_s and not at_once:
+                return
+            try:
+                self._recorded = self._written(states, now_ms + MARGIN_MS, retention_ms)
+            except ConflictError:
+                self._recorded = None  # another task leads, or has led: read its entries
+            except (StoreUnavailableError, StoredDataError, StateTooLargeError) as exc:
+                self._recorded = None
+                log.warning("the history of the checkpoints is not written for now: %s", exc)
+            took_s = self._clock.monotonic_s() - begun_s
+            self._due_s = begun_s + max(INTERVAL_S, took_s / MAX_SHARE)
+
+    def _written(
+        self, states: Mapping[str, StoredState], now_ms: int, retention_ms: int | None
+    ) -> _Recorded:
+        last = self._recorded
+        index = self._store.list_history() if last is None else last.index
+        positions = _positions(states, last)
+        changed = (
+            positions
+            if last is None
+            else {shard: at for shard, at in positions.items() if last.positions.get(shard) != at}
+        )
+        if not changed:
+            return _Recorded(index, states, positions)
+        # Also where most have changed: such an entry takes the place of the one before it without
+        # being written again.
+        full = last is None or len(changed) * 2 >= len(states)
+        if index.marks and index.marks[-1].time_ms == now_ms:
+            now_ms += 1
+        entry = HistoryEntry(time_ms=now_ms, positions=positions if full else changed, full=full)
+        horizon_ms = None if retention_ms is None else now_ms - retention_ms
+        added, removed = self._thinned(index, now_ms, horizon_ms, len(states))
+        added.append((index.next, entry))
+        index = self._store.write_history(index, added, remove=removed)
+        return _Recorded(index, states, positions)
+
+    def _thinned(
+        self, index: HistoryIndex, now_ms: int, horizon_ms: int | None, shards: int
+    ) -> tuple[list[tuple[int, HistoryEntry]], list[HistoryMark]]:
+        """The entries that take the place of others, and those others."""
+        added: list[tuple[int, HistoryEntry]] = []
+        removed: list[HistoryMark] = []
+        drops = to_drop(
+            index.marks, now_ms=now_ms, horizon_ms=horizon_ms, max_kept=max_entries(shards) - 1
+        )
+        for at in drops:
+            dropped, following = index.marks[at : at + 2]
+            removed.append(dropped)
+            if following.full:
+                continue
+            both = self._store.read_history([dropped, following])
+            if both[0] is None or both[1] is None:
+                raise ConflictError(f"entry {dropped.number} of the history was removed")
+            added.append((dropped.number, merged(both[0], both[1])))
+            removed.append(following)
+        return added, removed
+
+
+def _positions(states: Mapping[str, StoredState], last: _Recorded | None) -> dict[str, Position]:
+    known: Mapping[str, StoredState] = {} if last is None else last.states
+    positions: Mapping[str, Position] = {} if last is None else last.positions
+    return {
+        shard: positions[shard]
+        if shard in known and known[shard].state is stored.state
+        else resume_position(stored.state)
+        for shard, stored in states.items()
+    }

@@ -1,0 +1,104 @@
+"""What the source reports of itself in Spark's progress (`spark_job.driver.coordinator`). Pure.
+
+Spark passes it on as the latest offset of the source. Other sources have offsets of their own
+there, which may be anything.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class ShardReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One shard that is not over. Totals are of the run."""
+
+    lag_ms: int
+    emitted: int
+    retried: int
+    unresolved: int
+
+
+class SourceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One report. Totals are of the run. `retention_ms`: None before the stream was described."""
+
+    format: int
+    application: str
+    stream: str
+    lag_ms: int
+    retention_ms: int | None
+    readable_shards: int
+    data_losses: int
+    emitted: int
+    retried: int
+    acked: int
+    failed: int
+    dead_lettered: int
+    dropped: int
+    unresolved: int
+    oldest_unresolved_ms: int
+    outage: bool
+    shards: dict[str, ShardReport]
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Those that only grow, by the name of their metric."""
+        return {
+            "stream_records_emitted": self.emitted,
+            "stream_records_retried": self.retried,
+            "stream_records_acked": self.acked,
+            "stream_records_failed": self.failed,
+            "stream_records_dead_lettered": self.dead_lettered,
+            "stream_records_dropped": self.dropped,
+            "data_losses": self.data_losses,
+        }
+
+
+class SourceProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A report, and whether the batch of this progress had a plan of the source. `age_s`: how long
+    before the end of the trigger the driver gave the report. `batch_id` never falls in a run.
+    """
+
+    report: SourceReport
+    batch_id: int
+    had_plan: bool
+    age_s: float
+
+
+def reports_in(progress: Mapping[str, Any]) -> Iterator[SourceProgress]:
+    """The reports of our sources in one of Spark's progress reports, as its JSON has it. Skips what
+    is not ours, or is of a version that does not say enough.
+    """
+    durations = progress.get("durationMs") or {}
+    age_ms = int(durations.get("triggerExecution", 0)) - int(durations.get("latestOffset", 0))
+    for source in progress.get("sources") or ():
+        report = _report(source.get("latestOffset"))
+        if report is not None:
+            yield SourceProgress(
+                report=report,
+                batch_id=int(progress.get("batchId", 0)),
+                had_plan=_decoded(source.get("startOffset")) != _decoded(source.get("endOffset")),
+                age_s=max(0, age_ms) / 1000,
+            )
+
+
+def _report(offset: object) -> SourceReport | None:
+    try:
+        return msgspec.convert(_decoded(offset), SourceReport)
+    except msgspec.ValidationError:
+        return None
+
+
+def _decoded(offset: object) -> object:
+    """Spark gives an offset as JSON in a text, or as what that means."""
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return None

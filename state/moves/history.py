@@ -1,0 +1,173 @@
+"""The history of an application: where each shard was at which time, to go back to. Pure.
+
+Theory of operation. What consumes the stream writes entries: the service's time, and for each shard
+that has changed since the entry before it a position before which every record was acked by then
+(`resume_position`). So an entry is never ahead of the truth of its time. One that is missing,
+because its writer was killed or because it was thinned out, makes an application that goes back go
+further back. It repeats records, and loses none.
+
+    the wanted time is         a shard goes back to
+    before the first entry     nothing: nobody knows where it was
+    at or after an entry       its position in the last entry up to that time that has one
+    before a shard's first     its beginning: it is younger
+
+An operator's move is an entry with a cause. It is the only one in which a shard may go back, so it
+is written before the states are moved (`kinesis_spout.checkpoints.recorded_move`). The order of the
+entries is that in which they were written. "The last entry up to a time" is the last one in this
+order whose time is not later; so an entry of a clock that was ahead counts as soon as a later entry
+does.
+
+Thinning. Entries are dropped where the gap that this leaves is smallest in proportion to its age:
+what is left is fine for the last minutes and coarse for days. A dropped entry is merged into the
+next one. A position counts then from a later time on, and nothing is claimed too early, because
+positions of entries without a cause only grow. An entry is neither dropped before a move nor is a
+move: one can go back to just before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from state.position import TRIM_HORIZON, Position, PositionKind
+from state.state_store import HistoryEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from state.shard_state import ShardState
+    from state.state_store import HistoryMark
+
+MAX_ENTRIES = 256
+MIN_ENTRIES = 32
+MAX_POSITIONS = 500_000  # in all entries together, if more than `MIN_ENTRIES` are kept
+MAX_DROPS = 8  # in one write
+_YOUNGEST_AGE_MS = 10_000
+_ALL_USERS = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Where an application was: the positions of an entry of `time_ms`, and of those before it.
+    `later`: shards that are in later entries only.
+    """
+
+    time_ms: int
+    positions: Mapping[str, Position]
+    later: frozenset[str] = frozenset()
+
+
+def resume_position(state: ShardState) -> Position:
+    """The position before which every record of the shard is acked: that of the first unresolved
+    record, or the read position.
+    """
+    if state.unresolved:
+        return Position.at(state.unresolved[0].first)
+    return state.read_position
+
+
+def earlier(one: Position, other: Position) -> Position:
+    """The earlier of two positions of a shard. The oldest record if nobody knows which one is: a
+    time and a sequence number cannot be compared.
+    """
+    if one == other or one.kind is PositionKind.TRIM_HORIZON or other.is_end:
+        return one
+    if other.kind is PositionKind.TRIM_HORIZON or one.is_end:
+        return other
+    if one.sequence is not None and other.sequence is not None:
+        return min(one, other, key=_place)
+    if one.timestamp_ms is not None and other.timestamp_ms is not None:
+        return min(one, other, key=lambda each: each.timestamp_ms or 0)
+    return TRIM_HORIZON
+
+
+def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
+    """Where the application was at `time_ms`, as far as the entries tell, which are in their order;
+    None for a time before the first one.
+    """
+    last = max((at for at, entry in enumerate(entries) if entry.time_ms <= time_ms), default=-1)
+    first = max((at for at in range(last + 1) if entries[at].full), default=None)
+    if first is None:
+        return None
+    positions: dict[str, Position] = {}
+    for entry in entries[first : last + 1]:
+        positions |= entry.positions
+    later = {shard for entry in entries[last + 1 :] for shard in entry.positions}
+    return Past(entries[last].time_ms, positions, frozenset(later - positions.keys()))
+
+
+def changes(
+    entries: Sequence[HistoryEntry],
+) -> Iterator[tuple[HistoryEntry, dict[str, tuple[Position | None, Position | None]]]]:
+    """Each entry with what it changed: by shard, the position before (None: not known) and after
+    (None: the shard's state was removed).
+    """
+    known: dict[str, Position] = {}
+    for entry in entries:
+        before, known = known, {**({} if entry.full else known), **entry.positions}
+        shards = {**before, **known} if entry.full else entry.positions
+        yield (
+            entry,
+            {
+                shard: (before.get(shard), known.get(shard))
+                for shard in sorted(shards)
+                if before.get(shard) != known.get(shard)
+            },
+        )
+
+
+def merged(dropped: HistoryEntry, following: HistoryEntry) -> HistoryEntry:
+    """The entry that takes the place of these two, which follow each other."""
+    if following.full:
+        return following
+    return HistoryEntry(
+        time_ms=following.time_ms,
+        positions={**dropped.positions, **following.positions},
+        full=dropped.full,
+        cause=following.cause,
+    )
+
+
+def max_entries(shards: int) -> int:
+    """How many entries are kept of an application with so many shards."""
+    return max(MIN_ENTRIES, min(MAX_ENTRIES, MAX_POSITIONS // max(shards, 1)))
+
+
+def to_drop(
+    marks: Sequence[HistoryMark], *, now_ms: int, horizon_ms: int | None, max_kept: int
+) -> list[int]:
+    """The indexes of the entries to merge into the next ones: never two that follow each other.
+
+    `horizon_ms`: the service's time less the retention. Of the entries before it, the last one
+    stays: it tells where the application was then.
+    """
+    drops: list[int] = []
+    if horizon_ms is not None and len(marks) > 1 and marks[1].time_ms <= horizon_ms:
+        drops.append(0)
+    excess = min(len(marks) - max_kept, MAX_DROPS)
+    costs = ((_cost(marks, at, now_ms), at) for at in range(1, len(marks) - 1))
+    candidates = [at for cost, at in sorted(costs) if cost < _ALL_USERS]
+    if excess > 0 and not candidates and not drops and len(marks) > 1:
+        return [0]
+    for at in candidates:
+        if len(drops) >= excess:
+            break
+        if not any(abs(at - other) < 2 for other in drops):
+            drops.append(at)
+    return drops
+
+
+def _cost(marks: Sequence[HistoryMark], at: int, now_ms: int) -> float:
+    """The gap that the entry leaves, in proportion to its age; infinite if it stays."""
+    before, mark, after = marks[at - 1 : at + 2]
+    if mark.moved or after.moved or mark.time_ms == after.time_ms:
+        return _ALL_USERS
+    return (after.time_ms - before.time_ms) / (max(0, now_ms - mark.time_ms) + _YOUNGEST_AGE_MS)
+
+
+def _place(position: Position) -> tuple[int, float, bool]:
+    number = position.sequence
+    if number is None:
+        raise ValueError(f"{position} has no sequence number")
+    is_after = position.kind is PositionKind.AFTER
+    return number.sequence, number.sub or (_ALL_USERS if is_after else 0), is_after

@@ -1,0 +1,228 @@
+"""How a client proves who it is to ZooKeeper, and whom it lets in: TLS, identity, access control
+lists. Imports no kazoo.
+
+Errors name the reader options (`zookeeperTls`, `zookeeperUser` ...), which are the fields with
+`zookeeper` before them, in all front ends. No error and no repr shows the password.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import ssl
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from state.errors import InvalidStoreSettingError
+from state.zookeeper.connect_string import EMBEDDED_PREFIX
+
+PASSWORD_VARIABLE = "KINESIS_SPOUT_ZOOKEEPER_PASSWORD"  # noqa: S105  # where it is, not what it is
+AUTHS = ("none", "digest", "sasl", "kerberos")
+ACLS = ("open", "creator", "creator-read")
+_HIDDEN = frozenset({"password"})
+_WITH_PASSWORD = ("digest", "sasl")
+# The packages behind kazoo's SASL, by kind of identity.
+_NEEDS = {"sasl": ("puresasl",), "kerberos": ("puresasl", "kerberos")}
+_INSTALL = {"puresasl": "pip install 'kinesis-spout[sasl]'", "kerberos": "pip install kerberos"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ZookeeperSecurity:
+    """The connection's security. The default has none: no TLS, no identity, nodes open to all.
+
+    - `tls`: connect with TLS. The server's certificate is always verified: against `ca_file` (PEM)
+      alone, or, without one, against the authorities that the machine trusts.
+    - `verify_hostname`: the certificate must also be for the host name in the connect string.
+    - `cert_file` and `key_file`: the client's certificate and its unencrypted key, as PEM.
+    - `auth`: `none`; `digest`, ZooKeeper's own user and password; `sasl`, DIGEST-MD5 with them;
+      `kerberos`, GSSAPI with the ticket of the process.
+    - `password`, or `password_file`, whose first line it is. Without both it is taken from the
+      environment variable KINESIS_SPOUT_ZOOKEEPER_PASSWORD.
+    - `acl`: who may use the znodes that are created: `open`, all; `creator`, only this identity;
+      `creator-read`, and all may read. None: `creator` with an identity in `auth`, else `open`.
+
+    The constructor does no I/O. Raises `InvalidStoreSettingError`.
+    """
+
+    tls: bool = False
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_hostname: bool = True
+    auth: str = "none"
+    user: str | None = None
+    password: str | None = None
+    password_file: str | None = None
+    acl: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice("auth", self.auth, AUTHS)
+        if self.acl is not None:
+            _check_choice("acl", self.acl, ACLS)
+        self._check_tls()
+        self._check_identity()
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={'***' if name in _HIDDEN else value!r}" for name, value in self._given())
+        return f"ZookeeperSecurity({', '.join(shown)})"
+
+    @property
+    def node_acl(self) -> str:
+        """One of `ACLS`."""
+        return self.acl or ("open" if self.auth == "none" else "creator")
+
+    @property
+    def has_identity(self) -> bool:
+        return self.auth != "none" or self.cert_file is not None
+
+    def loaded(self) -> ZookeeperSecurity:
+        """The same with its password in it, as it goes to other machines. Reads the password file
+        or the environment. Raises `InvalidStoreSettingError`.
+        """
+        if self.auth not in _WITH_PASSWORD or self.password is not None:
+            return self
+        if self.password_file is None:
+            password = os.environ.get(PASSWORD_VARIABLE, "")
+            if not password:
+                _refuse(
+                    "password",
+                    f"is missing for zookeeperUser {self.user}; give zookeeperPasswordFile, or set "
+                    f"the environment variable {PASSWORD_VARIABLE}",
+                )
+        else:
+            lines = _text("password_file", self.password_file).splitlines()
+            password = lines[0] if lines else ""
+            if not password:
+                _refuse(
+                    "password_file",
+                    f"{self.password_file!r} has no password in its first line",
+                )
+        return replace(self, password=password, password_file=None)
+
+    def check_usable(self, address: str) -> None:
+        """Raise `InvalidStoreSettingError` for a need that this machine or address cannot meet."""
+        if address.startswith(EMBEDDED_PREFIX) and (self.tls or self.auth in _NEEDS):
+            _refuse(
+                "tls" if self.tls else "auth",
+                f"is for a server that was set up for it; {address} is not, so leave it out",
+            )
+        for package in _NEEDS.get(self.auth, ()):
+            if importlib.util.find_spec(package) is None:
+                _refuse(
+                    "auth",
+                    f"{self.auth!r} needs the package {package}, which is not installed here; "
+                    f"{_INSTALL[package]}",
+                )
+
+    def tls_context(self) -> ssl.SSLContext:
+        """What a TLS connection trusts and shows. Reads the files. Raises
+        `InvalidStoreSettingError`.
+        """
+        context = ssl.create_default_context(cadata=self._authorities())
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.verify_hostname
+        if self.cert_file is not None and self.key_file is not None:
+            _text("cert_file", self.cert_file)
+            _text("key_file", self.key_file)
+            try:
+                context.load_cert_chain(self.cert_file, self.key_file, password=_refuse_encrypted)
+            except ssl.SSLError:
+                _refuse(
+                    "cert_file",
+                    f"{self.cert_file!r} and zookeeperKeyFile {self.key_file!r} are not a "
+                    "certificate and its key in PEM; give files that belong together",
+                )
+        return context
+
+    def command_options(self) -> str:
+        """The settings as options of a command, without the password."""
+        return "".join(
+            f" --option {_option(name)}={str(value).lower() if isinstance(value, bool) else value}"
+            for name, value in self._given()
+            if name not in _HIDDEN
+        )
+
+    def identity(self) -> str:
+        """Who the client is, as errors say it."""
+        if self.auth == "none":
+            return "a client without an identity (option zookeeperAuth)"
+        user = "" if self.user is None else f" {self.user!r}"
+        return f"the {self.auth} identity{user} (options zookeeperAuth, zookeeperUser)"
+
+    def _authorities(self) -> str | None:
+        if self.ca_file is None:
+            return None
+        text = _text("ca_file", self.ca_file)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+        except (ssl.SSLError, ValueError):
+            _refuse("ca_file", f"{self.ca_file!r} holds no certificate in PEM")
+        return text
+
+    def _check_tls(self) -> None:
+        if not self.tls:
+            for name in ("ca_file", "cert_file", "key_file"):
+                if getattr(self, name) is not None:
+                    _refuse(name, "is given without TLS; set zookeeperTls to true")
+            if not self.verify_hostname:
+                _refuse("verify_hostname", "is false without TLS; leave it out")
+        if (self.cert_file is None) != (self.key_file is None):
+            given, missing = (
+                ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
+            )
+            _refuse(given, f"is given without {_option(missing)}; give both, or neither")
+
+    def _check_identity(self) -> None:
+        with_password = self.auth in _WITH_PASSWORD
+        if with_password and not self.user:
+            _refuse("user", f"is missing for zookeeperAuth {self.auth}; give the user's name")
+        if self.auth == "digest" and ":" in (self.user or ""):
+            _refuse("user", "has a ':', which digest does not allow; use another name")
+        for name in ("user", "password", "password_file"):
+            if getattr(self, name) is not None and not with_password:
+                _refuse(
+                    name, f"is given with zookeeperAuth {self.auth}; use digest or sasl with it"
+                )
+        if self.password is not None and self.password_file is not None:
+            _refuse("password", "is given beside zookeeperPasswordFile; give one of them")
+        if self.acl in ("creator", "creator-read") and not self.has_identity:
+            _refuse(
+                "acl",
+                f"is {self.acl!r}, but this client has no identity that could own a znode; give "
+                "zookeeperAuth, or zookeeperCertFile",
+            )
+
+    def _given(self) -> list[tuple[str, Any]]:
+        pairs = [(each, getattr(self, each.name)) for each in fields(self)]
+        return [(each.name, value) for each, value in pairs if value != each.default]
+
+
+def _option(name: str) -> str:
+    return "zookeeper" + "".join(part.capitalize() for part in name.split("_"))
+
+
+def _refuse(name: str, what: str) -> NoReturn:
+    raise InvalidStoreSettingError(f"option {_option(name)} {what}") from None
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        _refuse(name, f"is {value!r}; give one of {', '.join(known)}")
+
+
+def _text(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as exc:
+        _refuse(name, f"{path!r} cannot be read: {exc.strerror}; it must be on this machine")
+    except UnicodeDecodeError:
+        _refuse(name, f"{path!r} is not text; give a PEM file")
+
+
+def _refuse_encrypted() -> NoReturn:
+    """OpenSSL would ask on the terminal."""
+    _refuse("key_file", "is encrypted; give a key without a passphrase, readable by its user only")
+
+
+OPEN = ZookeeperSecurity()
