@@ -16,6 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 pytest_plugins = (
     "tests.support.state.zookeeper",
+    "tests.support.state.secure_zookeeper",
     "tests.support.kinesis.services",
     "tests.support.kinesis.localstack",
     "tests.support.kinesis.stub_kinesis",
@@ -24,6 +25,7 @@ pytest_plugins = (
     "tests.support.spark.connect_server",
     "tests.support.spark.source",
     "tests.support.simulated.simulated_job",
+    "tests.support.shell.browser",
     "tests.support.shell.wheel",
     "tests.support.outcomes.tracked",
 )

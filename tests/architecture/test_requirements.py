@@ -11,7 +11,10 @@ from packaging.version import Version
 
 from tests.architecture.source_tree import ROOT
 
-LOCKS = ("build.txt", "docs.txt", "localstack.txt", "lock.txt", "lock-tool.txt", "lowest.txt")
+LOCKS = (
+    *("build.txt", "deploy.txt", "docs.txt", "localstack.txt", "lock.txt", "lock-tool.txt"),
+    "lowest.txt",
+)
 ENTRY = re.compile(
     r"^([a-z0-9][a-z0-9._-]*)==(\S+)((?:.*\\\n)(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
     re.MULTILINE,
@@ -118,6 +121,14 @@ def test_the_lock_of_the_site_is_within_what_is_asked_for(requirement: Requireme
 def disagreements(added: dict[str, list[Version]], base: dict[str, list[Version]]) -> list[str]:
     """Packages that two locks have in other versions."""
     return [name for name in added if name in base and not set(added[name]) <= set(base[name])]
+
+
+def test_what_is_deployed_is_what_was_tested() -> None:
+    """The lock of the offline bundle has no version that the project's lock does not have."""
+    deploy = locked((ROOT / "requirements" / "deploy.txt").read_text())
+    lock = locked((ROOT / "requirements" / "lock.txt").read_text())
+    assert set(deploy) <= set(lock)
+    assert disagreements(deploy, lock) == []
 
 
 def test_the_lock_of_the_site_changes_no_package_of_the_project() -> None:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 # The files at the top that all rooms of their package may use.
 _STATE = frozenset({"state", "state.collections"})
-_LEAVES = frozenset({"kinesis_spout", "scheme", "state", "state.codec", "state.tracker"})
+_LEAVES = frozenset(
+    {"kinesis_spout", "scheme", "state", "state.codec", "state.tracker", "state.moves"}
+)
 _SERVICE = _LEAVES | {"kinesis_spout.service"}
 _ENGINE = _SERVICE | {
     "kinesis_spout.aggregation",
@@ -31,9 +33,10 @@ _TRACKING = _SPARK_LEAVES | {"spark_job.dead_letter"}
 
 MAY_ENTER: dict[str, frozenset[str]] = {
     "scheme": frozenset(),
-    # state: zookeeper -> znodes -> codec -> model; tracker -> model
+    # state: zookeeper -> znodes -> codec -> model; tracker -> model; moves -> model
     "state": frozenset(),
     "state.collections": frozenset({"state"}),
+    "state.moves": frozenset({"state"}),
     "state.tracker": _STATE,
     "state.codec": _STATE,
     "state.znodes": _STATE | {"state.codec"},
@@ -50,9 +53,25 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "kinesis_spout.tuple_tree": _LEAVES | {"state.collections"},
     "kinesis_spout.spout": _ENGINE | _STORES | {"kinesis_spout.tuple_tree"},
     "kinesis_spout.acker": frozenset({"kinesis_spout.tuple_tree"}),
-    "kinesis_spout.prometheus_exporter": frozenset({"kinesis_spout.spout"}),
+    # names the spout for types only; what both exporters use does not know it
+    "kinesis_spout.prometheus_exporter.definitions": frozenset(),
+    "kinesis_spout.prometheus_exporter.server": frozenset(
+        {"kinesis_spout", "kinesis_spout.prometheus_exporter.definitions"}
+    ),
+    "kinesis_spout.prometheus_exporter": frozenset(
+        {
+            "kinesis_spout",
+            "kinesis_spout.spout",
+            "kinesis_spout.prometheus_exporter.definitions",
+            "kinesis_spout.prometheus_exporter.server",
+        }
+    ),
     # what an application looks like from outside: pure, but for its reader
     "kinesis_spout.inspection": _SERVICE | {"kinesis_spout.shards", "state.znodes"},
+    # what a job needs, tried from outside
+    "kinesis_spout.doctor": _SERVICE | {"state.znodes", "state.zookeeper"},
+    "kinesis_spout.inspection.page": _SERVICE
+    | {"kinesis_spout.shards", "kinesis_spout.inspection", "kinesis_spout.html"},
     "kinesis_spout.testing": frozenset({"kinesis_spout"}),
     "kinesis_spout.html": frozenset({"kinesis_spout", "state"}),
     "kinesis_spout.drills.history": frozenset({"state.codec"})
@@ -70,8 +89,11 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     | {
         "kinesis_spout.checkpoints",
         "kinesis_spout.spout",
+        "kinesis_spout.prometheus_exporter",
         "kinesis_spout.tuple_tree",
         "kinesis_spout.inspection",
+        "kinesis_spout.doctor",
+        "kinesis_spout.inspection.page",
         "kinesis_spout.testing",
         "kinesis_spout.drills",
         "kinesis_spout.drills.history",
@@ -91,11 +113,15 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "spark_job.acker": _TRACKING | {"spark_job.tracking"},
     "spark_job.kinesis_source": _TRACKING
     | {"spark_job.data_source", "spark_job.tracking", "spark_job.acker"},
+    "spark_job.metrics": _SPARK_LEAVES
+    | {"kinesis_spout.prometheus_exporter.definitions", "kinesis_spout.prometheus_exporter.server"},
     "spark_job.commands": _TRACKING
     | {
+        "spark_job.metrics",
         "spark_job.kinesis_source",
         "spark_job.tracking",
         "kinesis_spout.cli",
+        "kinesis_spout.doctor",
         "kinesis_spout.drills",
         "kinesis_spout.drills.history",
     },

@@ -5,7 +5,6 @@ its watches.
 from __future__ import annotations
 
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,32 +12,13 @@ import pytest
 
 from state.errors import NotListerError, StaleOwnerError
 from state.state_store import ShardList, StateChange, TaskShare
+from tests.support.state.bell import Bell
 from tests.support.state.stale_owners import dead_process
 from tests.support.state.state_stores import OTHER, owned, state_at, task_of
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
     from tests.support.state.state_stores import StoreWorld
-
-WAIT_S = 30.0
-
-
-class Bell:
-    """The callback of a test's watch. `heard` waits for a call, and takes it."""
-
-    def __init__(self) -> None:
-        self._rung = threading.Semaphore(0)
-
-    def ring(self) -> None:
-        self._rung.release()
-
-    def heard(self, timeout_s: float = WAIT_S) -> bool:
-        return self._rung.acquire(timeout=timeout_s)
-
-    def silence(self) -> None:
-        """Forget what has rung until now: there may be more than one ring for a change."""
-        while self._rung.acquire(blocking=False):
-            pass
 
 
 def listing(store: ZnodeStateStore) -> tuple[str, ...]:

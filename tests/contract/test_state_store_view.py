@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from state.plan import PlanStatus
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
-from state.state_store import StateChange, StoredApplication, TaskShare
+from state.state_store import Pause, StateChange, StoredApplication, TaskShare
 from tests.support.state.state_stores import (
     IDENTITY,
     OWNER,
@@ -80,7 +80,8 @@ def test_tasks_that_share_an_application_are_shown_with_their_total(
 
 
 def test_a_paused_application_is_shown_as_such(store_world: StoreWorld) -> None:
-    store_world.put("paused", b"{}")
+    pause = Pause(by="ann", since_ms=5, reason="deploy")
+    store_world.open().pause(pause)
     seen = store_world.open().read_application()
-    assert seen.paused
+    assert (seen.pause, seen.paused) == (pause, True)
     assert dict(seen.states) == {}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli import consume
+from kinesis_spout.cli import exit_codes
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS
 from kinesis_spout.service.faults import meaning_of
 from kinesis_spout.spout import SpoutConfig
 from scripts.reference import api, aws, words
@@ -21,7 +22,7 @@ from scripts.reference.commands import commands
 from scripts.reference.errors import error_classes, service_codes
 from scripts.reference.failpoints import places
 from scripts.reference.markdown import code, plain, table
-from scripts.reference.metrics import metrics, progress_keys
+from scripts.reference.metrics import progress_keys, shown_name
 from scripts.reference.options import BATCH_READ, GROUPS, WRITING
 from scripts.reference.rst import rst_of
 from scripts.reference.spout_config import documented
@@ -113,7 +114,7 @@ def test_every_command_and_option_has_its_line(written: dict[str, str]) -> None:
 
 
 def test_the_exit_codes_are_those_of_the_program() -> None:
-    assert str(consume.BROKEN_PIPE) in words.EXIT_CODES
+    assert str(exit_codes.BROKEN_PIPE) in words.EXIT_CODES
     assert {"0", "1", "2", "3", "4", "130", "143"} <= set(words.EXIT_CODES)
 
 
@@ -129,7 +130,7 @@ def test_every_stored_field_is_described() -> None:
 
 def test_every_metric_has_a_meaning(written: dict[str, str]) -> None:
     shown = {row[0] for row in rows(written["metrics"])}
-    names = {f"{one.name}_total" if one.type == "counter" else one.name for one in metrics()}
+    names = {shown_name(one) for one in DEFINITIONS}
     assert {code(name) for name in names} <= shown
     assert "kinesis_spout_records_acked_total" in names
     assert [row for row in rows(written["metrics"]) if not row[-1]] == []

@@ -18,8 +18,9 @@ from tests.support.shell.pages import ROOT, Page, commands, commands_in, lines_o
 
 # Programs of the machine, whose options are not ours to check.
 ORDINARY = frozenset(
-    {"cat", "cd", "curl", "docker", "echo", "export", "git", "head", "jq", "kill", "mkdir", "rm"}
-    | {"python", "python3", "sleep", "source", "spark-submit", "tail", "unzip"}
+    {"aws", "cat", "cd", "curl", "docker", "echo", "export", "git", "grep", "head", "jq", "kill"}
+    | {"mkdir", "python", "python3", "rm", "sleep", "sort", "source", "spark-submit", "tail"}
+    | {"unzip", "venv-pack"}
 )
 CHECKOUT_PYTHON = ".venv/bin/python"
 COMMANDS = commands()

@@ -3,6 +3,9 @@ znodes, old copies, outages of what the job writes to. See `tests.simulation.mut
 
 Where a disk is full, two protections stand behind each other: an error of the function fails its
 batch, and nothing is settled before Spark has committed it. That mutant takes out both.
+
+Where plan numbers begin again, or a plan is settled that is not the newest, the store refuses it.
+Those mutants lose nothing: their job ends at each start, and never does its work.
 """
 
 from __future__ import annotations

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.checkpoints.skip import find_skip, write_skip
 from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain
+from state.ownership import this_process
+from state.sequence_number import SequenceNumber
 from tests.simulation.history import SETTLES_S, WIDE, drawn
 from tests.simulation.outlook import check_look, look_of, troubled
 from tests.simulation.spout_history import drawn as drawn_spouts
 from tests.simulation.world import LOGGER
+from tests.support.simulated.played_outcomes import end_of
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
@@ -47,7 +53,7 @@ def reached(seed: int) -> History | None:
     for _ in range(STEPS):
         name = history.random.choices(list(weights), weights=list(weights.values()))[0]
         history.log.append(name)
-        getattr(history, f"do_{name}")()
+        history.obeying(name, getattr(history, f"do_{name}"))
     history.log.append("calm")
     history.world.fake.faults.clear()
     history.world.change(**WIDE)
@@ -67,7 +73,9 @@ def wait_until(history: Past, until_ms: int) -> None:
 def follow(history: History, explained: Explanation) -> None:
     """Do what the first advice says; the job runs meanwhile, where it is to run."""
     advice = explained.advice(())[0]
-    if advice.act is Act.START:
+    if advice.act is Act.RESUME:
+        history.do_resume_application()
+    elif advice.act is Act.START:
         history.job.stop()
     elif advice.until_ms is not None:
         wait_until(history, advice.until_ms)
@@ -128,6 +136,57 @@ def test_a_retry_that_is_said_to_be_due_is_tried_then(seed: int) -> None:
     history.job.stop()
 
 
+SKIP = re.compile(r"`kinesis-spout checkpoint skip --shard (\S+) (\S+)`")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_record_is_given_up_as_it_says(seed: int) -> None:
+    """The record holds nothing any more, and nothing else is lost."""
+    history = reached(seed)
+    if history is None:
+        return
+    found = None
+    for _ in range(MOST_ROUNDS):
+        wrong = troubled(look_of(history.world))
+        found = next((match for one in wrong if (match := _skip_of(one))), None)
+        if found or not wrong:
+            break
+        follow(history, wrong[0])
+    if found is None:
+        return
+    history.job.stop()
+    shard_id, number = found[1], SequenceNumber.parse(found[2])
+    with closing(history.world.store()) as store:
+        store.acquire(this_process(0), timeout_s=0)
+        skip = find_skip(store.load_states(), shard_id, [number])
+        write_skip(store, skip)
+    given_up = {
+        f"{shard_id}:{one}"
+        for one in history.world.records.get(shard_id, [])
+        if any(record.first <= one <= end_of(record) for record in skip.records)
+    }
+    assert given_up or history.world.foreign
+    history.done |= given_up
+    still = filter(None, map(_skip_of, troubled(look_of(history.world))))
+    assert found[0] not in {match[0] for match in still}
+    history.check()
+    for _ in range(MOST_ROUNDS):
+        wrong = troubled(look_of(history.world))
+        if not wrong:
+            break
+        follow(history, wrong[0])
+    assert history.missing() == []
+    history.job.stop()
+
+
+def _skip_of(explained: Explanation) -> re.Match[str] | None:
+    """The command that gives a record up, where one is named."""
+    return next(
+        (match for one in explained.advice({"checkpoint"}) if (match := SKIP.search(one.text))),
+        None,
+    )
+
+
 def reached_by_spouts(seed: int) -> SpoutHistory | None:
     """The same of standalone spouts, whose processes have all ended."""
     history, weights = drawn_spouts(seed)
@@ -136,7 +195,7 @@ def reached_by_spouts(seed: int) -> SpoutHistory | None:
     for _ in range(STEPS):
         name = history.random.choices(list(weights), weights=list(weights.values()))[0]
         history.log.append(name)
-        getattr(history, f"do_{name}")()
+        history.obeying(name, getattr(history, f"do_{name}"))
     history.log.append("calm")
     history.world.fake.faults.clear()
     history.world.outage.left = 0
@@ -151,7 +210,9 @@ def reached_by_spouts(seed: int) -> SpoutHistory | None:
 def follow_with_spouts(history: SpoutHistory, explained: Explanation) -> None:
     """Do what the first advice says. The processes that run go on, and ack all that they get."""
     advice = explained.advice(())[0]
-    if advice.act is Act.START:
+    if advice.act is Act.RESUME:
+        history.do_resume_application()
+    elif advice.act is Act.START:
         history.open_all()
     elif advice.until_ms is not None:
         wait_until(history, advice.until_ms)

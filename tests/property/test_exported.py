@@ -28,6 +28,7 @@ applications = st.builds(
         state_values.shard_states(), max_size=4, unique_by=lambda state: state.shard_id
     ).map(lambda states: tuple(sorted(states, key=lambda state: state.shard_id))),
 )
+NOW_MS = 1_000
 
 
 @given(applications)
@@ -44,7 +45,7 @@ def test_an_import_over_anything_is_the_export(
     store.acquire(OWNER, timeout_s=1)
     identity = exported.stream or before.stream
     for one in (before, exported):
-        import_application(store, replace(one, stream=identity))
+        import_application(store, replace(one, stream=identity), now_ms=lambda: NOW_MS)
     found = export_application(store, "app", now_ms=exported.exported_ms)
     start = exported.start or before.start
     shard_list = exported.shard_list if exported.shard_list is not None else before.shard_list
@@ -63,9 +64,8 @@ def test_a_shard_that_was_finished_is_read_again_after_an_import() -> None:
     )
     older = ShardState(shard_id="s", read_position=TRIM_HORIZON)
     for state in (finished, older):
-        import_application(
-            store, ExportedApplication(application="app", exported_ms=1, states=(state,))
-        )
+        exported = ExportedApplication(application="app", exported_ms=1, states=(state,))
+        import_application(store, exported, now_ms=lambda: NOW_MS)
         assert store.load_states()["s"].state == state
 
 
@@ -78,11 +78,11 @@ def test_an_old_plan_is_not_settled_into_an_imported_state() -> None:
         exported_ms=1,
         states=(ShardState(shard_id="s", read_position=TRIM_HORIZON),),
     )
-    import_application(store, exported)
+    import_application(store, exported, now_ms=lambda: NOW_MS)
     slices = (ShardSlice(shard_id="s", position=TRIM_HORIZON, max_records=10),)
     task = TaskPlan(shards=slices, max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
     store.create_plan(Plan(plan_id="1-aa", created_ms=0, tasks=(task,)))
-    import_application(store, exported)
+    import_application(store, exported, now_ms=lambda: NOW_MS)
     pointer = store.read_pointer()
     assert pointer is not None
     assert pointer.status is PlanStatus.CLOSED
@@ -94,6 +94,6 @@ def test_a_shard_that_the_export_does_not_have_loses_its_state() -> None:
     store.acquire(OWNER, timeout_s=1)
     both = [ShardState(shard_id=name, read_position=TRIM_HORIZON) for name in ("a", "b")]
     exported = ExportedApplication(application="app", exported_ms=1, states=tuple(both))
-    import_application(store, exported)
-    import_application(store, replace(exported, states=(both[0],)))
+    import_application(store, exported, now_ms=lambda: NOW_MS)
+    import_application(store, replace(exported, states=(both[0],)), now_ms=lambda: NOW_MS)
     assert [*store.load_states()] == ["a"]

@@ -10,6 +10,7 @@ from tests.simulation.checks import Checks
 from tests.simulation.edge_stories import EdgeStories
 from tests.simulation.failing import Failing
 from tests.simulation.job import SimulatedJob
+from tests.simulation.pauses import Pauses
 from tests.simulation.state_steps import StateSteps
 from tests.simulation.store_loss import StoreLoss
 from tests.simulation.turns import Turns
@@ -56,6 +57,8 @@ WEIGHTS: dict[str, float] = {
     "time": 3,
     "skew": 2,
     "fault": 8,
+    "pause_application": 3,
+    "resume_application": 4,
 }
 BACKUPS: dict[str, float] = {
     "new_location": 2,
@@ -70,6 +73,7 @@ BACKUPS: dict[str, float] = {
 }
 DAYS: dict[str, float] = {
     "retention": 4,
+    "long_pause": 3,
     "late_replay": 2,
     "late_read": 3,
     "available_now_dies": 2,
@@ -86,12 +90,12 @@ class BrokenPromiseError(AssertionError):
     """A history broke a promise. The message has the seed, the drawn settings and the log."""
 
 
-class History(EdgeStories, StateSteps, StoreLoss, Turns, Checks):
+class History(EdgeStories, StateSteps, StoreLoss, Turns, Pauses, Checks):
     def play(self, weights: dict[str, float]) -> None:
         for _ in range(STEPS):
             name = self.random.choices(list(weights), weights=list(weights.values()))[0]
             self.log.append(name)
-            getattr(self, f"do_{name}")()
+            self.obeying(name, getattr(self, f"do_{name}"))
             self.check()
         self.log.append("drain")
         self.drain()
@@ -99,8 +103,11 @@ class History(EdgeStories, StateSteps, StoreLoss, Turns, Checks):
         self.check_end()
 
     def drain(self) -> None:
-        """Stop the faults, then run until nothing is left to read and nothing waits."""
+        """Stop the faults and end a pause, then run until nothing is left to read and nothing
+        waits.
+        """
         self.world.fake.faults.clear()
+        self.do_resume_application()
         self.job.stop()
         self.world.change(**WIDE)
         if self.failing is not None:

@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """A botocore client for `KinesisConnection`: the operations that the source calls."""
+    """A botocore client for `KinesisConnection`: the operations that the source calls. `reads`: how
+    often records were asked for.
+    """
 
     def __init__(self, fake: FakeKinesis) -> None:
+        self.reads = 0
         self._protocol = FakeKinesisProtocol(fake)
         self._clock = fake.clock
 
@@ -54,6 +57,7 @@ class Service:
         return self._parsed("GetShardIterator", arguments)
 
     def get_records(self, **arguments: Any) -> dict[str, Any]:
+        self.reads += 1
         body = self._body("GetRecords", arguments)
         return self._told({RAW_BODY: body, ANSWERED_S: self._clock.monotonic_s()})
 

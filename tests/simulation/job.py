@@ -33,6 +33,16 @@ class SimulatedReader(KinesisStreamReader):
         self._world = world
         self._coordinator = Coordinator(world.settings, services)
 
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """The driver asks for no record during a pause, and plans nothing."""
+        reads, is_paused = self._world.service.reads, self._world.is_paused
+        offset = super().latestOffset(start, limit)
+        if is_paused:
+            self._world.counts["polls during a pause"] += 1
+            assert self._world.service.reads == reads, "the driver has read during a pause"
+            assert offset == start, "the driver has planned during a pause"
+        return offset
+
     def read(
         self, partition: Any, services: ProcessServices | None = None
     ) -> Iterator[pa.RecordBatch]:

@@ -154,7 +154,7 @@ PARTITION_MANAGER = (
     Mutant(
         "the state of another stream is used",
         "state/znodes/store.py",
-        "        if (known.arn, known.created_ms) == (identity.arn, identity.created_ms):\n",
+        "        if known.is_same(identity):\n",
         "        if known:\n",
     ),
 )

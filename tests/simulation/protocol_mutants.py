@@ -89,8 +89,8 @@ PROTOCOL = (
     Mutant(
         "the driver settles before it lists",
         "spark_job/driver/coordinator.py",
-        "        self._refresh(pin)\n        self._settle_if_current(start, pin)\n",
-        "        self._settle_if_current(start, pin)\n",
+        "        self._refresh(pin)\n        settled = self._settled(plan_id, pin)\n",
+        "        settled = self._settled(plan_id, pin)\n",
         VERIFIES,
     ),
     Mutant(

@@ -88,7 +88,12 @@ class QuerySteps(Past):
             self.outcomes is not None and self.outcomes.policy.on_failure is not OnFailure.CONTINUE
         )
         # What seems to be a shard's tip is the end of it for such a run.
-        is_excused = is_out or self.was_misled(begun_at_fault) or (in_order and self.left_unread)
+        is_excused = (
+            is_out
+            or self.was_misled(begun_at_fault)
+            or (in_order and self.left_unread)
+            or self.world.is_paused
+        )
         assert is_excused or not missing, (
             f"an AvailableNow run ended early: {sorted(missing)[:5]} and {len(missing)} in all"
         )

@@ -26,10 +26,11 @@ from tests.drills.mutants import DRILL, DRILLED
 from tests.drills.stored_mutants import STORED
 from tests.simulation.aggregate_mutants import AGGREGATES
 from tests.simulation.mutants import MUTANTS, SIMULATION, Mutant
+from tests.simulation.pause_mutants import PAUSES
 from tests.simulation.protocol_mutants import PROTOCOL
 from tests.simulation.spout_mutants import SPOUT, SPOUT_SIMULATION
 
-QUICK = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT)
+QUICK = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT, *PAUSES)
 ALL = (*QUICK, *DRILLED, *STORED)
 SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,6 +9,7 @@ from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from state.retry_policy import RetryPolicy
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.history import BrokenPromiseError
+from tests.simulation.pauses import Pauses
 from tests.simulation.spout_process import letter_id
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps
 from tests.simulation.stream_steps import StreamSteps
@@ -47,16 +48,21 @@ WEIGHTS: dict[str, int] = {
     "time": 6,
     "skew": 2,
     "fault": 6,
+    "pause_application": 3,
+    "resume_application": 5,
 }
-DAYS = {"retention": 3}
+DAYS = {"retention": 3, "long_pause": 3}
 
 
-class SpoutHistory(StreamSteps, SpoutSteps):
+class SpoutHistory(StreamSteps, SpoutSteps, Pauses):
+    def turn(self) -> None:
+        self.do_turn()
+
     def play(self, weights: dict[str, int]) -> None:
         for _ in range(STEPS):
             name = self.random.choices(list(weights), weights=list(weights.values()))[0]
             self.log.append(name)
-            getattr(self, f"do_{name}")()
+            self.obeying(name, getattr(self, f"do_{name}"))
             self.check()
         self.log.append("finish")
         self.finish()
@@ -69,8 +75,11 @@ class SpoutHistory(StreamSteps, SpoutSteps):
             process.check()
 
     def finish(self) -> None:
-        """Stop the faults, then run until nothing is left to read and nothing waits."""
+        """Stop the faults and end a pause, then run until nothing is left to read and nothing
+        waits.
+        """
         self.world.fake.faults.clear()
+        self.do_resume_application()
         self.world.outage.left = 0
         self.refusals = 0.0
         self.spouts.stop()

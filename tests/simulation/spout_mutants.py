@@ -384,9 +384,15 @@ _READING = (
     Mutant(
         "an expired iterator ends the read",
         "kinesis_spout/reading/shard_getter.py",
-        "                if fresh_iterators == _FRESH_ITERATORS_PER_FETCH:\n"
-        "                    raise\n",
+        "                if is_fresh:\n                    raise\n",
         "                raise\n",
+        GETTER,
+    ),
+    Mutant(
+        "iterators that expire at once are asked for without a pause",
+        "kinesis_spout/reading/shard_getter.py",
+        "        self._pacer.back_off(now_s, self._random)\n",
+        "",
         GETTER,
     ),
     Mutant(

@@ -165,8 +165,15 @@ class SpoutSteps(Checks):
                 self.count("losses that were reported")
 
     def step(self, process: SpoutProcess, name: str) -> None:
+        reads, obeys = self.world.service.reads, process.spout.is_paused and self.world.is_paused
+        can_look = self.world.outage.left == 0
         process.loops.take(name)
+        if obeys:
+            self.count("steps of paused spouts")
+            assert self.world.service.reads == reads, f"the spout has read in a pause: {name}"
         self.look_after(process)
+        if name == "coordinate" and can_look and self.world.is_paused and process.error is None:
+            assert process.spout.is_paused or not process.spout.is_open, "a pause is overlooked"
 
     # steps of threads -----------------------------------------------------------------------------
     def do_step(self) -> None:
@@ -192,7 +199,7 @@ class SpoutSteps(Checks):
             len(came) < most
             and process.spout.is_open
             and process.error is None
-            and (emission := process.emit()) is not None
+            and (emission := self._obeying_emission(process)) is not None
         ):
             self._check_emission(emission)
             self.delivered.add(record_id(emission))
@@ -203,6 +210,16 @@ class SpoutSteps(Checks):
                 return []
             came.append(emission)
         return came
+
+    @staticmethod
+    def _obeying_emission(process: SpoutProcess) -> SpoutEmission | None:
+        """The next record. In a pause it is the one that was announced, or none."""
+        is_paused, announced = process.spout.is_paused, process.announced
+        emission = process.emit()
+        assert not is_paused or emission is None or record_id(emission) == announced, (
+            f"{emission} came during a pause"
+        )
+        return emission
 
     def _check_emission(self, emission: SpoutEmission) -> None:
         name = record_id(emission)

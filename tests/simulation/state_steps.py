@@ -133,7 +133,7 @@ class StateSteps(Past):
         self.backup: dict[str, Znode] | None = self.world.znodes()
 
     def do_restore_zookeeper(self) -> None:
-        if self.backup:
+        if self.backup and PATHS.start in self.backup:  # else there is only a pause in it
             self.job.stop()
             self.world.restore(self.backup)
             self.thrown_away = True

@@ -297,6 +297,11 @@ class World:
         return self.random.choice(self._executors)
 
     @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused the application."""
+        return self.backend.read([PATHS.paused])[0] is not None
+
+    @property
     def is_narrow(self) -> bool:
         """Whether a batch holds a few records only."""
         most = self.settings.max_records_per_trigger or self.settings.max_records_per_shard

@@ -49,7 +49,7 @@ class Shell:
 
     def checkpoint(self, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
         named = ("--application", application, "--stream", "orders", "--zookeeper", self.zookeeper)
-        stream = () if arguments[0] in {"show", "export", "reset"} else self.endpoint
+        stream = () if arguments[0] in {"show", "export", "reset", "history"} else self.endpoint
         return self.run("checkpoint", *arguments, *named, *stream)
 
     @property
@@ -270,3 +270,42 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     assert ended.stdout.splitlines()[-1] == "  etl: acked, if it was of this shard"
     ended = shell.run("peek", "shardId-9", number, "--stream", "orders", *shell.endpoint)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+
+
+def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None:
+    """What came after the time is read again, and nothing before it; the history tells of it."""
+    shell.put("a", "b")
+    assert shell.consume() == ["a", "b"]
+    then = json.loads(shell.checkpoint("history", "--json").stdout)[-1]["time"]
+    shell.put("c")
+    shell.fake.model.split("orders", SHARD)
+    shell.put("d", "e")
+    assert sorted(shell.consume()) == ["c", "d", "e"]
+    to = ("rewind", "--to", then)
+    dry = shell.checkpoint(*to, "--dry-run")
+    shown = dry.stdout.splitlines()
+    assert (dry.returncode, dry.stderr) == (0, "")
+    assert shown[0].startswith(f"where it was at {then}, as stored at 20")
+    assert shown[-1] == "nothing was written"
+    assert sum(int(line.split()[1]) for line in shown if line.startswith("  repeats")) == 3
+    assert shell.consume() == []
+    done = shell.checkpoint(*to, "--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "moved")
+    assert sorted(shell.consume()) == ["c", "d", "e"]
+    told = json.loads(shell.checkpoint("history", "--json").stdout)
+    assert [one["cause"] for one in told if one["cause"] != "settled"] == ["rewind"]
+    lines = shell.checkpoint("history", "--shard", "0", "--since", "-1h").stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[-1] == "    to    SHARD_END"
+
+
+def test_a_time_without_history_is_refused(shell: Shell) -> None:
+    """The command to use instead is named. A position is no time."""
+    shell.put("a")
+    shell.consume()
+    refused = shell.checkpoint("rewind", "--to", "-2h", "--yes")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "the history begins at 20" in refused.stderr
+    assert "`checkpoint set --to 20" in refused.stderr
+    for to in ("LATEST", "TRIM_HORIZON", "AT:5", "nonsense"):
+        assert shell.checkpoint("rewind", "--to", to).returncode == 2

@@ -29,7 +29,7 @@ def move(tracked_query: TrackedQuery, store: ZookeeperStateStore, to: str, *shar
         store.acquire(this_process(0), timeout_s=30)
         wanted = WantedPosition.parse(to)
         found = find_moves(client, store, wanted, shards, clock=SystemClock(), max_counted=1000)
-        write_moves(store, found)
+        write_moves(store, found, clock=SystemClock())
         store.release()
 
 

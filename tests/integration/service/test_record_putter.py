@@ -85,13 +85,14 @@ def test_only_records_that_the_stream_refuses_are_put_again(
 @pytest.mark.parametrize(
     "fault", [answer(THROTTLED, FAILED, THROTTLED), error("ProvisionedThroughputExceededException")]
 )
-def test_a_stream_that_takes_nothing_is_tried_a_few_times_and_then_named(
-    putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer
+def test_a_stream_that_takes_nothing_is_tried_for_a_minute_and_then_named(
+    putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer, waitless_clock: WaitlessClock
 ) -> None:
     stub_kinesis.answers("PutRecords", fault)
     with pytest.raises(ThrottledError, match=r"stream flights .*; add shards to the stream"):
         putter.put(RECORDS)
-    assert len(put(stub_kinesis)) == 8
+    assert len(put(stub_kinesis)) == len(waitless_clock.sleeps) + 1
+    assert 50 <= waitless_clock.seconds <= 60  # no wait is longer than 10 s
 
 
 def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(

@@ -102,7 +102,7 @@ def test_pacing_keeps_within_the_limits_so_that_nothing_is_throttled() -> None:
             clock.sleep(getter.ready_at_s() - clock.monotonic_s())
             count += getter.fetch_unless_throttled(limit).count
         took_s = clock.monotonic_s() - started_s
-    assert (count, pacer.throttled_in_a_row) == (20, 0)
+    assert (count, pacer.refused_in_a_row) == (20, 0)
     assert took_s < 20 / 2 + 20 / 5 + 1
 
 
@@ -126,7 +126,7 @@ def test_a_page_of_ten_mebibytes_stops_its_shard_for_five_seconds_and_is_never_t
             found += getter.fetch_unless_throttled(10).records.column("data").to_pylist()
         took_s = clock.monotonic_s() - started_s
     assert found == payloads
-    assert pacer.throttled_in_a_row == 0
+    assert pacer.refused_in_a_row == 0
     assert 9.9 < took_s < 10.5  # twice five
 
 
@@ -146,7 +146,7 @@ def test_keys_count_towards_the_limits_as_the_data_does() -> None:
         while count < 20_000:
             clock.sleep(getter.ready_at_s() - clock.monotonic_s())
             count += getter.fetch_unless_throttled(10_000).count
-    assert pacer.throttled_in_a_row == 0
+    assert pacer.refused_in_a_row == 0
 
 
 def test_many_shards_are_read_ahead_to_their_tips() -> None:

@@ -10,14 +10,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinesis_spout.errors import ConfigError, MissingExtraError
+from kinesis_spout.prometheus_exporter import MetricsServer, SpoutCollector, serve
+from kinesis_spout.prometheus_exporter.spout_collector import cumulative
 from kinesis_spout.spout.metrics import LATENCY_BUCKETS, ShardCounts
-from kinesis_spout.spout.prometheus_exporter import MetricsServer, SpoutCollector, cumulative, serve
 from tests.support.spout.spouts import spout_on
 
 if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
+APPLICATION = {"application": "", "stream": "orders"}
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -33,7 +35,7 @@ def scraped(server: MetricsServer) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    return samples[f"kinesis_spout_{name}", frozenset({"stream": "orders", **labels}.items())]
+    return samples[f"kinesis_spout_{name}", frozenset({**APPLICATION, **labels}.items())]
 
 
 @pytest.fixture

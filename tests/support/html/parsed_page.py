@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from kinesis_spout.html.element import NAMES, TAGS, VOID
 
 # What the shell writes beside the tree.
-_SHELL_TAGS = frozenset({"html", "head", "style"})
-_SHELL_NAMES = frozenset({"lang"})
+_SHELL_TAGS = frozenset({"html", "head", "style", "script", "noscript"})
+_SHELL_NAMES = frozenset({"lang", "src", "defer"})
 
 
 class ParsedPage(HTMLParser):

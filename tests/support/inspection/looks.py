@@ -15,6 +15,7 @@ from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import (
     OwnerInfo,
     OwnerView,
+    Pause,
     PlanView,
     StartPin,
     StoredApplication,
@@ -42,6 +43,7 @@ IDENTITY = StreamIdentity(arn=STREAM.arn, name="orders", created_ms=STREAM.creat
 PIN = StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 OWNER = OwnerView(None, OwnerInfo(host="host-a", pid=42, since_ms=NOW_MS - HOUR_MS))
 AT_TIP = TipAnswer(NOW_MS, None)
+PAUSE = Pause(by="ann on host-a", since_ms=NOW_MS - HOUR_MS, reason="deploy")
 
 
 def shard(index: int) -> str:
@@ -128,6 +130,8 @@ def plan(*tasks: TaskView, **fields: Any) -> PlanView:
 def snapshot(*parts: ShardInfo | ShardState, now_ms: int = NOW_MS, **stored: Any) -> Snapshot:
     """A snapshot of listed shards and states. The application has an owner and a pin."""
     given: dict[str, Any] = {"identity": IDENTITY, "pin": PIN, "owners": (OWNER,)}
+    if stored.pop("paused", False):
+        given["pause"] = PAUSE
     states = {one.shard_id: one for one in parts if isinstance(one, ShardState)}
     return Snapshot(
         application="etl",

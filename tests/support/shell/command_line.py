@@ -57,9 +57,14 @@ def run_cli(
         timeout=timeout_s,
         check=False,
     )
-    lines = ended.stderr.splitlines(keepends=True)
-    ended.stderr = "".join(line for line in lines if not line.startswith("note: no answer yet"))
+    ended.stderr = without_waits(ended.stderr)
     return ended
+
+
+def without_waits(said: str) -> str:
+    """What a command said, without its notes that a service is slow: the machine may be."""
+    lines = said.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("note: no answer yet"))
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.shell.command_line import command_line, environment
+from tests.support.shell.command_line import command_line, environment, without_waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,8 +91,7 @@ def run(fake: ServedFake, *arguments: str, stdin: bytes = b"") -> subprocess.Com
                 f"it did not end within {LIMIT_S:.0f} s, after {len(out.splitlines())} lines on "
                 f"stdout:\n{said.decode()}"
             )
-    lines = said.decode().splitlines(keepends=True)
-    notes = "".join(line for line in lines if not line.startswith("note: no answer yet"))
+    notes = without_waits(said.decode())
     return subprocess.CompletedProcess(process.args, process.returncode, out.decode(), notes)
 
 

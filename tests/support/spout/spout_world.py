@@ -21,8 +21,8 @@ from tests.simulation.in_process import InlinePool, InProcessClient, Service
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesis_spout.programs.threads import Step
     from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.threads import Step
     from state.shard_state import ShardState
 
 STREAM, APPLICATION = "orders", "billing"
@@ -43,8 +43,8 @@ class PassingClock(InterruptibleClock):
 
 @dataclass
 class StepLoop:
-    """A `kinesis_spout.threads.Loop` whose steps a test takes. An error ends it, as it ends a
-    thread.
+    """A `kinesis_spout.programs.threads.Loop` whose steps a test takes. An error ends it, as it
+    ends a thread.
     """
 
     step: Step
@@ -72,7 +72,7 @@ class StepLoop:
 
 
 class StepLoops:
-    """The loops of a spout, by name: a `kinesis_spout.threads.StartLoop`."""
+    """The loops of a spout, by name: a `kinesis_spout.programs.threads.StartLoop`."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, StepLoop] = {}

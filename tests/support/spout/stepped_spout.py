@@ -16,7 +16,7 @@ from tests.support.simulated.simulated_job import APPLICATION, STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.threads import Step
+    from kinesis_spout.programs.threads import Step
     from state.state_store import StateStore
     from tests.support.simulated.simulated_job import SimulatedJob
 

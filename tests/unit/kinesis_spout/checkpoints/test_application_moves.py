@@ -10,12 +10,16 @@ from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
+from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.shards.history_recorder import MARGIN_MS
+from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.manual_clock import START_MS
 from state.errors import ConflictError, StreamMismatchError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
+from state.moves.history import earlier, past_at
 from state.ownership import this_process
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -53,7 +57,7 @@ def moved(
             max_counted=count,
         )
         if write:
-            write_moves(store, found)
+            write_moves(store, found, clock=job.clock)
     return {one.after.shard_id: one for one in found.moves}
 
 
@@ -345,7 +349,38 @@ def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob
         run_job(one)
         store.acquire(this_process(0), timeout_s=1)
         with pytest.raises(ConflictError, match="was changed by somebody else"):
-            write_moves(store, found)
+            write_moves(store, found, clock=one.clock)
+
+
+def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(one: SimulatedJob) -> None:
+    """The operator may have taken long to answer. The history goes back to before the skip until
+    then, and to after it as soon as it is written.
+    """
+    one.put(2)
+    plan, _ = run_job(one)
+    one.put(3)
+    one.clock.advance(10)
+    settings = one.settings()
+    with (
+        closing(KinesisClient(settings.aws, settings.stream, clock=one.clock)) as client,
+        closing(one.store()) as store,
+    ):
+        store.acquire(this_process(0), timeout_s=1)
+        wanted = WantedPosition.parse("LATEST")
+        found = find_moves(client, store, wanted, (), clock=one.clock, max_counted=9)
+        (move,) = found.moves
+        assert str(move.skipped) == "3"
+        one.clock.advance(600)
+        written_ms = one.clock.now_ms()
+        write_moves(store, found, clock=one.clock)
+        entries = read_history(store)
+    before, after = past_at(entries, written_ms - 1), past_at(entries, written_ms + MARGIN_MS)
+    assert before is not None
+    assert after is not None
+    at = before.positions[shard(0)]
+    assert earlier(at, move.before.read_position) == at
+    assert after.positions[shard(0)] == move.after.read_position
+    assert run_job(one, plan)[1] == []
 
 
 def test_a_shard_that_is_not_listed_any_more_stays(job: SimulatedJob) -> None:
@@ -416,16 +451,18 @@ def test_a_position_within_an_aggregate_goes_on_within_it(
 
 def acquire_and_write(store: ZnodeStateStore, found: ApplicationMove) -> None:
     store.acquire(this_process(0), timeout_s=1)
-    write_moves(store, found)
+    write_moves(store, found, clock=ManualClock())
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("writes", range(5))
 def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
     writes: int,
     after: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
-    """Before or after any of its writes; none of the shards is lost."""
+    """Before or after any of its writes; none of the shards is lost. The history is nowhere ahead
+    of the states.
+    """
     backend = MemoryBackend()
     store = MemoryStateStore(backend)
     store.acquire(this_process(0), timeout_s=1)
@@ -438,6 +475,7 @@ def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
     found = ApplicationMove(
         [Move(before=one, after=replace(one, read_position=TRIM_HORIZON)) for one in states],
         stored,
+        ahead_ms=0,
     )
     store.close()
     tree = DyingTree(MemoryTree(backend), writes, after=after)
@@ -445,9 +483,14 @@ def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
     with pytest.raises(Crash):
         acquire_and_write(dying, found)
     tree.close()
-    left = {shard: each.state for shard, each in MemoryStateStore(backend).load_states().items()}
+    looking = MemoryStateStore(backend)
+    left = {shard: each.state for shard, each in looking.load_states().items()}
     assert left.keys() == stored.keys()
+    past = past_at(read_history(looking), ManualClock().now_ms() + MARGIN_MS)
+    told = {} if past is None else past.positions
+    assert all(earlier(at, left[shard].read_position) == at for shard, at in told.items())
+    assert told or left == {shard: each.state for shard, each in stored.items()}
     moves = {one.after.shard_id: one for one in found.moves}
     assert all(state in (moves[shard].before, moves[shard].after) for shard, state in left.items())
     is_done = sum(left[shard] == moves[shard].after for shard in left)
-    assert is_done == {0: 0, 1: 500, 2: 1000, 3: 1100}[max(0, writes - 1 + after)]
+    assert is_done == {0: 0, 1: 500, 2: 1000, 3: 1100}[max(0, writes - 2 + after)]

@@ -40,6 +40,12 @@ def test_a_void_element_has_no_end_tag() -> None:
         ("p", {'class="" onclick': "x"}, (), "is not in the list"),
         ("rect", {"x": float("nan")}, (), "x= of <rect> is nan"),
         ("meta", {}, ("x",), "<meta> has no content"),
+        ("a", {"href": "javascript:alert(1)"}, (), "href= leads to"),
+        ("a", {"href": "//evil.example/"}, (), "href= leads to"),
+        ("a", {"href": "/\\evil.example/"}, (), "href= leads to"),
+        ("a", {"href": "https://evil.example/"}, (), "href= leads to"),
+        ("a", {"href": "/x\ny"}, (), "href= leads to"),
+        ("form", {"action": "http://evil.example/"}, (), "action= leads to"),
     ],
 )
 def test_what_is_not_in_the_lists_is_refused(

@@ -327,11 +327,16 @@ def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
         "was read to its end, but holds 1 record that is not acked: record 3 is on attempt 3 of 4, "
         f"due {moment(NOW_MS + 60_000, NOW_MS)}, failing with 'no rates'"
     )
-    wait, change, peek, redrive = explained.advice()
+    wait, change, peek, redrive, skip = explained.advice()
     assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
     assert change.text == "correct what fails with 'no rates'"
     assert peek.text == f"see it with `kinesis-spout peek {shard(0)} 3`"
     assert redrive.command == "redrive"
+    given_up = f"kinesis-spout checkpoint skip --shard {shard(0)} 3`"
+    assert (skip.command, skip.text) == (
+        "checkpoint",
+        f"stop the job and give it up with `{given_up}",
+    )
 
 
 def test_of_two_parents_the_one_in_trouble_is_explained() -> None:

@@ -24,6 +24,7 @@ from tests.support.inspection.looks import (
     AT_TIP,
     HOUR_MS,
     NOW_MS,
+    PAUSE,
     after,
     behind,
     failed,
@@ -119,7 +120,7 @@ def test_the_json_has_every_shard_and_no_text_for_people() -> None:
         "unresolved": 2,
         "oldestMs": 120_000,
         "attempts": 2,
-        "speed": 0.0,
+        "speed": None,
     }
     assert by_id[shard(2)]["lostInMs"] == 20 * HOUR_MS
 
@@ -169,7 +170,12 @@ def test_a_lag_is_an_upper_bound_unless_the_service_was_asked() -> None:
 
 
 def test_a_paused_application_is_said_to_be_paused() -> None:
-    assert "paused       yes: it keeps its place" in printed(look(*PARTS, paused=True), width=120)
+    said = printed(look(*PARTS, paused=True), width=120)
+    assert "paused       yes by ann on host-a, since " in said
+    words = " ".join(said.split())
+    assert "(60 min), because of 'deploy': it reads nothing; end it with kinesis-spout" in words
+    (told,) = [status_of(look(*PARTS, paused=True)).as_json()["pause"]]
+    assert told == {"by": "ann on host-a", "sinceMs": PAUSE.since_ms, "reason": "deploy"}
     assert "paused" not in printed(SEEN, width=120)
 
 
@@ -190,3 +196,22 @@ def test_three_thousand_generations_are_judged_without_recursion() -> None:
     ]
     seen = look(*parts, tips={0: behind(HOUR_MS)})
     assert {one.health for one in status_of(seen).shards} == {Health.STALLED}
+
+
+def test_nothing_is_known_of_the_shards_of_an_unknown_application() -> None:
+    """They are not ok: nobody reads them. Asking them would not help."""
+    found = status_of(look(listed(0), listed(1), pin=None))
+    assert [one.health for one in found.shards] == [Health.UNKNOWN] * 2
+    assert (found.verdict, found.not_asked) == (Health.UNKNOWN, 0)
+    assert "unknown: it has no state" in printed(look(listed(0), pin=None), width=80)
+
+
+def test_an_idle_shard_with_a_retry_has_no_speed() -> None:
+    """It has read nothing because there was nothing, however its time of verification moved."""
+    was = state(1, after(5), verified_until_ms=NOW_MS - 12_000)
+    now = state(1, after(5), verified_until_ms=NOW_MS - 1_000, unresolved=(failed(3),))
+    (idle,) = status_of(look(listed(1), now, before=(was,))).shards
+    assert (idle.health, idle.lag_ms, idle.speed) == (Health.OK, 1_000, None)
+    behind_now = look(listed(1), now, before=(was,), tips={1: behind(HOUR_MS)})
+    (stands,) = status_of(behind_now).shards
+    assert stands.speed is not None

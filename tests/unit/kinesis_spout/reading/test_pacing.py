@@ -57,16 +57,16 @@ def test_throttling_doubles_the_wait_up_to_a_bound_until_a_page_comes() -> None:
     waits, now_s = [], 100.0
     for _ in range(8):
         pacer.on_fetch(now_s)
-        pacer.on_throttled(now_s, random)
+        pacer.back_off(now_s, random)
         waits.append(pacer.ready_at_s(now_s) - now_s)
         now_s = pacer.ready_at_s(now_s)
     for attempt, wait_s in enumerate(waits):
         longest_s = min(8.0, 0.5 * 2**attempt)
         assert longest_s / 2 - 1e-6 <= wait_s <= max(longest_s, 1.0) + 1e-6
-    assert pacer.throttled_in_a_row == 8
+    assert pacer.refused_in_a_row == 8
     pacer.on_fetch(now_s)
     pacer.on_page(now_s, 0)
-    assert pacer.throttled_in_a_row == 0
+    assert pacer.refused_in_a_row == 0
 
 
 def test_a_rate_below_one_call_a_second_is_kept() -> None:

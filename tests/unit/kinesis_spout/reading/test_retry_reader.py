@@ -453,14 +453,14 @@ def test_two_of_five_calls_a_second_are_for_retries_and_count_for_the_shard(
         )
     )
     assert one.clock.monotonic_s() - begun_s >= 4 - 0.1  # ten pages, two a second
-    services.retry_pacer(shard(0)).on_throttled(one.clock.monotonic_s(), Random(0))  # noqa: S311  # of a test
+    services.retry_pacer(shard(0)).back_off(one.clock.monotonic_s(), Random(0))  # noqa: S311  # of a test
     assert services.pacer(shard(0)).ready_at_s(one.clock.monotonic_s()) > one.clock.monotonic_s()
 
 
 @pytest.mark.parametrize("fault", [throttle(), expired_iterator(), internal_failure()])
 def test_transient_faults_are_waited_out(fault: object, one: SimulatedJob) -> None:
     put = one.put(5_000, data=b"")
-    one.fake.faults.add(fault, operation="GetRecords", times=2)  # type: ignore[arg-type]  # pytest passes faults as objects
+    one.fake.faults.add(fault, operation="GetRecords", times=4)  # type: ignore[arg-type]  # pytest passes faults as objects
     assert Found(one, [single(put[0]), single(put[4_999])]).numbers == [put[0], put[4_999]]
 
 

@@ -23,7 +23,11 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.page import Page
-from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.reading.shard_getter import (
+    FetchPostponedError,
+    KinesisShardGetter,
+    OneAttemptGetter,
+)
 from kinesis_spout.service.client import FetchedPage, KinesisClient
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -107,7 +111,8 @@ def getter_of(
     clock = rest.pop("clock", None) or client.clock
     client.clock = clock
     random = Random(3)  # noqa: S311  # the same in every run
-    return KinesisShardGetter(
+    kind: type[KinesisShardGetter] = rest.pop("kind", KinesisShardGetter)
+    return kind(
         client, SHARD, position, pacer=Pacer(ReadRate()), clock=clock, random=random, **rest
     )
 
@@ -159,12 +164,53 @@ def test_an_iterator_that_expires_before_the_first_record_is_replaced_by_one_at_
     assert client.iterators_for == [start, start]
 
 
-def test_iterators_that_expire_again_and_again_end_in_the_error() -> None:
+def test_an_expired_hint_is_replaced_at_once() -> None:
+    """The iterator of a paused consumer has expired for real, so a new one needs no wait."""
+    client = ScriptedClient(ExpiredIteratorError("old"), fetched([3]))
+    assert getter_of(client, iterator="hint").fetch_unless_throttled(10).count == 1
+    assert client.clock.seconds == 1000.0
+
+
+def test_new_iterators_that_expire_at_once_are_waited_out() -> None:
+    """As throttling is: a fault of the service for some seconds must not end a query."""
+    old = ExpiredIteratorError("old")
+    client = ScriptedClient(*[old] * 8, fetched([3]))
+    assert getter_of(client, iterator="hint").fetch(10).count == 1
+    assert 10 < client.clock.seconds - 1000 < 60
+    assert len(client.iterators_for) == 8
+
+
+def test_a_caller_that_does_not_wait_learns_when_to_ask_for_another_iterator() -> None:
+    """The round robin reads other shards until then, and no call is made too early."""
+    old = ExpiredIteratorError("old")
+    client = ScriptedClient(old, old, fetched([1]))
+    getter = getter_of(client, iterator="hint")
+    with pytest.raises(FetchPostponedError, match="old"):
+        getter.fetch_unless_throttled(10)
+    assert len(client.iterators_for) == 1
+    assert getter.iterator is None
+    assert getter.ready_at_s() > 1000.2
+    assert getter.fetch_unless_throttled(10).count == 1
+
+
+def test_iterators_that_expire_for_too_long_end_in_an_error_that_says_so() -> None:
     """Not an endless loop."""
     client = ScriptedClient(ExpiredIteratorError("old"))
-    with pytest.raises(ExpiredIteratorError):
-        getter_of(client, iterator="hint").fetch(10)
-    assert len(client.iterators_for) == 3
+    with pytest.raises(
+        ExpiredIteratorError, match=f"new iterator of shard {SHARD} of stream flights .* for 6"
+    ):
+        getter_of(client, iterator="hint", patience_s=60.0).fetch(10)
+    assert 1060 <= client.clock.seconds < 1080
+
+
+def test_a_caller_that_tries_again_by_itself_gets_the_error_of_a_new_iterator() -> None:
+    """Its own backoff counts, so nothing waits twice."""
+    client = ScriptedClient(ExpiredIteratorError("old"))
+    getter = getter_of(client, iterator="hint", kind=OneAttemptGetter)
+    with pytest.raises(ExpiredIteratorError, match="old"):
+        getter.fetch_unless_throttled(10)
+    assert getter.ready_at_s() == 1000.0
+    assert len(client.iterators_for) == 1
 
 
 def test_an_invalid_hint_is_replaced_but_a_fresh_iterator_is_trusted() -> None:
@@ -293,7 +339,7 @@ def test_two_throttled_calls_far_apart_are_not_endless_throttling() -> None:
 def test_endless_throttling_becomes_a_clear_error() -> None:
     """It names the shard and what to do, after the time allowed."""
     clock = SimulatedClock()
-    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, throttled_for_s=60.0)
+    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, patience_s=60.0)
     with pytest.raises(
         StillThrottledError, match=f"{SHARD} of stream flights .* lower the read rate"
     ):

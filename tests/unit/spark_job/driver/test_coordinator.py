@@ -22,7 +22,13 @@ from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, run
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import (
+    APPLICATION,
+    STREAM,
+    SimulatedJob,
+    shard,
+    simulated,
+)
 
 if TYPE_CHECKING:
     from state.state_store import OwnerInfo
@@ -319,15 +325,25 @@ def test_the_report_has_lag_and_plan_without_any_call(job: SimulatedJob) -> None
     coordinator = job.coordinator(max_records_per_shard=5)
     assert coordinator.report() == {
         "format": 1,
+        "application": APPLICATION,
+        "stream": STREAM,
         "plan": "",
         "lagMs": 0,
+        "retentionMs": None,
         "readableShards": 0,
+        "dataLosses": 0,
+        "emitted": 0,
+        "retried": 0,
+        "acked": 0,
+        "failed": 0,
         "unresolved": 0,
         "retriesWaiting": 0,
         "exhausted": 0,
         "deadLettered": 0,
+        "dropped": 0,
         "oldestUnresolvedMs": 0,
         "outage": False,
+        "shards": {},
     }
     plan, _ = one_batch(job, coordinator, "")
     job.clock.advance(30)
@@ -336,6 +352,10 @@ def test_the_report_has_lag_and_plan_without_any_call(job: SimulatedJob) -> None
     report = coordinator.report()
     assert (report["lagMs"], report["readableShards"], report["unresolved"]) == (30_000, 2, 0)
     assert report["plan"] != plan
+    assert (report["emitted"], report["acked"], report["retentionMs"]) == (5, 5, 86_400_000)
+    behind, idle = report["shards"].values()
+    assert behind == {"lagMs": 30_000, "emitted": 5, "retried": 0, "unresolved": 0}
+    assert idle == {"lagMs": 0, "emitted": 0, "retried": 0, "unresolved": 0}
     assert job.calls("GetRecords") == 0
 
 

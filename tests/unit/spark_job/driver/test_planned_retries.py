@@ -107,6 +107,8 @@ def test_the_report_has_waiting_retries_their_age_and_what_this_run_has_dead_let
     assert len(rows) == 2
     report = coordinator.report()
     assert (report["unresolved"], report["oldestUnresolvedMs"], report["deadLettered"]) == (0, 0, 2)
+    counts = ("emitted", "acked", "failed", "retried", "dropped")
+    assert [report[name] for name in counts] == [7, 3, 4, 2, 0]
 
 
 def test_a_restart_finds_the_queue_with_its_attempts_and_due_times(one: SimulatedJob) -> None:

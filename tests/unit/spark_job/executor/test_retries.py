@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.programs.threads import thread_pool
 from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.testing import alter, error
-from kinesis_spout.threads import thread_pool
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange, TaskPlan
 from state.position import SHARD_END
 from state.sequence_number import SequenceNumber

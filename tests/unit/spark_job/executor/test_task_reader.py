@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from kinesis_spout.threads import thread_pool
+from kinesis_spout.programs.threads import thread_pool
+from kinesis_spout.testing import expired_iterator, throttle
 from spark_job.executor.task_reader import Pace
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import PlanClosedError, TaskLogError
@@ -20,6 +21,7 @@ from tests.simulation.in_process import Service
 from tests.support.simulated.planned_task import (
     BY_TWOS,
     PlannedTask,
+    after,
     entry_of,
     numbers_of,
     rows_of,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+
+    from kinesis_spout.testing import Fault
 
 LIMIT_S = 20.0
 BY_THREES = Pace(round_bytes=1, held_records=3)
@@ -267,6 +271,30 @@ def test_the_limits_of_a_task_are_those_of_all_its_attempts(one: SimulatedJob) -
         planned = PlannedTask(one, plan)
         next(planned.attempt(pace=BY_TWOS))
         assert numbers_of(planned.attempt()) == put[:5]
+
+
+@pytest.mark.parametrize("fault", [throttle(), expired_iterator()])
+def test_a_shard_that_the_service_refuses_for_seconds_is_read_later(
+    fault: Fault, one: SimulatedJob
+) -> None:
+    """An error here would end the query."""
+    put = one.put(3)
+    one.fake.faults.add(fault, operation="GetRecords", times=6)
+    planned = PlannedTask(one, task(whole(), fetch_time_ms=60_000))
+    assert numbers_of(planned.attempt()) == put
+
+
+@pytest.mark.parametrize("fault", [throttle(), expired_iterator()])
+def test_a_shard_that_the_service_refuses_for_all_of_a_tasks_time_is_left_to_the_next_plan(
+    fault: Fault, one: SimulatedJob
+) -> None:
+    """Without a record, and with its position as it was."""
+    put = one.put(3)
+    one.fake.faults.add(fault, operation="GetRecords", times=None)
+    planned = PlannedTask(one, task(whole(position=after(put[0]))))
+    assert numbers_of(planned.attempt()) == []
+    entry = planned.log.entries[0]
+    assert (planned.log.sealed, entry.count, entry.position) == (True, 0, after(put[0]))
 
 
 def test_two_attempts_share_the_limit_of_records(one: SimulatedJob) -> None:

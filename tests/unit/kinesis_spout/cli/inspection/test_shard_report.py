@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -166,6 +167,43 @@ def test_waits_and_holes_are_shown() -> None:
     )
     assert found[1] == "├── c  waiting  for a and b"
     assert found[2] == "└── hole: no open shard covers the hash keys 5 to 9, 0 %"
+
+
+def test_a_narrow_tree_has_two_lines_for_a_shard_and_fits_eighty_columns() -> None:
+    """Three generations, with the longest texts that there are as a rule."""
+    ids = [f"shardId-{index:012}" for index in range(3)]
+    progress: dict[str, Any] = {
+        "hash_keys": LEFT,
+        "read_position": f"AFTER:{10**55 + 42}",
+        "checkpoint": str(10**55 + 41),
+        "unresolved": 12,
+        "lag_ms": 119_000,
+    }
+    tree = shard_tree(
+        "orders",
+        [
+            ShardLine(shard_id=ids[0], state="draining", **progress),
+            ShardLine(
+                shard_id=ids[1],
+                state="waiting",
+                parents=(ids[0], "[x]"),
+                waits_for=(ids[0],),
+                **progress,
+            ),
+            ShardLine(shard_id=ids[2], state="new", parents=(ids[1],)),
+        ],
+        is_narrow=True,
+    )
+    text = io.StringIO()
+    Console(file=text, width=80).print(tree, highlight=False)
+    assert [line.rstrip() for line in text.getvalue().splitlines()] == [
+        "orders",
+        f"└── {ids[0]}  draining  50 %  12 unresolved",
+        "    read ..00000042  checkpoint ..00000041  lag <119.0 s",
+        f"    └── {ids[1]}  waiting  50 %  also of [x]  for 0  12 unresolved",
+        "        read ..00000042  checkpoint ..00000041  lag <119.0 s",
+        f"        └── {ids[2]}  new",
+    ]
 
 
 def test_names_are_taken_literally() -> None:

@@ -118,7 +118,8 @@ def test_the_state_of_an_earlier_stream_of_that_name_is_refused(job: SimulatedJo
         store.acquire(this_process(0), timeout_s=1)
         arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
         store.bind_stream(StreamIdentity(arn=arn, name=STREAM, created_ms=1_000))
-    with pytest.raises(CliError, match=r"created at 1970-01-01T00:00:01.*leave out --application"):
+    said = r"created at 1970-01-01T00:00:01.*use another application name"
+    with pytest.raises(CliError, match=said):
         inspected(job)
 
 
@@ -135,6 +136,14 @@ def test_the_tree_is_headed_by_the_stream_its_status_and_the_application(job: Si
     lines = text.getvalue().splitlines()
     assert lines[0].rstrip() == "orders  ACTIVE  application etl"
     assert [line.split()[1:3] for line in lines[1:]] == [[shard(0), "new"], [shard(1), "new"]]
+
+
+def test_a_tree_that_is_too_wide_gets_a_second_line_for_each_shard(job: SimulatedJob) -> None:
+    store_states(job, ShardState(shard_id=shard(0), read_position=TRIM_HORIZON))
+    for width, rows in ((200, 3), (60, 4)):
+        text = io.StringIO()
+        print_shards(Console(file=text, width=width), inspected(job), "etl", as_json=False)
+        assert len(text.getvalue().splitlines()) == rows
 
 
 # the command --------------------------------------------------------------------------------------

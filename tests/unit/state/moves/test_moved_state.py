@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from state.moved_state import moved_state, never_settling, position_outside_ranges
+from state.moves.moved_state import moved_state, never_settling, position_outside_ranges
 from state.plan import Plan, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber

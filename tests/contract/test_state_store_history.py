@@ -1,0 +1,112 @@
+"""The contract of the state store, for memory and ZooKeeper alike: the history of the positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from state.codec.history import MAX_SHARDS_PER_PART, mark_of, node_names
+from state.errors import ConflictError, StaleOwnerError
+from state.position import TRIM_HORIZON, Position
+from state.state_store import HistoryEntry, HistoryIndex, StateChange
+from tests.support.state.state_stores import OTHER, owned, sequence, state_at
+
+if TYPE_CHECKING:
+    from tests.support.state.state_stores import StoreWorld
+
+
+def entry_at(number: int, *, shards: int = 1, full: bool = True) -> HistoryEntry:
+    """The entry of that time, in seconds, with so many shards."""
+    return HistoryEntry(
+        time_ms=number * 1_000,
+        positions={
+            f"shardId-{shard:012}": Position.after(sequence(number)) for shard in range(shards)
+        },
+        full=full,
+    )
+
+
+def test_the_history_is_what_was_written_in_its_order(store_world: StoreWorld) -> None:
+    """Needs no ownership to be read, and is not taken for a shard."""
+    store = owned(store_world)
+    assert store.list_history() == HistoryIndex()
+    store.save_states([StateChange(None, state_at(1))])
+    moved = HistoryEntry(
+        time_ms=5_000, positions={"shardId-1": TRIM_HORIZON}, full=True, cause="rewind"
+    )
+    written = [entry_at(3), entry_at(4, full=False), moved]
+    index = store.list_history()
+    for entry in written:
+        index = store.write_history(index, [(index.next, entry)])
+    looking = store_world.open()
+    assert looking.list_history() == index
+    assert index.next == 3
+    assert looking.read_history(index.marks) == written
+    assert [mark.moved for mark in index.marks] == [False, False, True]
+    assert list(looking.load_states()) == ["shardId-000000000000"]
+
+
+def test_an_entry_takes_the_place_of_others_in_one_write(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    index = store.list_history()
+    for number in range(4):
+        index = store.write_history(index, [(index.next, entry_at(number))])
+    instead = entry_at(2, full=False)
+    index = store.write_history(
+        index,
+        [(index.marks[1].number, instead), (index.next, entry_at(9))],
+        remove=index.marks[1:3],
+    )
+    looking = store_world.open()
+    assert looking.list_history() == index
+    assert looking.read_history(index.marks) == [entry_at(0), instead, entry_at(3), entry_at(9)]
+
+
+def test_an_entry_of_many_shards_is_in_several_nodes(store_world: StoreWorld) -> None:
+    """What a writer has left that was stopped between them is no entry, and the next write removes
+    it.
+    """
+    store = owned(store_world)
+    large = entry_at(1, shards=2 * MAX_SHARDS_PER_PART + 1)
+    index = store.write_history(store.list_history(), [(0, large)])
+    assert store.read_history(index.marks) == [large]
+    half, whole = node_names(mark_of(1, large))[0], store_world.children("history")
+    store_world.put(f"history/{half}", b"half an entry")
+    index = store.list_history()
+    assert (len(index.marks), index.leftovers) == (1, (half,))
+    store.write_history(index, [(index.next, entry_at(2))])
+    assert len(store_world.children("history")) == len(whole) + 1
+    assert len(whole) == 3
+
+
+def test_only_the_owner_writes_and_only_what_it_has_seen(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    first = store.list_history()
+    index = store.write_history(first, [(0, entry_at(1))])
+    for outdated in (first, HistoryIndex(index.marks, index.next, 7)):
+        with pytest.raises(ConflictError, match="history was"):
+            store.write_history(outdated, [(5, entry_at(2))], remove=index.marks)
+    with pytest.raises(StaleOwnerError):
+        store_world.open().write_history(index, [(1, entry_at(2))])
+    assert store.list_history() == index
+    store.release()
+    later = owned(store_world, OTHER)
+    with pytest.raises(StaleOwnerError):
+        store.write_history(index, [(1, entry_at(2))])
+    assert later.list_history() == index
+
+
+def test_an_entry_that_was_removed_meanwhile_is_missing(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    index = store.write_history(store.list_history(), [(0, entry_at(1)), (1, entry_at(2))])
+    store.write_history(index, [(2, entry_at(3))], remove=index.marks[:1])
+    assert store_world.open().read_history(index.marks) == [None, entry_at(2)]
+
+
+def test_a_reset_removes_the_history(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    store.write_history(store.list_history(), [(0, entry_at(1))])
+    store.release()
+    store_world.open().reset(OTHER, timeout_s=1)
+    assert store_world.open().list_history() == HistoryIndex()

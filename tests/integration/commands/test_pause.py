@@ -1,0 +1,106 @@
+"""`pause` and `resume` as a user runs them, beside a consumer, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from state.ownership import this_process
+from tests.integration.commands.test_checkpoint import Shell
+from tests.support.kinesis.services import ACCESS_KEY, SECRET_KEY
+from tests.support.shell.command_line import environment
+from tests.support.state.state_stores import plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from subprocess import CompletedProcess
+
+    from tests.support.kinesis.services import ServedFake
+
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def shell(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> Shell:
+    fake_kinesis.model.create("orders")
+    return Shell(fake_kinesis, zookeeper_chroot, tmp_path)
+
+
+def run(shell: Shell, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
+    named = ("--application", application, "--stream", "orders", "--zookeeper", shell.zookeeper)
+    return shell.run(*arguments, *named)
+
+
+def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
+    """It keeps its ownership meanwhile; status and explain say who has paused it, and why."""
+    shell.put("a")
+    consumer = subprocess.Popen(
+        [
+            sys.executable, "-m", "kinesis_spout.cli.entry", "consume", "orders",
+            "--application", "etl", "--zookeeper", shell.zookeeper, "--from", "TRIM_HORIZON",
+            "--raw", *shell.endpoint,
+        ],
+        cwd=shell.folder,
+        env=environment(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert consumer.stdout is not None
+        assert consumer.stdout.readline() == "a\n"
+        ended = run(shell, "pause", "--reason", "deploy", "--wait")
+        assert ended.returncode == 0, ended.stderr
+        first, last = ended.stdout.splitlines()
+        assert first.startswith("application etl on stream orders is paused by ")
+        assert first.endswith("('deploy')")
+        assert last.startswith("at rest: ")
+        assert "keep" in last
+        shell.put("b")
+        again = run(shell, "pause")
+        assert (again.returncode, "is paused already by" in again.stdout) == (0, True)
+        status = run(shell, "status", "--window", "1s", *shell.endpoint)
+        assert "because of 'deploy'" in " ".join(status.stdout.split())
+        assert "kinesis-spout resume" in " ".join(status.stdout.split())
+        why = run(shell, "explain", "0", "--window", "1s", *shell.endpoint)
+        assert "-> end the pause with `kinesis-spout resume`" in why.stdout
+        resumed = run(shell, "resume")
+        assert (resumed.returncode, resumed.stdout[:36]) == (
+            0,
+            "ended the pause of application etl b",
+        )
+        assert consumer.stdout.readline() == "b\n"
+    finally:
+        consumer.terminate()
+        consumer.communicate(timeout=LIMIT_S)
+
+
+def test_an_application_that_never_ran_is_refused_unless_it_is_meant(shell: Shell) -> None:
+    for command in ("pause", "resume"):
+        ended = run(shell, command, application="typo")
+        assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+        assert "application typo has never run on stream orders" in ended.stderr
+    assert run(shell, "pause", "--before-start", "--wait").stdout.splitlines()[-1] == (
+        "at rest: no process runs the application, and the next one starts paused"
+    )
+    assert run(shell, "resume").returncode == 0
+    shell.consume()
+    ended = run(shell, "resume")
+    assert (ended.returncode, ended.stdout) == (
+        0,
+        "application etl on stream orders is not paused\n",
+    )
+
+
+def test_a_wait_that_is_over_is_a_failure_and_the_pause_stays(shell: Shell) -> None:
+    with closing(shell.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        store.create_plan(plan(1))
+        ended = run(shell, "pause", "--before-start", "--wait", "--timeout", "1s")
+        assert ended.returncode == 1
+        assert "the batch of plan 1-aa is not settled; it stays paused" in ended.stderr
+        assert store.read_pause() is not None

@@ -1,0 +1,161 @@
+"""`checkpoint skip`, also where it is killed, on a FakeKinesis and a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from state.failpoint import OPERATOR_STEPS, VARIABLE
+from state.ownership import this_process
+from state.sequence_number import SequenceNumber
+from state.shard_state import UnresolvedRecord
+from state.state_store import StateChange
+from tests.integration.commands.test_checkpoint import SHARD, Shell
+from tests.support.kinesis.services import ACCESS_KEY, SECRET_KEY
+from tests.support.shell.command_line import environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kinesis.services import ServedFake
+
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def shell(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> Shell:
+    fake_kinesis.model.create("orders")
+    return Shell(fake_kinesis, zookeeper_chroot, tmp_path)
+
+
+def leave_unresolved(shell: Shell, *numbers: str) -> None:
+    """As if these records had failed."""
+    store = shell.store()
+    try:
+        store.acquire(this_process(0), timeout_s=LIMIT_S)
+        stored = store.load_states()[SHARD]
+        failed = tuple(
+            UnresolvedRecord(
+                first=SequenceNumber.parse(one),
+                last=SequenceNumber.parse(one),
+                attempts=3,
+                due_ms=1_000,
+                reason="no rates",
+            )
+            for one in numbers
+        )
+        after = replace(stored.state, unresolved=failed, checkpoint=None)
+        store.move_states([StateChange(before=stored, after=after)])
+    finally:
+        store.close()
+
+
+def test_records_are_given_up_shown_and_put_back(shell: Shell) -> None:
+    """A dry run writes nothing. The file's lines are those that `produce --json` takes."""
+    numbers = shell.put("a", "b", "c")
+    assert shell.consume() == ["a", "b", "c"]
+    leave_unresolved(shell, numbers[0], numbers[1])
+    named = ("skip", numbers[0], "--shard", "0")
+    dry = shell.checkpoint(*named, "--dry-run")
+    assert (dry.returncode, dry.stderr) == (0, "")
+    shown = [
+        SHARD,
+        f"  before  AFTER:{numbers[2]}  checkpoint none  2 unresolved",
+        f"  after   AFTER:{numbers[2]}  checkpoint {numbers[0]}  1 unresolved",
+        "  skips 1 record",
+        f"    {numbers[0]}, attempts 3, reason: no rates",
+    ]
+    assert dry.stdout.splitlines() == [*shown, "nothing was written"]
+    asked = shell.checkpoint(*named)
+    assert (asked.returncode, shell.states()[SHARD].unresolved_count) == (1, 2)
+    done = shell.checkpoint(*named, "--to", "letters.jsonl", "--yes")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [*shown, "saved 1 record to letters.jsonl", "skipped"],
+    )
+    (line,) = (shell.folder / "letters.jsonl").read_text().splitlines()
+    letter = json.loads(line)
+    assert (letter["data"], letter["key"], letter["attempts"]) == ("a", "key", 3)
+    again = shell.checkpoint("skip", "--all", "--shard", "0", "--to", "letters.jsonl", "--yes")
+    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    assert shell.checkpoint("skip", "--all", "--shard", "0", "--yes").returncode == 0
+    assert shell.consume() == []
+    with (shell.folder / "letters.jsonl").open() as letters:
+        put = subprocess.run(
+            [
+                sys.executable, "-m", "kinesis_spout.cli.entry", "produce", "orders", "--json",
+                *shell.endpoint,
+            ],
+            stdin=letters,
+            env=environment(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY),
+            check=False,
+            timeout=LIMIT_S,
+        )  # fmt: skip
+    assert put.returncode == 0
+    assert shell.consume() == ["a"]
+
+
+def test_what_cannot_be_skipped_is_refused_in_a_sentence(shell: Shell) -> None:
+    (number,) = shell.put("a")
+    shell.consume()
+    for arguments, code, said in (
+        (("skip", number, "--shard", "0", "--yes"), 1, "is not unresolved but acked"),
+        (("skip", number, "--shard", "9", "--yes"), 1, "has no shard"),
+        (("skip", "--shard", "0"), 2, "give one of them"),
+        (("skip", number, "--all", "--shard", "0"), 2, "give one of them"),
+        (("skip", "abc", "--shard", "0"), 2, "not a sequence number"),
+    ):
+        ended = shell.checkpoint(*arguments)
+        assert ended.returncode == code, ended.stderr
+        assert said in " ".join(ended.stderr.replace("│", "").split())
+    assert shell.checkpoint("skip", "--all", "--shard", "0").stdout.splitlines() == [
+        SHARD,
+        "  has no unresolved record",
+        "nothing was written",
+    ]
+
+
+@pytest.mark.parametrize("step", OPERATOR_STEPS)
+def test_a_kill_one_line_later_is_safe(shell: Shell, step: str) -> None:
+    """The records are in the file before they are given up. The command can be given again at once,
+    and nothing else has changed.
+    """
+    numbers = shell.put("a", "b")
+    shell.consume()
+    leave_unresolved(shell, *numbers)
+    before = shell.states()[SHARD]
+    marker = shell.folder / "reached"
+    command = ("checkpoint", "skip", numbers[0], "--shard", "0", "--to", "letters.jsonl", "--yes")
+    named = ("--application", "etl", "--stream", "orders", "--zookeeper", shell.zookeeper)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kinesis_spout.cli.entry", *command, *named, *shell.endpoint],
+        cwd=shell.folder,
+        env=environment(
+            AWS_ACCESS_KEY_ID=ACCESS_KEY,
+            AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+            **{VARIABLE: f"{step}@{marker}"},
+        ),
+    )
+    try:
+        while not (marker.exists() and marker.read_text()):
+            assert process.poll() is None, "it ended before it reached the failpoint"
+            os.sched_yield()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(LIMIT_S)
+    assert json.loads((shell.folder / "letters.jsonl").read_text())["data"] == "a"
+    after = shell.states()[SHARD]
+    given_up = step == "states-moved"
+    assert [str(one.first) for one in after.unresolved] == (numbers[1:] if given_up else numbers)
+    assert replace(after, unresolved=(), checkpoint=None) == replace(before, unresolved=())
+    rest = shell.checkpoint("skip", "--all", "--shard", "0", "--to", "rest.jsonl", "--yes")
+    assert rest.returncode == 0, rest.stderr
+    assert shell.states()[SHARD].unresolved == ()
+    assert shell.consume() == []

@@ -1,0 +1,140 @@
+"""The page in a real browser: it is renewed in place, and nothing hostile runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kinesis_spout.cli.inspection.ui.page_server import Answer, PageServer
+from kinesis_spout.html.live_script import LIVE_SCRIPT
+from kinesis_spout.inspection.page.application_page import application_page
+from kinesis_spout.inspection.page.view import View, Wish
+from tests.support.inspection.looks import failed, look
+from tests.support.inspection.streams import HOSTILE, read_to, timed, very_many
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kinesis_spout.inspection.health import Look
+
+# Time that passes at once, as far as the page's timers are concerned.
+SEVEN_SECONDS = "--virtual-time-budget=7000"
+
+
+class CountedPages:
+    """A page whose paused state changes from one answer to the next; `away` answers with 503."""
+
+    def __init__(self, seen: Look, *, fails_after: int = 1_000, extra: str = "") -> None:
+        self.seen = seen
+        self.fails_after = fails_after
+        self.extra = extra
+        self.count = 0
+        self.asked: list[str] = []
+        self._lock = threading.Lock()
+
+    def answer(self, target: str) -> Answer:
+        with self._lock:
+            self.asked.append(target)
+            if target == "/live.js":
+                return Answer(HTTPStatus.OK, "text/javascript", LIVE_SCRIPT.encode())
+            self.count += 1
+            if self.count > self.fails_after:
+                return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"away")
+            view = View(
+                look=self.seen, refused=f"answer {self.count}", wish=Wish(text="what was typed")
+            )
+            page = application_page(view).replace("</body>", f"{self.extra}</body>")
+            return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
+
+
+ONE = look(timed(0), read_to(0, 1_800_000_000_000, unresolved=(failed(3, reason=HOSTILE),)))
+
+
+def test_the_page_is_renewed_in_place(browse: Callable[..., str]) -> None:
+    """By its own script; the form and what is in it stay the first ones."""
+    pages = CountedPages(ONE)
+    with PageServer(pages, 0) as server:
+        dom = browse(server.url, "--dump-dom", SEVEN_SECONDS)
+    assert pages.count >= 3
+    assert "answer 1<" not in dom
+    assert any(f"answer {number}<" in dom for number in range(2, pages.count + 1))
+    assert dom.count('id="top"') == dom.count('id="tables"') == dom.count('id="away"') == 1
+    assert 'value="what was typed"' in dom
+    assert 'id="away" hidden=""' in dom
+    assert set(pages.asked) == {"/", "/live.js"}  # no picture, no font, nothing else
+
+
+def test_a_server_that_went_away_is_said_on_the_page(browse: Callable[..., str]) -> None:
+    """What was shown stays."""
+    pages = CountedPages(ONE, fails_after=1)
+    with PageServer(pages, 0) as server:
+        dom = browse(server.url, "--dump-dom", SEVEN_SECONDS)
+    assert pages.count >= 2
+    assert "answer 1<" in dom
+    assert 'id="away" role="status"' in dom
+
+
+def test_what_got_into_a_page_by_mistake_would_not_run(browse: Callable[..., str]) -> None:
+    """If escaping failed one day, the policy is the second wall: no inline script, no handler, no
+    request to another place.
+    """
+    extra = (
+        "<script>document.title='pwned'</script>"
+        "<img src='/x.png' onerror=\"document.title='pwned'\">"
+        "<iframe src='/frame'></iframe><object data='/object'></object>"
+        "<form action='http://127.0.0.2:9/'></form><style>body{color:red}</style>"
+    )
+    pages = CountedPages(ONE, extra=extra)
+    with PageServer(pages, 0) as server:
+        dom = browse(server.url, "--dump-dom", SEVEN_SECONDS)
+    assert "<title>pwned" not in dom
+    assert set(pages.asked) == {"/", "/live.js"}
+
+
+def test_hostile_values_are_text_in_the_browser_s_own_tree(browse: Callable[..., str]) -> None:
+    pages = CountedPages(ONE)
+    with PageServer(pages, 0) as server:
+        dom = browse(server.url, "--dump-dom", SEVEN_SECONDS)
+    assert "<img" not in dom
+    assert "&lt;img src=x onerror=alert(1)&gt;" in dom
+
+
+def test_it_is_drawn_in_light_and_dark_wide_and_narrow(
+    browse: Callable[..., str], tmp_path: Path
+) -> None:
+    """Ten thousand shards included. The pictures differ, so the page follows what is wanted."""
+    pages = CountedPages(very_many(10_000))
+    drawn = {}
+    with PageServer(pages, 0) as server:
+        for name, switch in (("light", "1"), ("dark", "0")):
+            for width in (400, 1280):
+                file = tmp_path / f"{name}-{width}.png"
+                browse(
+                    server.url,
+                    f"--screenshot={file}",
+                    f"--window-size={width},1200",
+                    f"--blink-settings=preferredColorScheme={switch}",
+                )
+                drawn[name, width] = file.read_bytes()
+    assert len(set(drawn.values())) == 4
+    assert all(picture.startswith(b"\x89PNG") for picture in drawn.values())
+
+
+def test_the_page_is_no_wider_than_the_screen(browse: Callable[..., str], tmp_path: Path) -> None:
+    """Tables and pictures scroll by themselves."""
+    file = tmp_path / "page.html"
+    view = View(look=very_many(300), is_live=False)
+    probe = (
+        "<script>document.title=JSON.stringify([document.documentElement.scrollWidth,"
+        "innerWidth])</script>"
+    )
+    page = application_page(view).replace("</body>", f"{probe}</body>")
+    # Without the policy, which would forbid the probe.
+    file.write_text(page.replace("Content-Security-Policy", "X-None"), encoding="utf-8")
+    dom = browse(file.as_uri(), "--dump-dom", "--window-size=500,900")
+    title = dom.partition("<title>")[2].partition("</title>")[0]
+    content, screen = json.loads(title)
+    assert content <= screen

@@ -1,0 +1,229 @@
+"""`kinesis-spout doctor` as users run it: its screen, its JSON, its exit codes; never a secret."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.testing import error
+from state.ownership import this_process
+from state.state_store import StreamIdentity
+from state.zookeeper.store import ZookeeperStateStore
+from tests.support.kinesis.services import ACCESS_KEY, REGION, serve
+from tests.support.shell.command_line import run_cli
+from tests.support.state.secure_zookeeper import PASSWORD, USER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from subprocess import CompletedProcess
+
+    from tests.support.kinesis.services import ServedFake
+    from tests.support.state.secure_zookeeper import SecureZookeeper
+
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "marked-secret-key",
+    "AWS_SESSION_TOKEN": "marked-session-token",
+}
+
+
+@pytest.fixture
+def fake() -> Iterator[ServedFake]:
+    with serve() as served:
+        served.model.create("orders")
+        yield served
+
+
+def doctor(folder: Path, *arguments: str, **env: str) -> CompletedProcess[str]:
+    ended = run_cli(
+        *arguments, cwd=folder, timeout_s=600, **({"AWS_ACCESS_KEY_ID": ACCESS_KEY} | SECRETS | env)
+    )
+    said = ended.stdout + ended.stderr
+    assert "marked-" not in said
+    assert ACCESS_KEY not in said
+    return ended
+
+
+def place(fake: ServedFake, zookeeper: str, stream: str = "orders") -> list[str]:
+    kinesis = ["--stream", stream, "--endpoint-url", fake.endpoint_url, "--region", REGION]
+    return [*kinesis, "--zookeeper", zookeeper, "--application", "etl"]
+
+
+def secured(server: SecureZookeeper) -> list[str]:
+    """The options of a client with a certificate and SASL. The password is in a file `password`."""
+    given = {
+        "Tls": "true",
+        "CaFile": server.authority.file,
+        "CertFile": server.client_cert,
+        "KeyFile": server.client_key,
+        "Auth": "sasl",
+        "User": USER,
+        "PasswordFile": "password",
+    }
+    pairs = (f"zookeeper{name}={value}" for name, value in given.items())
+    return [word for pair in pairs for word in ("--option", pair)]
+
+
+def findings(ended: CompletedProcess[str]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(one["area"], one["about"]): one for one in json.loads(ended.stdout)["findings"]}
+
+
+def test_all_is_there(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
+    """Warnings keep the exit code 0: these credentials are temporary, and nothing renews them."""
+    ended = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout)["ok"]
+    assert json.loads(ended.stdout)["counts"]["failed"] == 0
+    found = findings(ended)
+    assert found["Kinesis", "credentials"]["verdict"] == "warning"
+    assert found["ZooKeeper", "ZooKeeper access"]["verdict"] == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_check_exits_with_1_and_shows_no_secret(
+    fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
+) -> None:
+    """Neither on the screen, nor in what --debug adds. The service quotes a request's headers."""
+    quoted = f"credential {ACCESS_KEY} {SECRETS['AWS_SESSION_TOKEN']}"
+    fake.model.faults.add(error("InvalidSignatureException", quoted), times=None)
+    ended = doctor(tmp_path, "--debug", "doctor", *place(fake, zookeeper_chroot))
+    assert ended.returncode == 1
+    assert "InvalidSignatureException" in ended.stdout
+    assert "it needs identity" in ended.stdout
+    assert "failed" in ended.stdout
+
+
+def test_the_state_of_a_deleted_stream_is_a_failure(
+    fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
+) -> None:
+    """As after a local Kinesis was started again. Before a first run there is no state."""
+    before = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
+    assert "etl has none yet" in findings(before)["ZooKeeper", "state"]["sentence"]
+    arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+    with closing(
+        ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")
+    ) as store:
+        store.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
+        store.bind_stream(StreamIdentity(arn=arn, name="orders", created_ms=1_700_000_000_000))
+    after = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
+    assert after.returncode == 1
+    found = findings(after)["ZooKeeper", "state"]
+    assert found["verdict"] == "failed"
+    assert "created at 2023-11-14T22:13:20.000Z" in found["sentence"]
+    assert "kinesis-spout reset" in found["sentence"]
+
+
+def test_without_a_stream_or_a_zookeeper_this_machine_is_checked(tmp_path: Path) -> None:
+    ended = doctor(tmp_path, "doctor", "--json")
+    assert ended.returncode == 0
+    assert {area for area, _ in findings(ended)} == {"this machine"}
+
+
+def test_what_does_not_answer_exits_with_3(fake: ServedFake, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    ended = doctor(tmp_path, "doctor", "--json", *place(fake, f"127.0.0.1:{port}"))
+    assert ended.returncode == 3
+    assert findings(ended)["ZooKeeper", "ZooKeeper access"]["verdict"] == "not tried"
+    assert findings(ended)["Kinesis", "stream"]["verdict"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--zookeeper", "a:b:c"], "is not a ZooKeeper connect string"),
+        (["--stream", "or ders"], "is not a stream name"),
+        (["--application", "a/b"], "is not a valid name in ZooKeeper"),
+        (["--conf", "spark.a=b"], "--master"),
+        (["--option", "awsSecretAccessKey=marked-option"], "access_key_id"),
+        (["--option", "awsAccesKeyId=marked-option"], "did you mean awsAccessKeyId?"),
+    ],
+)
+def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:
+    """Before anything is checked."""
+    ended = doctor(tmp_path, "doctor", *arguments)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert said in " ".join(ended.stderr.split()) or "awsAccessKeyId" in ended.stderr
+
+
+def test_a_secured_zookeeper_is_checked_with_the_options_of_a_job(
+    fake: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
+) -> None:
+    """The server wants a certificate, and its port speaks TLS only."""
+    tmp_path.joinpath("password").write_text(PASSWORD)
+    address = f"{certificate_zookeeper.tls}/doctor"
+    options = secured(certificate_zookeeper)
+    ended = doctor(tmp_path, "doctor", "--json", *place(fake, address), *options)
+    assert ended.returncode == 0, ended.stdout
+    found = findings(ended)
+    assert "standalone, version 3." in found["ZooKeeper", "ZooKeeper servers"]["sentence"]
+    for about in ("ZooKeeper session", "ZooKeeper latency", "ZooKeeper access", "state"):
+        assert found["ZooKeeper", about]["verdict"] == "ok", about
+
+
+def test_a_secured_zookeeper_that_refuses_is_a_failure_without_the_password(
+    fake: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
+) -> None:
+    """A wrong password; no certificate where the server wants one."""
+    tmp_path.joinpath("password").write_text("marked-wrong-password")
+    address = f"{certificate_zookeeper.tls}/doctor"
+    options = secured(certificate_zookeeper)
+    wrong = doctor(tmp_path, "--debug", "doctor", *place(fake, address), *options)
+    assert wrong.returncode == 1
+    assert "does not accept" in wrong.stdout
+    assert "zookeeperPasswordFile" in wrong.stdout
+    without = doctor(tmp_path, "doctor", "--json", *place(fake, address), *options[:4])
+    assert without.returncode == 1
+    found = findings(without)
+    assert "zookeeperCertFile" in found["ZooKeeper", "ZooKeeper session"]["sentence"]
+    assert found["ZooKeeper", "ZooKeeper access"]["verdict"] == "not tried"
+
+
+@pytest.mark.spark
+def test_executors_are_looked_at(
+    fake: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
+) -> None:
+    """In processes of their own, with what they reach. The secrets go there in no argument: the
+    password's file is not where executors run.
+    """
+    tmp_path.joinpath("password").write_text(PASSWORD)
+    cluster = ["--master", "local-cluster[1,1,1024]"]
+    for key, value in {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "1g",
+    }.items():
+        cluster += ["--conf", f"{key}={value}"]
+    ended = doctor(
+        tmp_path,
+        "doctor",
+        "--json",
+        *place(fake, f"{certificate_zookeeper.tls}/doctor"),
+        *secured(certificate_zookeeper),
+        *cluster,
+        SPARK_LOCAL_IP="127.0.0.1",
+    )
+    assert ended.returncode == 0, ended.stdout
+    found = findings(ended)
+    assert "on 1 executor" in found["executors", "Python"]["sentence"]
+    for about in ("kinesis-spout", "packages", "identity", "ZooKeeper access"):
+        assert found["executors", about]["verdict"] == "ok"
+
+
+@pytest.mark.spark
+def test_an_embedded_zookeeper_is_refused_on_a_cluster(tmp_path: Path) -> None:
+    """By the check that a query makes when it starts; Spark is not started."""
+    ended = doctor(
+        tmp_path,
+        *("doctor", "--json", "--zookeeper", f"embedded:{tmp_path / 'zk'}"),
+        *("--master", "spark://127.0.0.1:1"),
+    )
+    assert ended.returncode == 1
+    (found,) = (one for (area, _), one in findings(ended).items() if area == "executors")
+    assert "give the connect string of an ensemble" in found["sentence"]

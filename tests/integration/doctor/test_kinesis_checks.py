@@ -1,0 +1,259 @@
+"""The checks of a stream against a served FakeKinesis: each finding in its failing form."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.doctor.checkup import LIMIT_S, run
+from kinesis_spout.doctor.finding import Finding, Verdict
+from kinesis_spout.doctor.kinesis import KinesisCheckup, credentials_finding
+from kinesis_spout.service.botocore_connection import CredentialsInUse
+from kinesis_spout.service.permissions import PERMISSIONS, READING, Use, action_of
+from kinesis_spout.testing import FakeKinesisSettings, alter, error, throttle
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.kinesis.services import ServedFake
+
+OK, WARNING, FAILED, NOT_TRIED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.NOT_TRIED
+HOUR_MS = 3_600_000
+WRITES = {"kinesis:PutRecords", "drill on AWS"}
+
+
+def aws_of(endpoint_url: str, **changes: Any) -> AwsConfig:
+    given = {
+        "region": REGION,
+        "endpoint_url": endpoint_url,
+        "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+    }
+    return AwsConfig(**(given | changes))
+
+
+def examined(
+    aws: AwsConfig, stream: str = "orders", *, limit_s: float = LIMIT_S
+) -> dict[str, Finding]:
+    with closing(KinesisCheckup(aws, StreamRef.of(stream))) as checkup:
+        checks = [replace(one, limit_s=limit_s) for one in checkup.checks()]
+        return {one.about: one for one in run(checks)}
+
+
+@pytest.fixture
+def fake() -> Iterator[ServedFake]:
+    with serve() as served:
+        served.model.create("orders", shards=2)
+        served.model.put("orders", "key", b"data")
+        yield served
+
+
+def test_a_stream_that_can_be_read_is_ok(fake: ServedFake) -> None:
+    """Writes are not tried."""
+    found = examined(aws_of(fake.endpoint_url))
+    assert {name for name, one in found.items() if one.verdict is not OK} == WRITES
+    assert found["credentials"].sentence == "from the options"
+    assert "orders ACTIVE, provisioned, 2 open shards, keeps records for 24 h" in (
+        found["stream"].sentence
+    )
+
+
+def test_nothing_is_written_or_taken_from_a_shard_twice(fake: ServedFake) -> None:
+    before = [
+        len(fake.model.records("orders", one.shard_id)) for one in fake.model.shards("orders")
+    ]
+    fake.model.faults.add(error("AccessDeniedException"), operation="PutRecords", times=None)
+    examined(aws_of(fake.endpoint_url))
+    assert fake.model.faults.struck == []
+    after = [len(fake.model.records("orders", one.shard_id)) for one in fake.model.shards("orders")]
+    assert after == before
+
+
+def test_each_action_that_the_code_calls_is_a_finding(fake: ServedFake) -> None:
+    """Of all uses but drills, which are one line."""
+    uses = set(Use) - {Use.DRILL}
+    called = {action_of(name) for use in uses for name in PERMISSIONS[use].all_operations}
+    assert called <= set(examined(aws_of(fake.endpoint_url)))
+
+
+@pytest.mark.parametrize("operation", sorted(READING))
+def test_an_action_that_is_denied_is_a_failure_with_its_name(
+    fake: ServedFake, operation: str
+) -> None:
+    """And stops only what needs it."""
+    action = action_of(operation)
+    fake.model.faults.add(
+        error("AccessDeniedException"), operation=action.removeprefix("kinesis:"), times=None
+    )
+    found = examined(aws_of(fake.endpoint_url))
+    assert found[action].verdict is FAILED
+    assert f"allow {action} in their IAM policy" in found[action].sentence
+    assert {name for name, one in found.items() if one.verdict is FAILED} == {action}
+    assert found["clock"].verdict is OK
+    order = [action_of(name) for name in PERMISSIONS[Use.READ].operations][1:]
+    later = order[order.index(action) + 1 :] if action in order else []
+    assert {found[name].verdict for name in later} <= {NOT_TRIED}
+
+
+def test_a_throttled_action_is_allowed(fake: ServedFake) -> None:
+    fake.model.faults.add(throttle(), operation="GetRecords", times=None)
+    assert examined(aws_of(fake.endpoint_url))["kinesis:GetRecords"].verdict is WARNING
+
+
+def test_a_stream_that_is_not_there_is_a_failure(fake: ServedFake) -> None:
+    found = examined(aws_of(fake.endpoint_url), "oders")
+    assert found["stream"].verdict is FAILED
+    assert "stream oders" in found["stream"].sentence
+    assert "does not exist; check its name, the region and the account" in found["stream"].sentence
+    assert found["kinesis:DescribeStreamSummary"].verdict is OK
+    assert found["kinesis:ListShards"].verdict is NOT_TRIED
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "advice"),
+    [
+        ("CREATING", FAILED, "wait until it is ACTIVE"),
+        ("DELETING", FAILED, "create it again"),
+        ("UPDATING", OK, "UPDATING"),
+    ],
+)
+def test_a_stream_that_is_made_or_removed_is_a_failure(
+    fake: ServedFake, status: str, verdict: Verdict, advice: str
+) -> None:
+    fake.model.faults.add(_summary_with(stream_status=status), **_ALWAYS)
+    found = examined(aws_of(fake.endpoint_url))["stream"]
+    assert found.verdict is verdict
+    assert advice in found.sentence
+
+
+def test_a_key_is_shown_to_be_allowed_by_a_record_only(fake: ServedFake) -> None:
+    fake.model.faults.add(_summary_with(encryption_type="KMS"), **_ALWAYS)
+    found = examined(aws_of(fake.endpoint_url))
+    first = fake.model.shards("orders")[0].shard_id
+    has_record = bool(fake.model.records("orders", first))
+    assert found["kms:Decrypt"].verdict is (OK if has_record else NOT_TRIED)
+    assert "kms:GenerateDataKey" in found["kinesis:PutRecords"].sentence
+
+
+def test_a_key_that_is_denied_is_a_failure(fake: ServedFake) -> None:
+    fake.model.faults.add(_summary_with(encryption_type="KMS"), **_ALWAYS)
+    fake.model.faults.add(error("KMSAccessDeniedException"), operation="GetRecords", times=None)
+    found = examined(aws_of(fake.endpoint_url))
+    assert found["kinesis:GetRecords"].verdict is FAILED
+    assert "allow kms:Decrypt" in found["kinesis:GetRecords"].sentence
+    assert found["kms:Decrypt"].verdict is NOT_TRIED
+
+
+@pytest.mark.parametrize("code", ["ExpiredTokenException", "UnrecognizedClientException"])
+def test_credentials_that_the_service_refuses_are_a_failure(fake: ServedFake, code: str) -> None:
+    """The clock is looked at all the same: it may be the cause."""
+    fake.model.faults.add(error(code), times=None)
+    found = examined(aws_of(fake.endpoint_url))
+    assert found["identity"].verdict is FAILED
+    assert code in found["identity"].sentence
+    assert found["endpoint"].verdict is found["clock"].verdict is OK
+    assert found["stream"].verdict is NOT_TRIED
+
+
+def test_no_credentials_are_a_failure_that_says_how_to_give_them(
+    fake: ServedFake, no_aws_environment: Callable[[str, str], None]
+) -> None:
+    aws = AwsConfig(region=REGION, endpoint_url=fake.endpoint_url)
+    found = examined(aws)
+    assert found["credentials"].verdict is FAILED
+    assert "AWS_ACCESS_KEY_ID" in found["credentials"].sentence
+    assert found["endpoint"].sentence == "it needs credentials"
+    no_aws_environment("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    no_aws_environment("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    assert examined(aws)["credentials"].sentence == "from the environment"
+
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("provider", "left_ms", "verdict", "said"),
+    [
+        ("env", -1, FAILED, "from the environment, expired at 2023-11-14T22:13:19.999Z"),
+        ("env", 600_000, WARNING, "expire in 10 min"),
+        ("env", None, WARNING, "temporary, and nothing renews them"),
+        ("env", 2 * HOUR_MS, OK, "nothing renews them"),
+        ("iam-role", 600_000, OK, "from the instance's role, until"),
+        ("assume-role", None, OK, "from the role that they assume"),
+    ],
+)
+def test_credentials_that_expire_are_said_to(
+    provider: str, left_ms: int | None, verdict: Verdict, said: str
+) -> None:
+    expires_ms = None if left_ms is None else NOW_MS + left_ms
+    found = credentials_finding(
+        CredentialsInUse(provider=provider, expires_ms=expires_ms, is_temporary=True), NOW_MS
+    )
+    assert found.verdict is verdict
+    assert said in found.sentence
+
+
+class OffClock(SystemClock):
+    """The machine's clock, `ahead_ms` ahead."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        super().__init__()
+        self.ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.mark.parametrize(
+    ("service_ahead_ms", "verdict", "said"),
+    [
+        (HOUR_MS, FAILED, "60 min behind the service's; AWS refuses"),
+        (-HOUR_MS, FAILED, "60 min ahead of the service's; AWS refuses"),
+        (60_000, WARNING, "s behind the service's; starts at a time"),
+    ],
+)
+def test_a_clock_that_is_off_is_found(service_ahead_ms: int, verdict: Verdict, said: str) -> None:
+    with serve(settings=FakeKinesisSettings(), clock=OffClock(service_ahead_ms)) as fake:
+        fake.model.create("orders")
+        found = examined(aws_of(fake.endpoint_url))["clock"]
+    assert found.verdict is verdict
+    assert said in found.sentence
+
+
+def test_an_endpoint_that_nobody_serves_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    found = examined(aws_of(f"http://127.0.0.1:{port}"))
+    assert found["endpoint"].verdict is FAILED
+    assert found["endpoint"].unreachable
+    assert found["identity"].sentence == "it needs endpoint"
+
+
+def test_an_endpoint_that_hangs_does_not_hang_the_checks() -> None:
+    """It accepts, and is silent: the check's limit ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        began_s = time.monotonic()
+        found = examined(aws_of(f"http://127.0.0.1:{listening.getsockname()[1]}"), limit_s=2.0)
+        took_s = time.monotonic() - began_s
+    assert found["endpoint"].unreachable
+    assert took_s < 20
+
+
+_ALWAYS: dict[str, Any] = {"operation": "DescribeStreamSummary", "times": None}
+
+
+def _summary_with(**changes: Any) -> Any:
+    def change(answer: Any) -> Any:
+        summary = msgspec.structs.replace(answer.stream_description_summary, **changes)
+        return msgspec.structs.replace(answer, stream_description_summary=summary)
+
+    return alter(change)

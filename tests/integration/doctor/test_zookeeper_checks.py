@@ -1,0 +1,172 @@
+"""The checks of ZooKeeper against a real server, and against what is none."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl
+
+from kinesis_spout.doctor.checkup import run
+from kinesis_spout.doctor.finding import Finding, Verdict
+from kinesis_spout.doctor.zookeeper import ZookeeperCheckup
+from state.errors import StoreUnavailableError
+from state.zookeeper.server_words import ServerWords, ask_server, parse_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OK, WARNING, FAILED, NOT_TRIED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.NOT_TRIED
+SERVERS, SESSION = "ZooKeeper servers", "ZooKeeper session"
+LATENCY, ACCESS = "ZooKeeper latency", "ZooKeeper access"
+PATH = ("kinesis-spout", "etl", "orders")
+
+
+def examined(address: str) -> list[Finding]:
+    with closing(ZookeeperCheckup(address, PATH)) as checkup:
+        return list(run(checkup.checks()))
+
+
+def by_name(address: str) -> dict[str, Finding]:
+    return {one.about: one for one in examined(address)}
+
+
+@pytest.fixture
+def kazoo(zookeeper: str) -> Iterator[KazooClient]:
+    client = KazooClient(zookeeper)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """It accepts, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_server_that_does_is_ok_and_keeps_nothing(
+    zookeeper_chroot: str, kazoo: KazooClient
+) -> None:
+    """Neither the scratch node nor those above it, which a first run makes."""
+    found = by_name(zookeeper_chroot)
+    assert {one.verdict for one in found.values()} == {OK}
+    assert "standalone, version 3." in found[SERVERS].sentence
+    assert "connection" in found[SERVERS].sentence
+    assert "ends 10 s after a crash" in found[SESSION].sentence
+    chroot = "/" + zookeeper_chroot.partition("/")[2]
+    assert f"{chroot} is made by the first run" in found[ACCESS].sentence
+    assert kazoo.exists(chroot) is None
+
+
+def test_a_job_that_has_run_keeps_its_nodes(zookeeper_chroot: str, kazoo: KazooClient) -> None:
+    chroot = "/" + zookeeper_chroot.partition("/")[2]
+    stream = f"{chroot}/{'/'.join(PATH)}"
+    kazoo.ensure_path(f"{stream}/epoch")
+    before = kazoo.get(stream)[1]
+    assert by_name(zookeeper_chroot)[ACCESS].sentence == f"{stream} may be read and written"
+    assert kazoo.get_children(stream) == ["epoch"]
+    assert kazoo.get(stream)[1].aversion == before.aversion
+
+
+@pytest.mark.parametrize(
+    ("allowed", "said"),
+    [
+        ({"read": True}, "nothing created or deleted below it"),
+        ({"create": True, "delete": True, "write": True}, "denies access to"),
+    ],
+)
+def test_an_access_control_list_that_forbids_is_a_failure(
+    zookeeper_chroot: str, kazoo: KazooClient, allowed: dict[str, bool], said: str
+) -> None:
+    stream = f"/{zookeeper_chroot.partition('/')[2]}/{'/'.join(PATH)}"
+    kazoo.ensure_path(stream)
+    kazoo.set_acls(stream, [make_acl("world", "anyone", admin=True, **allowed)])
+    found = by_name(zookeeper_chroot)
+    assert found[ACCESS].verdict is FAILED
+    assert not found[ACCESS].unreachable
+    assert said in found[ACCESS].sentence
+    assert stream in found[ACCESS].sentence
+    assert found[SESSION].verdict is OK
+
+
+def test_a_server_that_is_not_there_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    found = by_name(f"127.0.0.1:{port}")
+    assert found[SERVERS].verdict is FAILED
+    assert found[SERVERS].unreachable
+    assert f"127.0.0.1:{port} cannot be reached (Connection refused)" in found[SERVERS].sentence
+    assert {found[name].verdict for name in (SESSION, LATENCY, ACCESS)} == {NOT_TRIED}
+
+
+def test_a_server_that_hangs_does_not_hang_the_checks(silent: str) -> None:
+    began_s = time.monotonic()
+    found = by_name(silent)
+    assert time.monotonic() - began_s < 20
+    assert found[SERVERS].unreachable
+    assert "did not answer within 2 s" in found[SERVERS].sentence
+
+
+def test_a_server_of_several_that_is_missing_is_a_warning(zookeeper: str, silent: str) -> None:
+    """The ensemble works, and the client would hide it."""
+    first, second, *rest = examined(f"{silent},{zookeeper}/test-of-two")
+    assert first.verdict is WARNING
+    assert silent in first.sentence
+    assert second.verdict is OK
+    assert {one.verdict for one in rest} == {OK}
+
+
+def test_an_embedded_server_that_never_ran_is_not_started(tmp_path: Path) -> None:
+    (found,) = examined(f"embedded:{tmp_path / 'zk'}")
+    assert found.verdict is NOT_TRIED
+    assert "the first run starts one" in found.sentence
+    assert not (tmp_path / "zk").exists()
+
+
+def test_a_directory_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (found,) = examined(f"embedded:{tmp_path / 'file' / 'zk'}")
+    assert found.verdict is FAILED
+
+
+def test_an_answer_is_read_as_servers_write_it() -> None:
+    text = (
+        "Zookeeper version: 3.9.3-c26634f, built on 2024-10-17\nLatency min/avg/max: 0/0.5/3\n"
+        "Connections: 12\nMode: follower\n"
+    )
+    assert parse_words(text) == ServerWords(version="3.9.3", role="follower", connections=12)
+    refused = "srvr is not executed because it is not in the whitelist.\n"
+    assert parse_words(refused) == ServerWords()
+
+
+def test_a_server_that_sends_without_end_is_left_at_the_limit() -> None:
+    """A byte a moment would renew a limit for each read."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                while not ended.wait(0.02):
+                    try:
+                        connection.sendall(b"x")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(StoreUnavailableError, match="did not answer within"):
+                ask_server("127.0.0.1", listening.getsockname()[1], timeout_s=0.3)
+        finally:
+            ended.set()
+            thread.join()

@@ -1,0 +1,392 @@
+"""ZooKeeper with TLS, client certificates, SASL and access control lists: a real server started
+so, and clients that it lets in, or refuses with a sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from kinesis_spout.spout import KinesisSpout, SpoutConfig
+from spark_job.options import OPTIONS
+from state.errors import StoreAccessError, StoreUnavailableError
+from state.state_store import StateChange
+from state.zookeeper.security import ZookeeperSecurity
+from state.zookeeper.store import ZookeeperStateStore
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.shell.command_line import run_cli
+from tests.support.spark.source import APPLICATION, STREAM
+from tests.support.state.secure_zookeeper import (
+    OTHER_PASSWORD,
+    OTHER_USER,
+    PASSWORD,
+    USER,
+    Authority,
+)
+from tests.support.state.state_stores import OWNER, log_of, plan, state_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.spark.source import StreamUnderTest
+    from tests.support.state.secure_zookeeper import SecureZookeeper
+
+MISNAMED = "127.1"  # an old way to write 127.0.0.1, which no certificate holds
+WAYS = ("tls", "certificate", "sasl", "sasl-tls", "digest")
+
+
+class Way:
+    """A way into a secure server. `chroot`: a place that no other test uses."""
+
+    def __init__(self, address: str, security: ZookeeperSecurity, chroot: str) -> None:
+        self.server = address
+        self.address = f"{address}/{chroot}"
+        self.security = security
+
+    def options(self, tmp_path: Path) -> dict[str, Any]:
+        """The same as a user gives it to the Spark source; the password is in a file."""
+        own = self.security
+        given = {
+            "zookeeper_tls": own.tls or None,
+            "zookeeper_ca_file": own.ca_file,
+            "zookeeper_cert_file": own.cert_file,
+            "zookeeper_key_file": own.key_file,
+            "zookeeper_auth": own.auth,
+            "zookeeper_user": own.user,
+            "zookeeper_acl": own.acl,
+        }
+        if own.password is not None:
+            file = tmp_path / "password"
+            file.write_text(own.password)
+            given["zookeeper_password_file"] = str(file)
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest, tmp_path: Path) -> Way:
+    name = request.param
+    server: SecureZookeeper = request.getfixturevalue(
+        "certificate_zookeeper" if name == "certificate" else "tls_zookeeper"
+    )
+    tls: dict[str, Any] = {"tls": True, "ca_file": server.authority.file}
+    user: dict[str, Any] = {"user": USER, "password": PASSWORD}
+    address, security = {
+        "tls": lambda: (server.tls, ZookeeperSecurity(**tls)),
+        "certificate": lambda: (server.tls, server.tls_security(acl="creator")),
+        "sasl": lambda: (server.plain, ZookeeperSecurity(auth="sasl", **user)),
+        "sasl-tls": lambda: (server.tls, ZookeeperSecurity(auth="sasl", **tls, **user)),
+        "digest": lambda: (server.plain, ZookeeperSecurity(auth="digest", **user)),
+    }[name]()
+    return Way(address, security, f"{name}-{tmp_path.name}")
+
+
+def store_of(address: str, security: ZookeeperSecurity, **settings: Any) -> ZookeeperStateStore:
+    return ZookeeperStateStore(
+        address, application=APPLICATION, stream=STREAM, security=security, **settings
+    )
+
+
+def use(store: ZookeeperStateStore) -> None:
+    """Own the application, and write states, a plan and a task's log."""
+    store.acquire(OWNER, timeout_s=10)
+    store.save_states([StateChange(None, state_at(10))])
+    made = plan(1)
+    store.create_plan(made)
+    store.append_log(made.plan_id, 0, log_of(3), None)
+    assert store.read_log(made.plan_id, 0).log == log_of(3)
+    assert [stored.state for stored in store.load_states().values()] == [state_at(10)]
+
+
+@contextmanager
+def other_program(server: str, **auth: Any) -> Iterator[Any]:
+    client = KazooClient(server, **auth)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def nodes_below(client: Any, path: str) -> list[str]:
+    children = client.get_children(path)
+    return [path, *(node for child in children for node in nodes_below(client, f"{path}/{child}"))]
+
+
+@pytest.mark.parametrize("way", WAYS, indirect=True)
+def test_a_store_is_let_in_and_reads_what_it_wrote(way: Way) -> None:
+    with closing(store_of(way.address, way.security)) as store:
+        use(store)
+    with closing(store_of(way.address, way.security)) as store:
+        assert store.load_states()
+
+
+def test_many_states_load_in_a_moment_over_tls(tls_zookeeper: SecureZookeeper) -> None:
+    """Answers that TLS hands over together are all taken at once. A client that waited for its
+    socket would see each of them seconds later, with its next ping.
+    """
+    security = ZookeeperSecurity(tls=True, ca_file=tls_zookeeper.authority.file)
+    with closing(store_of(f"{tls_zookeeper.tls}/many", security, operation_timeout_s=3.0)) as store:
+        store.acquire(OWNER, timeout_s=10)
+        for first in range(0, 3_000, 300):
+            store.save_states(
+                [
+                    StateChange(None, state_at(10, f"shardId-{number:012}"))
+                    for number in range(first, first + 300)
+                ]
+            )
+        assert len(store.load_states()) == 3_000
+
+
+@pytest.mark.parametrize("way", WAYS, indirect=True)
+def test_a_spout_and_a_command_are_let_in(
+    way: Way, stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """`status` finds the spout's application by the options of the Spark source."""
+    stream.put(40)
+    stream.zookeeper = way.address
+    spout = spout_of(stream, way.security, until="now", starting_position="TRIM_HORIZON")
+    spout.open()
+    with closing(spout):
+        delivered = 0
+        for emission in spout.emissions():
+            emission.ack()
+            delivered += 1
+        assert delivered == 40
+
+    shown = run_cli(
+        "status",
+        *("--application", APPLICATION, "--stream", STREAM, "--zookeeper", way.address),
+        *("--endpoint-url", stream.endpoint_url, "--region", REGION, "--json"),
+        *pairs(way, tmp_path),
+        cwd=tmp_path,
+        AWS_ACCESS_KEY_ID=ACCESS_KEY,
+        AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+    )
+    assert '"shardId-000000000003"' in shown.stdout, shown.stderr
+
+
+def spout_of(stream: StreamUnderTest, security: ZookeeperSecurity, **settings: Any) -> KinesisSpout:
+    return KinesisSpout(
+        SpoutConfig(
+            stream=STREAM,
+            application=APPLICATION,
+            zookeeper=stream.zookeeper,
+            zookeeper_security=security,
+            aws=stream.settings().aws,
+            **settings,
+        )
+    )
+
+
+def pairs(way: Way, tmp_path: Path) -> list[str]:
+    """The options of the way, as commands take them."""
+    return [
+        word
+        for name, value in way.options(tmp_path).items()
+        for word in ("--option", f"{OPTIONS[name].name}={'true' if value is True else value}")
+    ]
+
+
+@pytest.mark.parametrize("acl", ["creator", "creator-read"])
+def test_every_node_that_is_created_belongs_to_its_creator(
+    acl: str, tls_zookeeper: SecureZookeeper, stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """A task of a spout, and a job with a plan, up to the chroot. Another identity cannot write any
+    of it, and read it only where the option says so.
+    """
+    chroot = f"acl-{tmp_path.name}"
+    stream.zookeeper = f"{tls_zookeeper.plain}/{chroot}"
+    security = ZookeeperSecurity(auth="digest", user=USER, password=PASSWORD, acl=acl)
+    spout = spout_of(stream, security, task_index=0, total_tasks=2)
+    spout.open()
+    job = ZookeeperStateStore(
+        stream.zookeeper, application="planned", stream=STREAM, security=security
+    )
+    own_auth = [("digest", f"{USER}:{PASSWORD}")]
+    with (
+        closing(spout),
+        closing(job),
+        other_program(tls_zookeeper.plain, auth_data=own_auth) as own,
+    ):
+        use(job)
+        nodes = nodes_below(own, f"/{chroot}")
+        kinds = {node.split("/")[5] for node in nodes if node.count("/") > 4}
+        assert {"epoch", "owner", "plan", "batches", "start", "stream"} <= kinds
+        reading = {("world", "anyone", 1)} if acl == "creator-read" else set()
+        for node in nodes:
+            granted = {
+                (entry.id.scheme, entry.id.id.partition(":")[0], entry.perms)
+                for entry in own.get_acls(node)[0]
+            }
+            assert granted == {("digest", USER, 31)} | reading, node
+        job.close()  # gives up the ownership, so that only the access control list refuses
+        refuses_another_identity(stream.zookeeper, may_read=acl == "creator-read")
+
+
+def refuses_another_identity(address: str, *, may_read: bool) -> None:
+    security = ZookeeperSecurity(auth="digest", user=OTHER_USER, password=OTHER_PASSWORD)
+    with closing(
+        ZookeeperStateStore(address, application="planned", stream=STREAM, security=security)
+    ) as other:
+        if may_read:
+            assert other.load_states()
+        else:
+            with pytest.raises(StoreAccessError, match=rf"'{OTHER_USER}'.* check the user and"):
+                other.load_states()
+        with pytest.raises(StoreAccessError, match=r"denies access to /acl-"):
+            other.acquire(OWNER, timeout_s=0)
+
+
+@pytest.mark.parametrize("auth", ["sasl", "digest"])
+def test_a_wrong_password_is_refused_without_being_shown(
+    auth: str, tls_zookeeper: SecureZookeeper, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SASL refuses it itself. Digest takes any password, and it is the nodes that refuse."""
+    caplog.set_level(logging.DEBUG)
+    right = ZookeeperSecurity(auth=auth, user=USER, password=PASSWORD)
+    address = f"{tls_zookeeper.plain}/{auth}-{tmp_path.name}"
+    with closing(store_of(address, right)) as store:
+        use(store)
+    wrong = store_of(address, ZookeeperSecurity(auth=auth, user=USER, password="marked-wrong"))
+    with closing(wrong), pytest.raises(StoreAccessError) as refused:
+        wrong.load_states()
+    expected = "does not accept" if auth == "sasl" else "denies access to"
+    assert expected in str(refused.value)
+    assert f"the {auth} identity '{USER}' (options zookeeperAuth, zookeeperUser)" in str(
+        refused.value
+    )
+    for text in (str(refused.value), repr(wrong._arguments), caplog.text):
+        assert "marked-" not in text
+
+
+def test_a_client_without_an_identity_is_told_of_the_option(
+    tls_zookeeper: SecureZookeeper, tmp_path: Path
+) -> None:
+    address = f"{tls_zookeeper.plain}/closed-{tmp_path.name}"
+    with closing(
+        store_of(address, ZookeeperSecurity(auth="digest", user=USER, password=PASSWORD))
+    ) as store:
+        use(store)
+    nobody = store_of(address, ZookeeperSecurity())
+    with (
+        closing(nobody),
+        pytest.raises(StoreAccessError, match=r"client without an identity \(option zookeeperAuth"),
+    ):
+        nobody.load_states()
+
+
+def test_an_authority_that_is_not_trusted_is_refused_at_once(
+    tls_zookeeper: SecureZookeeper, tmp_path: Path
+) -> None:
+    """The machine's own authorities do not count where a file names one."""
+    foreign = Authority(tmp_path, "foreign")
+    for file in (foreign.file, None):
+        store = store_of(
+            tls_zookeeper.tls,
+            ZookeeperSecurity(tls=True, ca_file=file),
+            connect_timeout_s=120.0,
+        )
+        with (
+            closing(store),
+            pytest.raises(StoreAccessError, match=r"is not trusted .* option zookeeperCaFile"),
+        ):
+            store.read_owner()
+
+
+def test_a_certificate_for_another_host_needs_the_explicit_switch(
+    tls_zookeeper: SecureZookeeper, tmp_path: Path
+) -> None:
+    """127.0.0.1 by a name that is not in the server's certificate: the machine's own. The switch
+    still wants a certificate that is trusted.
+    """
+    port = tls_zookeeper.tls.rpartition(":")[2]
+    address = f"{MISNAMED}:{port}"
+    own: dict[str, Any] = {"tls": True, "ca_file": tls_zookeeper.authority.file}
+    for security, sentence in (
+        (ZookeeperSecurity(**own), "for another host name; .* zookeeperVerifyHostname to false"),
+        (
+            ZookeeperSecurity(
+                tls=True, verify_hostname=False, ca_file=Authority(tmp_path, "foreign").file
+            ),
+            "is not trusted",
+        ),
+    ):
+        store = store_of(address, security, connect_timeout_s=120.0)
+        with closing(store), pytest.raises(StoreAccessError, match=sentence):
+            store.read_owner()
+    with closing(store_of(address, ZookeeperSecurity(**own, verify_hostname=False))) as store:
+        assert store.read_owner() is None
+
+
+def test_a_server_that_wants_a_certificate_says_so(
+    certificate_zookeeper: SecureZookeeper, tmp_path: Path
+) -> None:
+    foreign = Authority(tmp_path, "foreign").issue("client")
+    own: dict[str, Any] = {"tls": True, "ca_file": certificate_zookeeper.authority.file}
+    shown: tuple[dict[str, Any], ...] = (
+        {},
+        {"cert_file": foreign[0], "key_file": foreign[1]},
+    )
+    for files in shown:
+        store = store_of(
+            certificate_zookeeper.tls,
+            ZookeeperSecurity(**own, **files),
+            connect_timeout_s=120.0,
+        )
+        with (
+            closing(store),
+            pytest.raises(StoreAccessError, match=r"options zookeeperCertFile and zookeeperKeyFi"),
+        ):
+            store.read_owner()
+
+
+def test_tls_on_the_plain_port_and_plain_on_the_tls_port_are_told_of_the_option(
+    tls_zookeeper: SecureZookeeper,
+) -> None:
+    secured = store_of(
+        tls_zookeeper.plain,
+        ZookeeperSecurity(tls=True, ca_file=tls_zookeeper.authority.file),
+        connect_timeout_s=120.0,
+    )
+    with closing(secured), pytest.raises(StoreAccessError, match="has the server's secure port"):
+        secured.read_owner()
+    plain = store_of(tls_zookeeper.tls, ZookeeperSecurity(), connect_timeout_s=1.0)
+    with (
+        closing(plain),
+        pytest.raises(StoreUnavailableError, match=r"wants TLS \(option zookeeperTls\)"),
+    ):
+        plain.read_owner()
+
+
+def test_an_identity_that_the_server_does_not_know_cannot_own_a_node(
+    tls_zookeeper: SecureZookeeper,
+) -> None:
+    """A server that wants no certificate takes no identity from one."""
+    store = store_of(f"{tls_zookeeper.tls}/unowned", tls_zookeeper.tls_security(acl="creator"))
+    with (
+        closing(store),
+        pytest.raises(StoreAccessError, match="as option zookeeperAcl 'creator' says"),
+    ):
+        store.acquire(OWNER, timeout_s=0)
+
+
+def test_a_command_with_a_wrong_password_says_so_in_one_sentence(
+    tls_zookeeper: SecureZookeeper, tmp_path: Path
+) -> None:
+    shown = run_cli(
+        *("checkpoint", "show", "--application", APPLICATION, "--stream", STREAM),
+        *("--zookeeper", tls_zookeeper.plain, "--option", "zookeeperAuth=sasl"),
+        *("--option", f"zookeeperUser={USER}"),
+        cwd=tmp_path,
+        KINESIS_SPOUT_ZOOKEEPER_PASSWORD="marked-wrong",
+    )
+    assert shown.returncode == 3
+    assert len(shown.stderr.splitlines()) == 1
+    assert "option zookeeperPasswordFile" in shown.stderr
+    assert "marked-" not in shown.stderr + shown.stdout

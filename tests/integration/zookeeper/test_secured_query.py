@@ -1,0 +1,211 @@
+"""A tracked query over a secured ZooKeeper, and its secrets: nothing that it writes shows them."""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64encode
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from kazoo.client import KazooClient
+
+from kinesis_spout.testing import error
+from state.zookeeper.store import ZookeeperStateStore
+from tests.support.kinesis.services import create_stream, kinesis_client, serve
+from tests.support.spark import secured_job
+from tests.support.spark.job_process import ROOT, JobProcess
+from tests.support.spark.source import APPLICATION, STREAM, ShiftedClock, StreamUnderTest
+from tests.support.state.secure_zookeeper import PASSWORD, USER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.kinesis.services import ServedFake
+    from tests.support.state.secure_zookeeper import SecureZookeeper
+
+pytestmark = pytest.mark.spark
+SECRETS = {
+    "zookeeper_password": PASSWORD,
+    "secret_access_key": "marked-secret-key",
+    "session_token": "marked-session-token",
+}
+WRONG = "marked-wrong-password"
+COUNT = 20
+# Python runs it in each process of the job: all loggers write all they have.
+LOG_ALL = """\
+import logging, os
+logging.basicConfig(
+    filename=os.path.join(os.environ["ALL_LOGS"], f"python-{os.getpid()}.log"),
+    format="pid %(process)d %(name)s %(message)s",
+    level=logging.DEBUG,
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a job has left: files below `directory`, and the nodes of its chroot by path."""
+
+    directory: Path
+    nodes: dict[str, bytes]
+    acls: dict[str, set[str]]
+
+    def found(self, *texts: str) -> set[str]:
+        """Where one of the texts is, also as base64."""
+        forms = {form for text in texts for form in forms_of(text.encode())}
+        files = (file for file in self.directory.rglob("*") if file.is_file())
+        return {
+            place
+            for place, data in (
+                *((str(file.relative_to(self.directory)), file.read_bytes()) for file in files),
+                *self.nodes.items(),
+            )
+            if any(form in data for form in forms)
+        }
+
+
+def forms_of(text: bytes) -> Iterator[bytes]:
+    yield text
+    for shift in range(3):  # the characters depend on what is before; the outer ones are cut off
+        yield b64encode(b"\0" * shift + text)[4:-4]
+
+
+@pytest.fixture(scope="module")
+def broken() -> Iterator[ServedFake]:
+    """A service that quotes a request's token where an executor reads; the driver looks first."""
+    with serve() as fake, kinesis_client(fake.endpoint_url) as client:
+        create_stream(client, STREAM)
+        client.put_record(StreamName=STREAM, PartitionKey="key", Data=b"record 0")
+        fake.model.faults.add(
+            error("InvalidSignatureException", f"the token {SECRETS['session_token']} is not ..."),
+            operation="GetRecords",
+            skip=1,
+            times=None,
+        )
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def ran(
+    certificate_zookeeper: SecureZookeeper,
+    broken: ServedFake,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Ran:
+    """TLS with a client's certificate, and SASL."""
+    home = tmp_path_factory.mktemp("secured")
+    run, site = home / "run", home / "site"
+    for directory in (run, run / "logs", site):
+        directory.mkdir()
+    site.joinpath("sitecustomize.py").write_text(LOG_ALL)
+    with serve() as fake, kinesis_client(fake.endpoint_url) as client:
+        create_stream(client, STREAM, shards=2)
+        stream = StreamUnderTest(
+            client, fake.endpoint_url, f"{certificate_zookeeper.tls}/query", ShiftedClock()
+        )
+        stream.put(COUNT)
+        secrets = home / "secrets.json"
+        secrets.write_text(json.dumps(sources(stream, certificate_zookeeper, broken)))
+        job = JobProcess(
+            {"secrets": str(secrets), "run": str(run)},
+            run,
+            env={"PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "ALL_LOGS": str(run / "logs")},
+            program=secured_job.__file__,
+        )
+        job.start()
+        assert job.wait() == 0, job.tail()
+    nodes, acls = nodes_of(certificate_zookeeper.plain, "/query")
+    return Ran(run, nodes, acls)
+
+
+def sources(
+    stream: StreamUnderTest, zookeeper: SecureZookeeper, broken: ServedFake
+) -> dict[str, Any]:
+    """The fields of a source for each query of the job."""
+    good = stream.fields(
+        zookeeper_tls=True,
+        zookeeper_ca_file=zookeeper.authority.file,
+        zookeeper_cert_file=zookeeper.client_cert,
+        zookeeper_key_file=zookeeper.client_key,
+        zookeeper_auth="sasl",
+        zookeeper_user=USER,
+        **SECRETS,
+    )
+    return {
+        "good": good,
+        "broken": good | {"application": "broken", "endpoint_url": broken.endpoint_url},
+        "stranger": good | {"application": "stranger", "zookeeper_password": WRONG},
+        "shown": good | {"application": "shown"},
+    }
+
+
+def nodes_of(server: str, root: str) -> tuple[dict[str, bytes], dict[str, set[str]]]:
+    """The data of all nodes below the root, and who may use them, by path."""
+    sasl = {"mechanism": "DIGEST-MD5", "username": USER, "password": PASSWORD}
+    client = KazooClient(server, sasl_options=sasl)
+    client.start()
+    nodes, acls, left = {}, {}, [root]
+    try:
+        while left:
+            path = left.pop()
+            nodes[path] = client.get(path)[0]
+            acls[path] = {entry.id.scheme for entry in client.get_acls(path)[0]}
+            left += [f"{path}/{child}" for child in client.get_children(path)]
+    finally:
+        client.stop()
+        client.close()
+    return nodes, acls
+
+
+def test_a_tracked_query_reads_with_tls_a_certificate_and_sasl(
+    ran: Ran, certificate_zookeeper: SecureZookeeper
+) -> None:
+    """Each record once, the poison as a letter; the nodes belong to the job's identities alone."""
+    rows = pq.read_table(ran.directory / "rows").to_pylist()
+    poison = secured_job.POISON.decode()
+    assert sorted(row["n"] for row in rows) == sorted(
+        f"record {n}" for n in range(COUNT) if f"record {n}" != poison
+    )
+    (letter,) = pq.read_table(ran.directory / "letters").to_pylist()
+    assert letter["data"] == poison.encode()
+    with closing(
+        ZookeeperStateStore(
+            f"{certificate_zookeeper.tls}/query",
+            application=APPLICATION,
+            stream=STREAM,
+            security=certificate_zookeeper.tls_security(),
+        )
+    ) as store:
+        states = [stored.state for stored in store.load_states().values()]
+    assert [state.unresolved for state in states] == [(), ()]
+    assert {frozenset(schemes) for schemes in ran.acls.values()} == {frozenset({"sasl", "x509"})}
+
+
+def test_what_is_searched_is_there(ran: Ran) -> None:
+    """All that a job may write, with each worker's log of what it sent."""
+    places = ran.found(STREAM)
+    for name in ("events/", "logs/python-", "job-1.log", "progress.json"):
+        assert any(place.startswith(name) for place in places), name
+    for name in ("good/checkpoint/offsets/0", "good/checkpoint/commits/0"):
+        assert ran.directory.joinpath(name).exists(), name
+    assert any(place.startswith(f"/query/kinesis-spout/{APPLICATION}/") for place in ran.nodes)
+    workers = {row["pid"] for row in pq.read_table(ran.directory / "rows").to_pylist()}
+    logged = "".join(file.read_text() for file in ran.directory.glob("logs/*"))
+    assert all(f"pid {worker} job Record(" in logged for worker in workers)
+    assert any(f"pid {worker} urllib3.connectionpool" in logged for worker in workers)
+    sentences = {
+        "broken": "InvalidSignatureException",
+        "stranger": "zookeeperPassword",
+        "shown": "secret_access_key='***'",
+    }
+    for name, sentence in sentences.items():
+        assert sentence in ran.directory.joinpath(f"{name}.error").read_text()
+
+
+def test_no_secret_is_in_what_a_job_writes(ran: Ran) -> None:
+    """Event log, checkpoint, Spark's files and output, plans, progress, errors, nodes."""
+    assert ran.found(*SECRETS.values(), WRONG) == set()

@@ -1,0 +1,91 @@
+"""Faults of pauses, and of records that are given up, to put back into the product. See
+`tests.simulation.mutants`.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.mutants import Mutant
+from tests.simulation.spout_mutants import SPOUT_SIMULATION
+
+_DRIVER = "tests/unit/spark_job/driver/test_pause.py"
+_SPOUT = "tests/unit/kinesis_spout/spout/test_pause.py"
+_SKIP = "tests/unit/kinesis_spout/checkpoints/test_skip.py"
+
+PAUSES = (
+    Mutant(
+        "a paused job plans on",
+        "spark_job/driver/coordinator.py",
+        "            if self._is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "a paused job does not settle its last batch",
+        "spark_job/driver/coordinator.py",
+        "        self._settle_if_current(start, pin)\n        begun_s",
+        "        if self._pause.look():\n            return start\n"
+        "        self._settle_if_current(start, pin)\n        begun_s",
+        _DRIVER,
+    ),
+    Mutant(
+        "a paused job loses its ownership with its session",
+        "spark_job/driver/coordinator.py",
+        "            self._pause.hold(self._acquire)\n",
+        "",
+        _DRIVER,
+    ),
+    Mutant(
+        "a pause is seen at the next start only",
+        "kinesis_spout/shards/pause.py",
+        "        self._may_have_changed = True\n        self._on_change()\n",
+        "        self._on_change()\n",
+    ),
+    Mutant(
+        "a paused spout reads ahead",
+        "kinesis_spout/spout/prefetcher.py",
+        "            if self._scheduler.is_paused:\n                self._reader.replace([])",
+        "            if False:\n                self._reader.replace([])",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "a paused spout reads for its retries",
+        "kinesis_spout/spout/retry_fetcher.py",
+        "            if self._scheduler.is_paused:\n",
+        "            if False:\n",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "a paused spout emits what it has",
+        "kinesis_spout/spout/scheduler.py",
+        "        self.is_paused = True\n        self._unchecked_pending = 0\n",
+        "        self.is_paused = True\n",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "what a pause has cost a spout is not reported",
+        "kinesis_spout/spout/coordinator.py",
+        "[one for one in assigned if not self.catalog.states[one].state.end_was_read]",
+        "[]",
+        _SPOUT,
+    ),
+    Mutant(
+        "a shard that another task has given up is stored as it was read",
+        "kinesis_spout/spout/coordinator.py",
+        "        is_missed = pages is not None and (pages.gone or not assigned.shard.ended)\n",
+        "        is_missed = pages is not None and pages.gone\n",
+        SPOUT_SIMULATION,
+    ),
+    Mutant(
+        "a number within a range gives up the number alone",
+        "kinesis_spout/checkpoints/skip.py",
+        "    records = tuple(record for record in unresolved if record in chosen)\n",
+        "    records = tuple(one for one in unresolved if one in chosen and one.count == 1)\n",
+        _SKIP,
+    ),
+    Mutant(
+        "records are given up while a batch may still publish",
+        "kinesis_spout/checkpoints/skip.py",
+        "    close_open_plan(store)\n",
+        "",
+        _SKIP,
+    ),
+)

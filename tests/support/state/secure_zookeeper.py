@@ -1,0 +1,267 @@
+"""A real ZooKeeper that asks who a client is: TLS, client certificates, SASL. Its certificates are
+made for each test run, and no key outlives it.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from state.zookeeper.embedded import answers, find_jars, find_java
+from state.zookeeper.embedded_supervisor import free_port
+from state.zookeeper.security import ZookeeperSecurity
+from tests.support.state.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+USER, PASSWORD = "etl", "marked-zookeeper-password"
+OTHER_USER, OTHER_PASSWORD = "reports", "another-password"
+_LASTS = timedelta(days=2)
+
+
+class Authority:
+    """Signs certificates, and writes them with their keys as PEM files into a directory."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _named(name)
+        own = (
+            _draft(self._name, self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.file = str(_write(directory / f"{name}.pem", own.public_bytes(_PEM)))
+
+    def issue(self, name: str, *hosts: str) -> tuple[str, str]:
+        """A certificate for host names, addresses, or for a client; its file and the key's."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        draft = (
+            _draft(_named(name), self._name, key.public_key())
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+            .add_extension(
+                x509.ExtendedKeyUsage(
+                    [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+                ),
+                critical=False,
+            )
+        )
+        if hosts:
+            draft = draft.add_extension(
+                x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
+            )
+        made = draft.sign(self._key, hashes.SHA256())
+        return (
+            str(_write(self._directory / f"{name}.crt", made.public_bytes(_PEM))),
+            str(
+                _write(
+                    self._directory / f"{name}.key",
+                    key.private_bytes(
+                        _PEM,
+                        serialization.PrivateFormat.PKCS8,
+                        serialization.NoEncryption(),
+                    ),
+                )
+            ),
+        )
+
+
+_PEM = serialization.Encoding.PEM
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _draft(subject: x509.Name, issuer: x509.Name, key: Any) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _LASTS)
+        .not_valid_after(now + _LASTS)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    path.chmod(0o600)
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class SecureZookeeper:
+    """A server with a plain port, where SASL and digest serve, and a TLS port that wants a client's
+    certificate if `wants_certificate`.
+    """
+
+    plain: str
+    tls: str
+    authority: Authority
+    client_cert: str
+    client_key: str
+
+    def tls_security(self, **changes: Any) -> ZookeeperSecurity:
+        given: dict[str, Any] = {
+            "tls": True,
+            "ca_file": self.authority.file,
+            "cert_file": self.client_cert,
+            "key_file": self.client_key,
+        }
+        return ZookeeperSecurity(**given | changes)
+
+
+_CONFIG = """\
+dataDir=data
+clientPortAddress=127.0.0.1
+clientPort={plain}
+secureClientPort={tls}
+secureClientPortAddress=127.0.0.1
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider
+authProvider.2=org.apache.zookeeper.server.auth.X509AuthenticationProvider
+ssl.keyStore.location={keystore}
+ssl.keyStore.type=PEM
+ssl.trustStore.location={authority}
+ssl.trustStore.type=PEM
+ssl.clientAuth={client_auth}
+tickTime=500
+minSessionTimeout=1000
+maxSessionTimeout=120000
+admin.enableServer=false
+4lw.commands.whitelist=srvr
+"""
+_JAAS = """\
+Server {{
+    org.apache.zookeeper.server.auth.DigestLoginModule required
+    user_{user}="{password}"
+    user_{other_user}="{other_password}";
+}};
+"""
+
+
+@contextmanager
+def secure_zookeeper(directory: Path, *, wants_certificate: bool) -> Iterator[SecureZookeeper]:
+    """Start the server, and end it."""
+    authority = Authority(directory, "authority")
+    certificate, key = authority.issue("server", "localhost", "127.0.0.1")
+    client_cert, client_key = authority.issue("client")
+    keystore = directory / "server.pem"
+    keystore.write_text(
+        "".join((directory / name).read_text() for name in ("server.key", "server.crt"))
+    )
+    keystore.chmod(0o600)
+    (directory / "jaas.conf").write_text(
+        _JAAS.format(
+            user=USER,
+            password=PASSWORD,
+            other_user=OTHER_USER,
+            other_password=OTHER_PASSWORD,
+        )
+    )
+    del certificate, key
+    plain, tls = free_port(0), free_port(0)
+    (directory / "zoo.cfg").write_text(
+        _CONFIG.format(
+            plain=plain,
+            tls=tls,
+            keystore=keystore,
+            authority=authority.file,
+            client_auth="need" if wants_certificate else "none",
+        )
+    )
+    with (directory / "server.out").open("wb") as output:
+        server = subprocess.Popen(
+            [
+                find_java(),
+                "-Xmx256m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                f"-Djava.security.auth.login.config={directory / 'jaas.conf'}",
+                "-Dzookeeper.jmx.log4j.disable=true",
+                "-cp",
+                f"{find_jars()}/*",
+                "org.apache.zookeeper.server.ZooKeeperServerMain",
+                "zoo.cfg",
+            ],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        wait_until(lambda: server.poll() is not None or (answers(plain) and _listens(tls)))
+        if server.poll() is not None:
+            pytest.fail(f"ZooKeeper ended: {(directory / 'server.out').read_text()[-2000:]}")
+        yield SecureZookeeper(
+            f"127.0.0.1:{plain}", f"localhost:{tls}", authority, client_cert, client_key
+        )
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def tls_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZookeeper]:
+    """Its TLS port wants no certificate of the client; its plain port serves digest and SASL."""
+    with secure_zookeeper(tmp_path_factory.mktemp("tls"), wants_certificate=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def certificate_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZookeeper]:
+    """Its TLS port lets in only clients with a certificate."""
+    with secure_zookeeper(tmp_path_factory.mktemp("mtls"), wants_certificate=True) as server:
+        yield server

@@ -1,0 +1,316 @@
+"""What each version of kinesis-spout has stored, byte for byte: `stored/<version>.json` maps each
+kind of node to texts that the version wrote.
+
+    python -m tests.support.state.stored_samples > tests/support/state/stored/<version>.json
+
+writes the file of the current version, from values in which every field has something to say. The
+files of earlier versions stay as they are.
+
+`0.0.json` was written by hand, no version wrote it: the Storm ancestor's checkpoints, and forms
+from before the first version.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scripts.reference.znodes import structs
+from spark_job.data_source import OFFSET_FORMAT
+from state.codec.exported import ExportedApplication, decode_export, encode_export
+from state.codec.history import HistoryHead, decode_entry, encode_entry, mark_of
+from state.codec.reports import (
+    ReportHeader,
+    ReportPart,
+    decode_header,
+    decode_policy,
+    encode_open_report,
+    encode_policy,
+    encode_report,
+)
+from state.codec.shard_states import decode_shard_state, encode_shard_state
+from state.codec.task_logs import decode_log
+from state.codec.values import PlanHeader, decode, encode
+from state.plan import (
+    ChildShard,
+    PlannedRetry,
+    PlanPointer,
+    PlanStatus,
+    RangePart,
+    ShardReadResult,
+    ShardSlice,
+    ShortRange,
+    TaskPlan,
+    UserRecords,
+)
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.report import (
+    OnFailure,
+    OpenReport,
+    OutcomePolicy,
+    PlanReport,
+    ReportStatus,
+    ShardOutcome,
+)
+from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import HistoryEntry, OwnerInfo, Pause, StartPin, StreamIdentity
+from state.task_log import TaskLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[3]
+STORED = Path(__file__).with_name("stored")
+SHARD = "shardId-000000000000"
+PATH = "/root/app/orders/node"
+EXPORT, OFFSET = "an export", "an offset of Spark"
+HISTORY_ENTRY = "history/<number>-<timeMs>-<kind>-<part>-of-<parts>"
+T = 1_767_225_600_000  # 2026-01-01
+
+
+def version() -> str:
+    found: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    return found
+
+
+def number(n: int, sub: int = 0) -> SequenceNumber:
+    return SequenceNumber(
+        49_670_424_472_731_169_861_061_894_383_147_721_128_543_699_241_099_329_536 + n, sub
+    )
+
+
+UNRESOLVED = (
+    UnresolvedRecord(
+        first=number(1, 2),
+        last=number(1, 2),
+        attempts=2,
+        due_ms=T + 9,
+        first_failure_ms=T,
+        last_failure_ms=T + 5,
+        reason="no rates",
+        key="0123456789abcdef",
+        blocked=True,
+    ),
+    UnresolvedRecord(first=number(2), last=number(4), count=3, attempts=1, due_ms=T, whole=True),
+    UnresolvedRecord(
+        first=number(5), last=number(5), attempts=3, due_ms=T, reason="no rates", rejected=True
+    ),
+)
+STATE = ShardState(
+    shard_id=SHARD,
+    checkpoint=number(0, 3),
+    read_position=Position.after(number(9)),
+    unresolved=UNRESOLVED,
+    parents=("shardId-000000000007",),
+    settled_plan="4-0a1b",
+    verified_until_ms=T,
+    at_tip=True,
+)
+FINISHED = ShardState(
+    shard_id=SHARD, checkpoint=number(9), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED
+)
+DRAINED = ShardState(
+    shard_id=SHARD,
+    read_position=SHARD_END,
+    unresolved=UNRESOLVED[:1],
+    lifecycle=Lifecycle.DRAINED,
+)
+IDENTITY = StreamIdentity(
+    arn="arn:aws:kinesis:eu-west-1:1:stream/orders", name="orders", created_ms=T
+)
+START = StartPin(
+    time_ms=T,
+    wish="LATEST",
+    position=Position.at_timestamp(T),
+    shards=(SHARD, "shardId-000000000001"),
+    shard_positions={"shardId-000000000001": TRIM_HORIZON},
+)
+OWNER = OwnerInfo(host="host-a", pid=42, since_ms=T, host_identity="k:1", process_start="77")
+POLICY = OutcomePolicy(
+    retry=RetryPolicy(
+        retry_limit=4,
+        first_delay_ms=1_000,
+        growth=2.0,
+        max_delay_ms=60_000,
+        jitter=0.1,
+        max_age_ms=86_400_000,
+    ),
+    on_failure=OnFailure.BLOCK_KEY,
+)
+TASK = TaskPlan(
+    shards=(
+        ShardSlice(
+            shard_id=SHARD,
+            position=Position.at(number(10)),
+            max_records=1_000,
+            iterator="AAAA",
+            next_read_ms=T,
+            ending_sequence=number(99),
+            retries=(
+                PlannedRetry(
+                    first=number(2),
+                    last=number(4),
+                    count=3,
+                    attempts=1,
+                    exhausted=True,
+                    max_records=2,
+                    whole=True,
+                ),
+            ),
+            verified_until_ms=T,
+            gone=True,
+            hash_keys=("0", "170141183460469231731687303715884105727"),
+        ),
+    ),
+    max_bytes=1_000_000,
+    fetch_time_ms=1_000,
+    fetch_cap_ms=60_000,
+    retention_ms=86_400_000,
+    aggregated_records="unpack",
+)
+RESULT = ShardReadResult(
+    shard_id=SHARD,
+    first=number(10),
+    last=number(20),
+    count=7,
+    at_tip=True,
+    tip_ms=T,
+    at_shard_end=True,
+    gone=True,
+    children=(ChildShard(shard_id="shardId-000000000008", parents=(SHARD,)),),
+    last_arrival_ms=T,
+    millis_behind_latest=5,
+    iterator="AAAA",
+    next_read_ms=T,
+    retries_done=1,
+    retry_rows=2,
+    retries_gone=(number(5),),
+    retries_short=(ShortRange(first=number(2), missing=1),),
+    retry_part=RangePart(last=number(3), rest=number(4), count=1),
+    position=Position.at(number(10)),
+    lapsed_ms=T,
+    users=UserRecords(count=9, first=number(10), last=number(20, 4)),
+    payload_bytes=700,
+)
+REPORT = PlanReport(
+    shards=(ShardOutcome(shard_id=SHARD, unresolved=UNRESOLVED),),
+    tasks=(0, 1),
+    delivery_limit=100,
+    outage=True,
+    failed=3,
+    retried=2,
+    exhausted=1,
+    dead_lettered=1,
+    dropped=1,
+    done_ms=T,
+)
+PAUSE = Pause(by="ann on host-a", since_ms=T, reason="database upgrade")
+HISTORY = HistoryEntry(
+    time_ms=T, positions={SHARD: Position.after(number(9))}, full=True, cause="rewind"
+)
+EXPORTED = ExportedApplication(
+    application="app",
+    exported_ms=T,
+    stream=IDENTITY,
+    start=START,
+    policy=POLICY,
+    shard_list=(SHARD,),
+    states=(STATE,),
+)
+
+
+def written() -> dict[str, list[str]]:
+    """What this version writes, by kind of node."""
+    named = structs()
+    done, _ = encode_report(
+        OpenReport(plan_id="4-0a1b", token="t", version=2, openings=1), REPORT, PATH
+    )
+    outcomes = decode_header(done, PATH).outcomes
+    assert outcomes is not None
+    several = ReportHeader(
+        token="t",
+        status=ReportStatus.DONE,
+        report=PlanReport(done_ms=T),
+        opened_version=1,
+        parts=2,
+        digest="0" * 64,
+    )
+    plan = PlanHeader(created_ms=T, tasks=1, until_ms=T, outages=2, delivery_limit=100)
+    stored: dict[str, list[bytes]] = {
+        "stream": [encode(IDENTITY, PATH)],
+        "start": [encode(START, PATH)],
+        "owner": [encode(OWNER, PATH), encode(named["Tasks"](total_tasks=3), PATH)],
+        "owner/<i>-of-<n>": [encode(OWNER, PATH)],
+        "epoch/lister": [encode(named["Leader"](task="1-of-3", epoch=4), PATH)],
+        "shardList": [encode(named["StoredShardList"](shard_list=[SHARD]), PATH)],
+        "<shardId>/state": [encode_shard_state(one, PATH)[0] for one in (STATE, FINISHED, DRAINED)],
+        "plan": [encode(PlanPointer("4-0a1b", status), PATH) for status in PlanStatus],
+        "tracked": [encode_policy(POLICY, PATH)],
+        "paused": [encode(PAUSE, PATH)],
+        "history": [encode(HistoryHead(next=7), PATH)],
+        # What is in it: zlib's bytes may be others, and mean the same.
+        HISTORY_ENTRY: [zlib.decompress(part) for part in encode_entry(HISTORY)],
+        "batches/<planId>": [encode(plan, PATH)],
+        "batches/<planId>/<task>": [encode(TASK, PATH)],
+        "batches/<planId>/<task>/end": [
+            encode(TaskLog(entries=(RESULT,), sealed=sealed), PATH) for sealed in (False, True)
+        ],
+        "batches/<planId>/report": [encode_open_report("t", 1, PATH), done, encode(several, PATH)],
+        "batches/<planId>/report/<token>-<version>-<part>": [encode(outcomes, PATH)],
+        EXPORT: [encode_export(EXPORTED)],
+        OFFSET: [json.dumps({"format": OFFSET_FORMAT, "plan": "4-0a1b"}).encode()],
+    }
+    return {node: [data.decode() for data in texts] for node, texts in stored.items()}
+
+
+def decoders() -> dict[str, Callable[[bytes], Any]]:
+    """How each kind of node is read. Each raises `StoredDataError`."""
+    named = structs()
+
+    def struct(kind: type[Any]) -> Callable[[bytes], Any]:
+        return lambda data: decode(data, kind, PATH)
+
+    return {
+        "stream": struct(StreamIdentity),
+        "start": struct(StartPin),
+        "owner": lambda data: decode(
+            data, named["Tasks"] if b"totalTasks" in data else OwnerInfo, PATH
+        ),
+        "owner/<i>-of-<n>": struct(OwnerInfo),
+        "epoch/lister": struct(named["Leader"]),
+        "shardList": struct(named["StoredShardList"]),
+        "<shardId>/state": lambda data: decode_shard_state(data, SHARD, PATH),
+        "plan": struct(PlanPointer),
+        "tracked": lambda data: decode_policy(data, PATH),
+        "paused": struct(Pause),
+        "history": struct(HistoryHead),
+        HISTORY_ENTRY: lambda data: decode_entry(mark_of(7, HISTORY), [zlib.compress(data)], PATH),
+        "batches/<planId>": struct(PlanHeader),
+        "batches/<planId>/<task>": struct(TaskPlan),
+        "batches/<planId>/<task>/end": lambda data: decode_log(data, PATH),
+        "batches/<planId>/report": lambda data: decode_header(data, PATH),
+        "batches/<planId>/report/<token>-<version>-<part>": struct(ReportPart),
+        EXPORT: lambda data: decode_export(data, PATH),
+    }
+
+
+def read(version_name: str) -> dict[str, list[str]]:
+    """The file of a version."""
+    text = (STORED / f"{version_name}.json").read_text("utf-8")
+    return msgspec.json.decode(text, type=dict[str, list[str]])
+
+
+def versions() -> list[str]:
+    return sorted(path.stem for path in STORED.glob("*.json"))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(written(), indent=1) + "\n")

@@ -1,0 +1,235 @@
+"""Applications that go back to where they were, on a FakeKinesis in simulated time."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import datetime
+
+import pytest
+
+from kinesis_spout.checkpoints.application_moves import write_moves
+from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.rewind import Rewind, find_rewind, read_history
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.service.client import KinesisClient
+from state.errors import InvalidPositionError
+from state.ownership import this_process
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from state.state_store import StartPin
+from tests.support.simulated.simulated_driver import next_plan, read_all, run
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+
+
+def rewound(job: SimulatedJob, to_ms: int, *, write: bool = True) -> Rewind:
+    """What `checkpoint rewind` does."""
+    settings = job.settings()
+    with (
+        closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
+        closing(job.store()) as store,
+    ):
+        if write:
+            store.acquire(this_process(0), timeout_s=1)
+        wanted = WantedPosition.parse(str(Position.at_timestamp(to_ms)))
+        found = find_rewind(client, store, wanted, clock=job.clock, max_counted=1000)
+        if write:
+            write_moves(store, found.move, clock=job.clock, cause="rewind")
+    return found
+
+
+class Run:
+    """A job that is started and stopped, and goes on with its old checkpoint location."""
+
+    def __init__(self, job: SimulatedJob) -> None:
+        self.job = job
+        self.plan = ""
+
+    def read(self) -> list[int]:
+        """A run to where nothing is new. Afterwards a minute passes."""
+        coordinator = self.job.coordinator()
+        try:
+            self.plan, read = read_all(self.job, coordinator, self.plan)
+            self.job.clock.advance(10)  # it is idle, and writes its history
+            assert next_plan(coordinator, self.plan) == self.plan
+        finally:
+            coordinator.close()
+        self.job.clock.advance(60)
+        return read
+
+    def now_ms(self) -> int:
+        return self.job.clock.now_ms()
+
+
+def test_all_that_was_not_acked_then_is_read_again_and_nothing_else(one: SimulatedJob) -> None:
+    """A dry run changes nothing. Later, one can go back to what was in between."""
+    run_ = Run(one)
+    early = one.put(3)
+    assert run_.read() == early
+    then_ms = run_.now_ms()
+    late = one.put(4)
+    assert run_.read() == late
+    done_ms = run_.now_ms()
+    dry = rewound(one, then_ms, write=False)
+    (move,) = dry.move.moves
+    assert (str(move.repeated), str(move.skipped), move.lost_until_ms) == ("4", "0", None)
+    assert then_ms - 120_000 < dry.past_ms <= then_ms
+    assert run_.read() == []
+    rewound(one, then_ms)
+    assert run_.read() == late
+    rewound(one, then_ms)
+    (move,) = rewound(one, done_ms, write=False).move.moves
+    assert str(move.skipped) == "4"
+
+
+def test_going_back_leads_over_a_reshard(job: SimulatedJob) -> None:
+    """The parent goes back into its middle, its children to their beginnings, and the others to
+    where they were; the children wait for the parent again.
+    """
+    run_ = Run(job)
+    keys = [job.key_of(index) for index in (0, 1)]
+    before = [job.put(2, key=key) for key in keys]
+    assert sorted(run_.read()) == sorted(before[0] + before[1])
+    then_ms = run_.now_ms()
+    after = [job.put(2, key=key) for key in keys]
+    job.fake.split(STREAM, shard(0))
+    children = job.put(3, key=keys[0])
+    assert sorted(run_.read()) == sorted([*after[0], *after[1], *children])
+    job.clock.advance(60)
+    run_.read()
+    found = rewound(job, then_ms)
+    goals = {move.after.shard_id: move.after.read_position for move in found.move.moves}
+    assert goals.pop(shard(0)) == Position.after(SequenceNumber(before[0][-1]))
+    assert goals.pop(shard(1)) == Position.after(SequenceNumber(before[1][-1]))
+    assert set(goals.values()) == {TRIM_HORIZON}
+    assert len(goals) == 2
+    read = run_.read()
+    assert sorted(read) == sorted([*after[0], *after[1], *children])
+    assert max(read.index(number) for number in after[0]) < min(map(read.index, children))
+
+
+def test_a_start_that_was_imported_since_is_not_where_a_younger_shard_begins(
+    one: SimulatedJob,
+) -> None:
+    """It says where shards without a state start from now on, and nothing of the time before."""
+    run_ = Run(one)
+    one.put(2)
+    run_.read()
+    then_ms = run_.now_ms()
+    one.fake.split(STREAM, shard(0))
+    late = one.put(3)
+    assert run_.read() == late
+    with closing(one.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        now_ms = run_.now_ms()
+        imported = StartPin(
+            time_ms=now_ms,
+            wish="LATEST",
+            position=Position.at_timestamp(now_ms),
+            shards=tuple(store.load_states()),
+        )
+        store.replace_start(imported)
+    rewound(one, then_ms)
+    assert run_.read() == late
+
+
+def test_a_shard_that_was_over_stays_over(one: SimulatedJob) -> None:
+    run_ = Run(one)
+    one.put(2)
+    one.fake.split(STREAM, shard(0))
+    run_.read()
+    run_.read()
+    then_ms = run_.now_ms()
+    late = one.put(2)
+    run_.read()
+    found = rewound(one, then_ms)
+    positions = {move.after.shard_id: move.after.read_position for move in found.move.moves}
+    assert positions[shard(0)] == SHARD_END
+    assert run_.read() == late
+
+
+def test_a_batch_that_was_not_settled_then_is_read_again(one: SimulatedJob) -> None:
+    """It was open at that time, and acked by what came after it."""
+    run_ = Run(one)
+    one.put(2)
+    run_.read()
+    coordinator = one.coordinator()
+    late = one.put(2)
+    plan = next_plan(coordinator, run_.plan)
+    assert run(one, coordinator, plan) == late
+    one.clock.advance(60)
+    then_ms = run_.now_ms()
+    one.clock.advance(60)
+    assert next_plan(coordinator, plan) == plan
+    coordinator.close()
+    run_.plan = plan
+    rewound(one, then_ms)
+    assert run_.read() == late
+
+
+def test_nobody_knows_where_an_application_was_before_its_history(one: SimulatedJob) -> None:
+    """The command says what to do instead, as for an application of an older version."""
+    run_ = Run(one)
+    start_ms = run_.now_ms()
+    one.put(1)
+    one.clock.advance(3600)
+    run_.read()
+    with pytest.raises(MoveRefusedError, match=r"the history begins at .* `checkpoint set --to 20"):
+        rewound(one, start_ms)
+    with pytest.raises(MoveRefusedError, match="in the future"):
+        rewound(one, run_.now_ms() + 1_000)
+    with closing(one.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        index = store.list_history()
+        store.write_history(index, [], remove=index.marks)
+    with pytest.raises(MoveRefusedError, match=r"no history yet.* `checkpoint set --to 20"):
+        rewound(one, start_ms)
+
+
+def test_what_has_expired_since_is_told(one: SimulatedJob) -> None:
+    run_ = Run(one)
+    one.put(2)
+    run_.read()
+    then_ms = run_.now_ms()
+    one.put(2)
+    run_.read()
+    one.clock.advance(20 * 3600)
+    kept = one.put(2)
+    arrived_ms = run_.now_ms()
+    run_.read()
+    one.clock.advance(5 * 3600)
+    (move,) = rewound(one, then_ms).move.moves
+    assert (str(move.repeated), move.lost_until_ms) == ("2", arrived_ms)
+    assert run_.read() == kept
+
+
+def test_a_shard_that_is_not_listed_any_more_is_named(one: SimulatedJob) -> None:
+    """With the position that it cannot go back to, also when its state was removed."""
+    run_ = Run(one)
+    numbers = one.put(2)
+    run_.read()
+    then_ms = run_.now_ms()
+    one.put(2)
+    one.fake.split(STREAM, shard(0))
+    run_.read()
+    for _ in range(2):
+        one.clock.advance(13 * 3600)
+        run_.read()
+    assert shard(0) not in {each.shard_id for each in one.fake.shards(STREAM)}
+    with closing(one.store()) as store:
+        oldest = read_history(store)[0].time_ms
+    found = rewound(one, max(then_ms, oldest), write=False)
+    assert found.lost == {shard(0): Position.after(SequenceNumber(numbers[-1]))}
+
+
+@pytest.mark.parametrize(("text", "local"), [("14:00", "14:00:00"), ("9:05:07", "09:05:07")])
+def test_a_time_of_today_is_a_position(text: str, local: str) -> None:
+    """In the local time zone, as the clock on the wall shows it."""
+    now = datetime(2026, 3, 4, 12).astimezone()
+    wanted = WantedPosition.parse(text)
+    assert (wanted.is_time, wanted.is_of_one_shard) == (True, False)
+    found = wanted.at(int(now.timestamp() * 1000))
+    expected = datetime.fromisoformat(f"2026-03-04T{local}").astimezone()
+    assert found == Position.at_timestamp(int(expected.timestamp() * 1000))
+    for other in ("24:00", "14:60", "14"):
+        with pytest.raises(InvalidPositionError):
+            WantedPosition.parse(other)

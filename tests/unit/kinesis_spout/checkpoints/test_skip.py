@@ -1,0 +1,224 @@
+"""Unresolved records that are given up, and the job that goes on without them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.record import unresolved_records
+from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
+from kinesis_spout.service.client import KinesisClient
+from state.errors import ConflictError
+from state.ownership import this_process
+from state.plan import PlanStatus
+from state.position import SHARD_END, Position
+from state.report import OutcomePolicy
+from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.state_store import StateChange, StoredState
+from tests.support.aggregates.wire import aggregate_of
+from tests.support.simulated.played_outcomes import PlayedOutcomes
+from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, run_tracked
+from tests.support.simulated.simulated_job import SimulatedJob, shard
+
+if TYPE_CHECKING:
+    from tests.support.simulated.played_outcomes import Row
+
+
+def number(sequence: int, sub: int = 0) -> SequenceNumber:
+    return SequenceNumber(sequence, sub)
+
+
+def record(
+    first: int, last: int | None = None, count: int = 1, *, whole: bool = False
+) -> UnresolvedRecord:
+    end = first if last is None else last
+    return UnresolvedRecord(
+        first=number(first), last=number(end), count=count, attempts=1, due_ms=0, whole=whole
+    )
+
+
+def state(*unresolved: UnresolvedRecord, end: bool = False) -> ShardState:
+    """Read up to 100, acked up to 10 but for these."""
+    return ShardState(
+        shard_id=shard(0),
+        checkpoint=number(10),
+        read_position=SHARD_END if end else Position.after(number(100)),
+        unresolved=unresolved,
+        lifecycle=Lifecycle.DRAINED if end else Lifecycle.ACTIVE,
+        verified_until_ms=5,
+    )
+
+
+def skipped(before: ShardState, *numbers: SequenceNumber) -> Skip:
+    return find_skip({shard(0): StoredState(before, 3)}, shard(0), numbers or None)
+
+
+def test_the_checkpoint_passes_what_is_given_up() -> None:
+    """Up to before the next unresolved record, and up to the read position without one."""
+    before = state(record(20), record(40), record(60))
+    found = skipped(before, number(20), number(40))
+    assert (found.count, found.after.unresolved) == (2, (record(60),))
+    assert found.after.checkpoint == number(40)
+    assert found.after == replace(before, checkpoint=number(40), unresolved=(record(60),))
+    assert skipped(before).after.checkpoint == number(100)
+    assert skipped(before, number(40)).after.checkpoint == number(10)
+
+
+def test_a_shard_whose_last_record_is_given_up_is_finished() -> None:
+    found = skipped(state(record(20), end=True))
+    assert found.after.lifecycle is Lifecycle.FINISHED
+
+
+def test_a_range_is_given_up_as_a_whole() -> None:
+    """Of what is between its ends nothing is known."""
+    found = skipped(state(record(20), record(30, 50, count=4)), number(40))
+    assert (found.records, found.count) == ((record(30, 50, count=4),), 4)
+    assert found.after.unresolved == (record(20),)
+
+
+def test_two_numbers_of_a_range_are_one_skip() -> None:
+    found = skipped(state(record(30, 50, count=4)), number(30), number(31))
+    assert found.count == 4
+
+
+def test_a_whole_aggregate_is_named_by_each_of_its_numbers() -> None:
+    found = skipped(state(record(20, whole=True)), number(20, 3))
+    assert found.records == (record(20, whole=True),)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [(number(20), "acked"), (number(200), "not read yet"), (number(30, 1), "acked")],
+)
+def test_what_is_not_unresolved_is_refused(named: SequenceNumber, said: str) -> None:
+    with pytest.raises(MoveRefusedError, match=f"is not unresolved but {said}"):
+        skipped(state(record(30)), named)
+
+
+def test_an_unknown_shard_is_refused() -> None:
+    with pytest.raises(MoveRefusedError, match="has no shard shardId-0; did you mean"):
+        find_skip({"shardId-00": StoredState(state(), 0)}, "shardId-0", None)
+
+
+def test_nothing_to_skip_changes_nothing() -> None:
+    before = state()
+    assert skipped(before).after is before
+
+
+def write(job: SimulatedJob, *numbers: int) -> Skip:
+    """What `checkpoint skip` does."""
+    with closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        found = find_skip(store.load_states(), shard(0), [number(one) for one in numbers] or None)
+        write_skip(store, found)
+    return found
+
+
+def failing(job: SimulatedJob, *failed: int) -> PlayedOutcomes:
+    """A function that fails on these records, always."""
+
+    class Fails:
+        def __call__(self, row: Row) -> str | None:
+            return "no" if int(row["sequenceNumber"]) in failed else None
+
+    retry = RetryPolicy(retry_limit=9, first_delay_ms=0, jitter=0)
+    return PlayedOutcomes(job.store, job.clock.now_ms, Fails(), OutcomePolicy(retry=retry))
+
+
+def test_a_job_goes_on_without_them_and_repeats_nothing(one: SimulatedJob) -> None:
+    """Stopped after a batch that is not settled yet, and that has tried the record again: settling
+    it at the next start does not bring the record back.
+    """
+    put = one.put(5)
+    outcomes = failing(one, put[1], put[3])
+    coordinator = one.coordinator()
+    plan = next_plan(coordinator)
+    assert len(run_tracked(one, coordinator, plan, outcomes)) == 5
+    retried = next_plan(coordinator, plan)
+    assert len(run_tracked(one, coordinator, retried, outcomes)) == 2
+    coordinator.close()
+    assert pointer(one).status is PlanStatus.OPEN
+    found = write(one, put[1])
+    assert found.count == 1
+    assert found.after.checkpoint == number(put[1])
+    assert pointer(one).status is PlanStatus.CLOSED
+    again = one.coordinator()
+    last = next_plan(again, retried)
+    (left,) = one.states()[shard(0)].unresolved
+    assert (left.first, left.attempts) == (number(put[3]), 2)
+    rows = run_tracked(one, again, last, outcomes)
+    assert [int(row["sequenceNumber"]) for row in rows] == [put[3]]
+
+
+def test_what_an_open_plan_has_read_is_settled_beside_it(one: SimulatedJob) -> None:
+    """The new records of that batch do not come again."""
+    put = one.put(2)
+    outcomes = failing(one, put[0])
+    coordinator = one.coordinator()
+    plan = next_plan(coordinator)
+    run_tracked(one, coordinator, plan, outcomes)
+    one.clock.advance(5)
+    put += one.put(3)
+    second = next_plan(coordinator, plan)
+    assert len(run_tracked(one, coordinator, second, outcomes)) == 4
+    coordinator.close()
+    write(one)
+    again = one.coordinator()
+    assert read_all(one, again, second)[1] == []
+    after = one.states()[shard(0)]
+    assert (after.unresolved, after.checkpoint) == ((), number(put[-1]))
+
+
+def test_a_state_that_has_changed_since_is_not_written_over(one: SimulatedJob) -> None:
+    one.put(2)
+    coordinator = one.coordinator()
+    read_all(one, coordinator)
+    coordinator.close()
+    with closing(one.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        stored = store.load_states()[shard(0)]
+        store.save_states([StateChange(stored, replace(stored.state, verified_until_ms=1))])
+        with pytest.raises(ConflictError):
+            write_skip(store, Skip(stored, stored.state, ()))
+
+
+def read_back(job: SimulatedJob, *wanted: UnresolvedRecord) -> list[bytes]:
+    settings = job.settings()
+    with closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client:
+        (listed,) = client.list_shards()
+        return [
+            found.data
+            for each in wanted
+            for found in unresolved_records(client, listed, each, job.clock)
+        ]
+
+
+def test_the_records_are_read_as_they_were_delivered(one: SimulatedJob) -> None:
+    """Single ones, ranges, user records and whole aggregates; what has expired is left out."""
+    put = one.put(4)
+    data = aggregate_of([b"x", b"y"])
+    (whole,) = one.put(1, data=data)
+    assert read_back(one, record(put[1])) == [b"record 1"]
+    assert read_back(one, record(put[1], put[3], count=3)) == [
+        b"record 1",
+        b"record 2",
+        b"record 3",
+    ]
+    assert read_back(one, record(put[1] + 1)) == []
+    second = number(whole, 1)
+    user = UnresolvedRecord(first=second, last=second, attempts=1, due_ms=0)
+    assert read_back(one, user) == [b"y"]
+    assert read_back(one, record(whole)) == [b"x"]
+    assert read_back(one, record(whole, whole=True)) == [data]
+    mixed = replace(user, first=number(put[3]), count=3)
+    assert read_back(one, mixed) == [b"record 3", b"x", b"y"]
+    all_whole = record(put[3], whole, count=2, whole=True)
+    assert read_back(one, all_whole) == [b"record 3", data]
+    one.clock.advance(25 * 3600)
+    assert read_back(one, record(put[1]), record(put[1], put[3], count=3)) == []

@@ -1,0 +1,179 @@
+"""Python and packages: each finding in its failing form."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.doctor.checkup import run
+from kinesis_spout.doctor.finding import Finding, Verdict
+from kinesis_spout.doctor.installation import Installation, our_requirements
+from kinesis_spout.doctor.requirement import Requirement, numbers_of, requirements
+from kinesis_spout.doctor.runtimes import Runtimes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+JAVA_21 = 'openjdk version "21.0.2" 2024-01-16'
+
+
+def packages(
+    versions: Mapping[str, str], required: list[Requirement], broken: str | None = None
+) -> list[Finding]:
+    looked = Installation(
+        required=required,
+        version_of=versions.get,
+        import_error=lambda module: "ImportError: no symbol" if module == broken else None,
+    )
+    return [one for one in run(looked.checks()) if one.about == "packages"]
+
+
+def spark_home(tmp_path: Path, version: str) -> Path:
+    (tmp_path / "jars").mkdir(parents=True)
+    (tmp_path / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    return tmp_path
+
+
+def runtimes(findings: Runtimes) -> dict[str, Finding]:
+    return {one.about: one for one in run(findings.checks())}
+
+
+def test_bounds_are_read_as_the_metadata_gives_them() -> None:
+    assert requirements(
+        ["boto3>=1.36", "pandas<3,>=2.2.2; extra == 'local'", "pyspark[connect]>=4.2", "="]
+    ) == [
+        Requirement("boto3", "1.36"),
+        Requirement("pandas", "2.2.2", "local"),
+        Requirement("pyspark", "4.2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("there", "lowest", "met"),
+    [("18.0.0", "18", True), ("9.2", "10", False), ("4.2.0.dev1", "4.2", True), ("1.0", "", True)],
+)
+def test_versions_compare_as_numbers(there: str, lowest: str, *, met: bool) -> None:
+    assert Requirement("a", lowest).is_met_by(there) == met
+    assert numbers_of("2.0.0rc1") == (2,)
+
+
+def test_this_installation_does() -> None:
+    """Of Python, of each package that is required, and of those that must be imported."""
+    assert {one.verdict for one in run(Installation().checks())} == {Verdict.OK}
+    assert {"boto3", "pyarrow", "numpy", "protobuf"} <= {one.name for one in our_requirements()}
+
+
+def test_an_old_python_is_a_failure() -> None:
+    found = next(run(Installation(python="3.9.2", lowest_python="3.11").checks()))
+    assert found.verdict is Verdict.FAILED
+    assert "3.9.2" in found.sentence
+    assert "install Python 3.11 or newer" in found.sentence
+
+
+def test_each_package_below_its_bound_is_a_failure() -> None:
+    found = packages(
+        {"pyarrow": "17.0.0", "numpy": "2.0"},
+        [Requirement("pyarrow", "18"), Requirement("numpy", "1.26"), Requirement("kazoo", "2.10")],
+    )
+    assert [one.sentence for one in found] == [
+        "pyarrow 17.0.0 is older than 18; run pip install 'pyarrow>=18'",
+        "kazoo is not installed; run pip install 'kazoo>=2.10'",
+    ]
+    assert {one.verdict for one in found} == {Verdict.FAILED}
+
+
+def test_packages_of_an_extra_are_checked_where_it_is_there() -> None:
+    """Else a spout without Spark would be asked for pandas."""
+    required = [Requirement("pyspark", "4.2", "spark"), Requirement("pandas", "2.2", "spark")]
+    assert [one.verdict for one in packages({}, required)] == [Verdict.OK]
+    assert [one.sentence for one in packages({"pyspark": "4.3"}, required)] == [
+        "pandas is not installed; run pip install 'pandas>=2.2'"
+    ]
+
+
+def test_a_package_that_cannot_be_imported_is_a_failure() -> None:
+    (found,) = packages({}, [], broken="google.protobuf")
+    assert found.verdict is Verdict.FAILED
+    assert found.sentence.startswith(
+        "protobuf is installed and cannot be imported (ImportError: no symbol)"
+    )
+
+
+def test_java_and_spark_that_fit_are_ok(tmp_path: Path) -> None:
+    home = spark_home(tmp_path, "4.3.0")
+    found = runtimes(
+        Runtimes(
+            environment={"JAVA_HOME": "/java"},
+            java_says=lambda _: JAVA_21,
+            pyspark_version="4.3.0",
+            pyspark_home=home,
+        )
+    )
+    assert found["Java"].sentence == "21 (/java/bin/java)"
+    assert {one.verdict for one in found.values()} == {Verdict.OK}
+
+
+@pytest.mark.parametrize(
+    ("environment", "said", "sentence"),
+    [
+        ({"PATH": ""}, "", "no java is on the PATH, and JAVA_HOME is not set"),
+        ({"JAVA_HOME": "/j"}, 'version "1.8.0_392"', "of JAVA_HOME, /j is version 8; install"),
+        ({"JAVA_HOME": "/j"}, None, "of JAVA_HOME, /j does not run (FileNotFoundError)"),
+    ],
+)
+def test_a_java_that_does_not_do_is_a_failure(
+    tmp_path: Path, environment: dict[str, str], said: str | None, sentence: str
+) -> None:
+    def java_says(_: str) -> str:
+        if said is None:
+            raise FileNotFoundError
+        return said
+
+    found = runtimes(Runtimes(environment=environment, java_says=java_says, pyspark_home=tmp_path))[
+        "Java"
+    ]
+    assert found.verdict is Verdict.FAILED
+    assert sentence in found.sentence
+    assert "install Java 17 or newer" in found.sentence
+
+
+def test_a_java_that_hangs_is_a_failure(tmp_path: Path) -> None:
+    def hangs(program: str) -> str:
+        raise subprocess.TimeoutExpired(program, 8)
+
+    found = runtimes(
+        Runtimes(environment={"JAVA_HOME": "/j"}, java_says=hangs, pyspark_home=tmp_path)
+    )
+    assert found["Java"].verdict is Verdict.FAILED
+
+
+def test_a_spark_of_another_version_than_pyspark_is_a_failure(tmp_path: Path) -> None:
+    """SPARK_HOME decides which JVM is started."""
+    home = spark_home(tmp_path / "spark", "3.5.1")
+    found = runtimes(
+        Runtimes(
+            environment={"JAVA_HOME": "/j", "SPARK_HOME": str(home)},
+            java_says=lambda _: JAVA_21,
+            pyspark_version="4.3.0",
+            pyspark_home=tmp_path,
+        )
+    )["Spark"]
+    assert found.verdict is Verdict.FAILED
+    assert "PySpark is 4.3.0" in found.sentence
+    assert "unset SPARK_HOME, or run pip install pyspark==3.5.1" in found.sentence
+
+
+def test_a_spark_home_without_jars_is_a_failure(tmp_path: Path) -> None:
+    found = runtimes(Runtimes(environment={"SPARK_HOME": "/gone"}, pyspark_home=tmp_path))["Spark"]
+    assert found.verdict is Verdict.FAILED
+    assert "SPARK_HOME, /gone, has no jars" in found.sentence
+
+
+def test_without_pyspark_neither_is_tried() -> None:
+    """The spout needs none of it."""
+    found = runtimes(Runtimes(pyspark_version=None, pyspark_home=None))
+    assert {one.verdict for one in found.values()} == {Verdict.NOT_TRIED}
+    assert "pip install 'kinesis-spout[spark]'" in found["Spark"].sentence

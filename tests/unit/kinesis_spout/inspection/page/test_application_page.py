@@ -1,0 +1,218 @@
+"""The page of an application: what is on it, that no value can be more than text, how large."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from kinesis_spout.inspection.page.application_page import application_page
+from kinesis_spout.inspection.page.letter_reasons import Letter, Letters, ReasonCount
+from kinesis_spout.inspection.page.shard_page import shard_page
+from kinesis_spout.inspection.page.throughput import Sample
+from kinesis_spout.inspection.page.view import ROWS, Trouble, View, Wish
+from state.position import TRIM_HORIZON
+from state.report import PlanReport
+from tests.support.html.parsed_page import ParsedPage
+from tests.support.inspection.looks import (
+    AT_TIP,
+    HOUR_MS,
+    NOW_MS,
+    behind,
+    failed,
+    listed,
+    look,
+    plan,
+    shard,
+    state,
+)
+from tests.support.inspection.streams import HOSTILE, read_to, timed, very_many
+
+if TYPE_CHECKING:
+    from kinesis_spout.inspection.health import Look
+
+MANY = 10_000
+MAX_BYTES = 1_500_000
+MAX_CPU_S = 8.0  # 1.4 s on a machine with nothing else to do, and without counting lines
+STALLED = look(
+    timed(0),
+    timed(1),
+    read_to(0, NOW_MS - HOUR_MS),
+    read_to(1, NOW_MS - 500, unresolved=(failed(3, attempts=2), failed(4, attempts=1))),
+    tips={0: behind(HOUR_MS), 1: AT_TIP},
+)
+
+
+def parsed(seen: Look, **fields: Any) -> ParsedPage:
+    page = ParsedPage(application_page(View(look=seen, **fields)))
+    assert page.faults == []
+    return page
+
+
+def letters(*found: Letter) -> Letters:
+    reasons: dict[str, ReasonCount] = {}
+    for one in found:
+        reasons.setdefault(one.reason, ReasonCount()).add(one)
+    return Letters(place=HOSTILE, reasons=reasons, notes=(HOSTILE,))
+
+
+def test_verdict_owner_plan_and_causes_are_on_top() -> None:
+    text = application_page(View(look=look(timed(0), plan=plan())))
+    places = [text.index(one) for one in ("process 42 on host-a", "7-ab open", "Shards over")]
+    assert places == sorted(places)
+    stalled = parsed(STALLED)
+    assert stalled.texts["h1"] == ["stalled"]
+    assert (
+        "1 of 2 shards stands still, though there is something to read or to retry"
+        in (stalled.texts["p"])
+    )
+    assert (
+        "has records that were not read, the oldest of 60 min ago, which expires in 23 h"
+        in (stalled.texts["bdi"])
+    )
+
+
+def test_every_value_is_text_whatever_it_holds() -> None:
+    """Names of shards, reasons of records and letters, errors, what the reader asked for."""
+    one = listed(0)
+    hostile_id = HOSTILE + "x" * 400
+    renamed = type(one)(
+        shard_id=hostile_id,
+        parents=(HOSTILE,),
+        hash_key_range=one.hash_key_range,
+        starting_sequence=one.starting_sequence,
+        ending_sequence=None,
+    )
+    known = replace(
+        state(0, TRIM_HORIZON, unresolved=(failed(3, reason=HOSTILE * 9, key=HOSTILE),)),
+        shard_id=hostile_id,
+    )
+    view = View(
+        look=look(renamed, known, plan=plan(plan_id=HOSTILE)),
+        letters=letters(Letter(message_id=HOSTILE, shard_id=hostile_id, reason=HOSTILE)),
+        refused=HOSTILE,
+        trouble=Trouble(HOSTILE, 5_000),
+        wish=Wish(text=HOSTILE, page=3, span=HOSTILE),
+    )
+    pages = [application_page(view), shard_page(view, hostile_id)]
+    for text in pages:
+        assert text is not None
+        page = ParsedPage(text)
+        assert page.faults == []
+        assert page.count("script") == 1
+        assert page.values("script", "src") == ["/live.js"]
+        assert all(re.fullmatch(r"[/?][!-~]*", one) for one in page.values("a", "href"))
+        assert not any("\u202e" in one or "\x00" in one for one in page.texts["bdi"])
+        assert "<img" not in text
+
+
+def test_the_policy_lets_the_page_s_own_script_run_and_nothing_else() -> None:
+    (policy,) = (
+        attrs["content"]
+        for _, attrs in parsed(STALLED).tags
+        if attrs.get("http-equiv", "").endswith("Policy")
+    )
+    parts = dict(part.split(" ", 1) for part in policy.split("; "))
+    assert parts.pop("style-src").startswith("'sha256-")
+    assert parts == {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'self'",
+    }
+
+
+def test_ten_thousand_shards_are_a_page_of_bounded_size_in_bounded_time() -> None:
+    view = View(look=very_many(MANY))
+    began_s = time.process_time()
+    text = application_page(view)
+    assert time.process_time() - began_s < MAX_CPU_S
+    assert len(text.encode()) < MAX_BYTES
+    page = ParsedPage(text)
+    assert page.faults == []
+    assert f"10,000 shards, the worst first, 1 to {ROWS}" in page.texts["caption"]
+    assert "80 reasons, the first 50 by number of records" in page.texts["caption"]
+
+
+def test_the_table_has_pages_and_shows_what_was_asked_for() -> None:
+    seen = very_many(200)
+    last = parsed(seen, wish=Wish(page=4))
+    assert "200 shards, the worst first, 151 to 200" in last.texts["caption"]
+    assert last.values("a", "href").count("/?page=3") == 1
+    beyond = parsed(seen, wish=Wish(page=99))
+    assert beyond.texts["caption"] == last.texts["caption"]
+    stalled = parsed(seen, wish=Wish(text="Stalled"))
+    assert "2 of 200 shards, the worst first" in stalled.texts["caption"]
+    assert stalled.values("input", "value") == ["Stalled"]
+    none = parsed(seen, wish=Wish(text="nobody"))
+    assert "0 of 200 shards, the worst first" in none.texts["caption"]
+
+
+def test_unresolved_records_are_counted_by_reason_and_listed() -> None:
+    page = parsed(STALLED)
+    assert "1 reason" in page.texts["caption"]
+    assert "2 records and ranges" in page.texts["caption"]
+    assert page.texts["bdi"].count("no rates") == 3  # once for both, and once for each
+    silent = parsed(look(timed(0), read_to(0, NOW_MS, unresolved=(failed(1, reason=None),))))
+    assert "(no reason given)" in silent.texts["bdi"]
+
+
+def test_dead_letters_are_shown_by_reason_where_their_place_is_given() -> None:
+    """ZooKeeper holds a number only, and that of the last batch."""
+    counted = plan(outcomes=PlanReport(dead_lettered=3))
+    without = parsed(look(timed(0), plan=counted))
+    assert "The last batch that reported has dead-lettered 3 records." in without.texts["p"]
+    assert any("--dead-letters PATH" in one for one in without.texts["p"])
+    found = [
+        Letter(message_id="a", shard_id=shard(0), reason="late", count=4, attempts=3),
+        Letter(message_id="b", shard_id=shard(1), reason="late", attempts=5),
+        Letter(message_id="c", shard_id=shard(1), reason="odd"),
+    ]
+    page = parsed(STALLED, letters=letters(*found))
+    cells = page.texts["td"]
+    at = cells.index("5")  # records of the first reason
+    assert cells[at : at + 2] == ["5", "5"]
+    assert page.texts["bdi"].index("late") < page.texts["bdi"].index("odd")
+
+
+def test_a_look_that_fails_is_said_above_the_last_good_one() -> None:
+    page = parsed(STALLED, trouble=Trouble("no ZooKeeper at zk1:2181; start it", 95_000))
+    assert "No new look for 95 s: " in page.texts["p"]
+    assert "no ZooKeeper at zk1:2181; start it" in page.texts["bdi"]
+    assert page.texts["h1"] == ["stalled"]
+
+
+def test_a_page_in_a_file_needs_no_server() -> None:
+    """No script, no link, no form."""
+    page = parsed(STALLED, is_live=False)
+    assert (page.count("script"), page.count("a"), page.count("form")) == (0, 0, 0)
+
+
+def test_an_unknown_application_and_a_stream_without_shards_are_pages_too() -> None:
+    unknown = parsed(look(listed(0), pin=None, owners=()))
+    assert unknown.texts["h1"] == ["unknown"]
+    assert any("it never ran there" in one for one in unknown.texts["bdi"])
+    assert parsed(look()).texts["h1"] == ["ok"]
+
+
+def test_the_charts_show_what_was_remembered() -> None:
+    samples = [Sample(NOW_MS - ago, 3_000, 1.0, None) for ago in range(0, 60_000, 2_000)]
+    page = parsed(STALLED, samples=samples)
+    assert [one for one in page.values("svg", "aria-label") if one.startswith("Largest lag")] == [
+        "Largest lag: 3.0 s, at most 3.0 s"
+    ]
+    assert not any(one.startswith("Rows") for one in page.values("svg", "aria-label"))
+
+
+def test_the_page_of_a_shard_explains_it_and_lists_its_records() -> None:
+    view = View(look=STALLED)
+    text = shard_page(view, shard(1))
+    assert text is not None
+    page = ParsedPage(text)
+    assert page.faults == []
+    assert "2 records and ranges" in page.texts["caption"]
+    assert "failing with 'no rates'" in page.text()
+    assert shard_page(view, "nobody") is None

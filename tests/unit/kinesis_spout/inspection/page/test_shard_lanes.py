@@ -1,0 +1,175 @@
+"""Shards over time: when they were there, how far they were read, what is drawn without times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.html.timeline import Tone
+from kinesis_spout.inspection.page.shard_lanes import lanes_of
+from kinesis_spout.inspection.page.throughput import Sample, sample_of
+from kinesis_spout.inspection.page.view import View, Wish
+from state.position import SHARD_END, TRIM_HORIZON
+from state.task_log import TaskLog
+from tests.support.inspection.looks import (
+    AT_TIP,
+    BEGAN_MS,
+    NOW_MS,
+    after,
+    behind,
+    failed,
+    listed,
+    look,
+    plan,
+    read_of,
+    shard,
+    slice_of,
+    snapshot,
+    state,
+    task,
+)
+from tests.support.inspection.streams import CREATED_MS, number, read_to, timed
+
+if TYPE_CHECKING:
+    from kinesis_spout.html.timeline import Lane
+    from kinesis_spout.inspection.health import Look
+
+MINUTE_MS = 60_000
+
+
+def lanes(seen: Look, span: str = "") -> dict[str, Lane]:
+    found = lanes_of(View(look=seen, wish=Wish(span=span))).timeline
+    assert found.is_now
+    return {one.name: one for one in found.lanes}
+
+
+def ago_s(seen: Look, at_s: float | None, span: str = "") -> float:
+    assert at_s is not None
+    return lanes_of(View(look=seen, wish=Wish(span=span))).timeline.ended_s - at_s
+
+
+def test_a_split_is_where_the_numbers_say_that_it_was() -> None:
+    split_ms = NOW_MS - 30 * MINUTE_MS
+    seen = look(
+        timed(0, closed_ms=split_ms),
+        timed(1, 0, created_ms=split_ms),
+        state(0, SHARD_END),
+        read_to(1, NOW_MS - MINUTE_MS, 0),
+        tips={1: behind(MINUTE_MS)},
+    )
+    found = lanes(seen)
+    parent, child = found[shard(0)], found[shard(1)]
+    assert ago_s(seen, parent.ended_s) == ago_s(seen, child.began_s) == pytest.approx(1800)
+    assert child.parents == (shard(0),)
+    assert parent.was_read
+    assert child.reach is not None
+    assert ago_s(seen, child.reach.read_s) == pytest.approx(60)
+    assert child.tone is Tone.BAD
+
+
+def test_the_checkpoint_stays_before_what_is_not_acked() -> None:
+    """At its record's time where records are unresolved; else at the read position."""
+    read_ms = NOW_MS - MINUTE_MS
+    for unresolved, acked_s in (((), 60.0), ((failed(5),), 1200.0)):
+        seen = look(
+            timed(0),
+            read_to(
+                0,
+                read_ms,
+                unresolved=unresolved,
+                checkpoint=number(0, NOW_MS - 20 * MINUTE_MS),
+            ),
+            tips={0: behind(MINUTE_MS)},
+        )
+        reach = lanes(seen)[shard(0)].reach
+        assert reach is not None
+        assert ago_s(seen, reach.checkpoint_s) == pytest.approx(acked_s)
+
+
+def test_without_times_in_the_numbers_lineage_alone_places_a_shard() -> None:
+    """And the picture says so. Emulators count from 1."""
+    seen = look(
+        listed(0, closed=True),
+        listed(1, 0),
+        listed(2, 1),
+        state(0, SHARD_END),
+        state(1, after(5), 0, unresolved=(failed(3),)),
+    )
+    found = lanes(seen, "all")
+    began = [found[shard(index)].began_s for index in range(3)]
+    assert began == sorted(began)
+    assert len(set(began)) == 3
+    reach = found[shard(1)].reach
+    assert reach is not None
+    assert reach.checkpoint_s is None
+    notes = lanes_of(View(look=seen)).notes
+    assert notes[0].startswith("Nothing says when 2 shards began")
+
+
+def test_a_shard_at_its_tip_was_read_until_now_and_a_waiting_one_was_not_read() -> None:
+    seen = look(
+        timed(0, closed_ms=NOW_MS - 10 * MINUTE_MS),
+        timed(1, 0, created_ms=NOW_MS - 10 * MINUTE_MS),
+        timed(2),
+        read_to(0, NOW_MS - 30 * MINUTE_MS),
+        state(1, TRIM_HORIZON, 0),
+        read_to(2, NOW_MS - MINUTE_MS),
+        tips={2: AT_TIP},
+    )
+    found = lanes(seen)
+    waiting, at_tip = found[shard(1)].reach, found[shard(2)].reach
+    assert waiting is not None
+    assert at_tip is not None
+    assert waiting.read_s == found[shard(1)].began_s
+    assert ago_s(seen, at_tip.read_s) == 0
+    assert (found[shard(1)].note, found[shard(2)].note) == ("waiting", "at its tip")
+
+
+def test_the_picture_begins_before_the_oldest_thing_that_matters() -> None:
+    """Or shows as much as the reader wants, at most what the stream keeps or has."""
+    seen = look(timed(0), read_to(0, NOW_MS - 10 * MINUTE_MS), tips={0: behind(10 * MINUTE_MS)})
+
+    def shown_s(span: str) -> float:
+        return lanes_of(View(look=seen, wish=Wish(span=span))).timeline.ended_s
+
+    assert 600 < shown_s("") < 700
+    assert shown_s("15m") == 900
+    assert shown_s("24h") == 86_400
+    assert shown_s("nonsense") == shown_s("")
+
+
+def test_what_ended_before_that_is_counted_and_not_drawn() -> None:
+    seen = look(
+        timed(0, closed_ms=CREATED_MS + 1_000),
+        timed(1, 0, created_ms=CREATED_MS + 1_000),
+        state(0, SHARD_END),
+        read_to(1, NOW_MS, 0),
+    )
+    view = View(look=seen, wish=Wish(span="15m"))
+    assert [one.name for one in lanes_of(view).timeline.lanes] == [shard(1)]
+    assert lanes_of(view).notes == ("1 shard ended before the time that is shown.",)
+
+
+# throughput ---------------------------------------------------------------------------------------
+def test_a_sample_has_the_largest_lag_and_the_mean_pace() -> None:
+    was = [read_to(0, BEGAN_MS), read_to(1, BEGAN_MS)]
+    now = [read_to(0, NOW_MS), read_to(1, BEGAN_MS)]
+    seen = look(timed(0), timed(1), *now, before=(*was,), tips={1: behind(30_000)})
+    assert sample_of(seen, None) == Sample(NOW_MS, 30_000, 0.5, None)
+
+
+@pytest.mark.parametrize(("plan_id", "rows_per_s"), [("7-ab", 2.0), ("6-aa", 5.0)])
+def test_rows_are_those_that_the_plan_s_tasks_have_published_since(
+    plan_id: str, rows_per_s: float
+) -> None:
+    """Of a new plan, all of them."""
+
+    def planned(rows: int, **fields: Any) -> dict[str, Any]:
+        one = state(0)
+        log = TaskLog(entries=(read_of(0, rows),))
+        return {"plan": plan(task(slice_of(one), log=log), **fields)}
+
+    seen = look(listed(0), state(0), **planned(50))
+    before = snapshot(listed(0), state(0), now_ms=BEGAN_MS, **planned(30, plan_id=plan_id))
+    assert sample_of(seen, before).rows_per_s == rows_per_s

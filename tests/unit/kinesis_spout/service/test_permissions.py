@@ -1,0 +1,94 @@
+"""The table of permissions names the calls that the code makes, and no other."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.service.permissions import (
+    ASSUME_ROLE,
+    PERMISSIONS,
+    READING,
+    Use,
+    action_of,
+)
+from scripts.reference.words import CALLS
+from tests.architecture.source_tree import ROOT, sources, write_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_SENDERS = frozenset({"call", "send", "_call"})
+_FAKE = "kinesis_spout/testing/"
+
+
+def calls_in(root: Path) -> dict[str, set[str]]:
+    """The operations that are called by name, each with the files that call it."""
+    found: dict[str, set[str]] = {}
+    for file in sources(root, "kinesis_spout", "spark_job"):
+        if file.name.startswith(_FAKE):
+            continue
+        for node in ast.walk(file.tree):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in _SENDERS
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+                and isinstance(node.args[0].value, str)
+                and node.args[0].value.islower()  # the fake's operations are spelt as on the wire
+            ):
+                found.setdefault(node.args[0].value, set()).add(file.name)
+    return found
+
+
+def operations_of(uses: Iterable[Use]) -> set[str]:
+    return {name for use in uses for name in PERMISSIONS[use].all_operations}
+
+
+def test_the_uses_call_what_the_code_calls(tmp_path: Path) -> None:
+    """A call of an operation that no use has, and a use without a call, are both seen."""
+    bad = write_tree(
+        tmp_path,
+        {
+            "kinesis_spout/service/client.py": 'def f(c):\n    c.call("add_tags", {})\n',
+            "kinesis_spout/testing/fake.py": 'def f(c):\n    c.call("put_record", {})\n',
+        },
+    )
+    assert calls_in(bad) == {"add_tags": {"kinesis_spout/service/client.py"}}
+    assert set(calls_in(ROOT)) == operations_of(Use)
+
+
+def test_only_drills_call_more_than_the_service_room() -> None:
+    """So every other use is complete when `kinesis_spout/service` is."""
+    in_service = {
+        operation
+        for operation, files in calls_in(ROOT).items()
+        if any(name.startswith("kinesis_spout/service/") for name in files)
+    }
+    assert operations_of(set(Use) - {Use.DRILL}) == in_service
+
+
+@pytest.mark.parametrize("use", list(Use))
+def test_a_use_that_reads_or_writes_records_needs_the_key(use: Use) -> None:
+    """Reading decrypts, putting encrypts. The stream of a drill has no key of its own."""
+    needed = PERMISSIONS[use]
+    if use is not Use.DRILL:
+        assert ("kms:Decrypt" in needed.kms) == ("get_records" in needed.operations)
+        assert ("kms:GenerateDataKey" in needed.kms) == ("put_records" in needed.operations)
+
+
+def test_an_action_is_spelt_as_in_a_policy() -> None:
+    assert action_of("describe_stream_summary") == "kinesis:DescribeStreamSummary"
+    assert {name: call.action for name, call in CALLS.items()} == {
+        name: action_of(name) for name in CALLS
+    }
+    assert action_of(ASSUME_ROLE) == "sts:AssumeRole"
+
+
+def test_what_reads_alone_changes_nothing() -> None:
+    """None of these operations needs a permission to write."""
+    assert set(PERMISSIONS[Use.READ].operations) == READING

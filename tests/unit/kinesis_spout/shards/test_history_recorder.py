@@ -1,0 +1,100 @@
+"""What the history costs a job, and what it does when it cannot be written."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_spout.checkpoints.rewind import read_history
+from kinesis_spout.shards.history_recorder import HistoryRecorder
+from kinesis_spout.testing import ManualClock
+from state.errors import StaleOwnerError
+from state.memory_store import MemoryBackend, MemoryStateStore
+from state.moves.history import MAX_ENTRIES
+from state.state_store import StoredState
+from tests.support.state.counting_tree import CountingTree, counting_store
+from tests.support.state.state_stores import OTHER, OWNER, state_at
+
+
+class Job:
+    """An owner that settles a batch a second."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self.backend = MemoryBackend()
+        self.clock = ManualClock()
+        self.shards = shards
+        self.settled = 0
+        self.store, self.tree = counting_store(self.backend, application="a", stream="s")
+        self.store.acquire(OWNER, timeout_s=1)
+        self.recorder = HistoryRecorder(self.store, self.clock)
+
+    def settle(self, batches: int = 1) -> None:
+        for _ in range(batches):
+            self.settled += 1
+            states = {
+                f"shard-{shard}": StoredState(state_at(self.settled, f"shard-{shard}"), 0)
+                for shard in range(self.shards)
+            }
+            self.clock.advance(1)
+            self.record(states)
+
+    def record(self, states: dict[str, StoredState]) -> None:
+        self.recorder.record(states, now_ms=self.clock.now_ms(), retention_ms=86_400_000)
+
+    def look(self) -> MemoryStateStore:
+        return MemoryStateStore(self.backend, application="a", stream="s")
+
+
+def test_a_batch_costs_a_tenth_of_a_write_and_reads_nothing() -> None:
+    """At most every 10 seconds, whatever is settled; and nothing while nothing is."""
+    job = Job()
+    job.settle()
+    assert isinstance(job.tree, CountingTree)
+    assert job.tree.cost_of(lambda: job.settle(600)) == (0, 60)
+    same = {"shard-0": StoredState(state_at(601, "shard-0"), 0)}
+    job.clock.advance(60)
+    job.record(same)
+    job.clock.advance(60)
+    assert job.tree.cost_of(lambda: job.record(same)) == (0, 0)
+
+
+def test_the_history_is_bounded() -> None:
+    """The newest entry stays, and the oldest that is within the retention."""
+    job = Job()
+    for _ in range(MAX_ENTRIES + 50):
+        job.clock.advance(10)
+        job.settle()
+    marks = job.look().list_history().marks
+    assert len(marks) == MAX_ENTRIES
+    assert marks[0].number == 0
+    newest = read_history(job.look())[-1]
+    assert newest.positions == {"shard-0": state_at(job.settled).read_position}
+
+
+def test_a_store_that_does_not_answer_stops_no_job(caplog: pytest.LogCaptureFixture) -> None:
+    """It is said, and the next entry has all shards again."""
+    job = Job(2)
+    job.settle()
+    job.backend.set_unavailable(True)
+    job.settle(11)
+    assert "the history of the checkpoints is not written for now" in caplog.text
+    job.backend.set_unavailable(False)
+    job.settle(11)
+    assert [mark.full for mark in job.look().list_history().marks] == [True, True]
+
+
+def test_another_writer_is_followed_and_another_owner_respected() -> None:
+    """Two tasks may both have led; of two owners, the first writes nothing any more."""
+    job = Job()
+    job.settle()
+    other = HistoryRecorder(job.store, job.clock)
+    states = {"shard-0": StoredState(state_at(7, "shard-0"), 0)}
+    other.record(states, now_ms=job.clock.now_ms(), retention_ms=None)
+    job.settle(11)
+    job.settle(11)
+    numbers = [mark.number for mark in job.look().list_history().marks]
+    assert numbers == [0, 1, 2]
+    job.store.release()
+    job.look().acquire(OTHER, timeout_s=1)
+    with pytest.raises(StaleOwnerError):
+        job.settle(11)
+    assert len(job.look().list_history().marks) == 3

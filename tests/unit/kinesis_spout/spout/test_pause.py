@@ -1,0 +1,264 @@
+"""A paused application: its spouts keep their place and their ownership, take outcomes, and read
+nothing until the pause is over.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.errors import ConfigError, DataLossError
+from kinesis_spout.programs.threads import ThreadLoop
+from kinesis_spout.shards.pause import HOLD_S
+from kinesis_spout.spout.openings import UNCLOSED
+from kinesis_spout.testing import slow
+from state.errors import StaleOwnerError
+from state.ownership import this_process
+from state.position import PositionKind
+from state.retry_policy import RetryPolicy
+from state.state_store import Pause, TaskShare
+from tests.support.spout.spout_world import STREAM, PassingClock, SpoutUnderTest, StepLoops, drain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+
+PAUSE = Pause(by="ann on host-a", since_ms=0)
+DAY_S = 86_400.0
+WAIT_S = 30.0
+
+
+@contextmanager
+def paused(under_test: SpoutUnderTest) -> Iterator[None]:
+    """A pause, as another process begins and ends it."""
+    with closing(under_test.store()) as store:
+        store.pause(PAUSE)
+    yield
+    with closing(under_test.store()) as store:
+        store.resume()
+
+
+def turns(
+    under_test: SpoutUnderTest, spout: KinesisSpout, count: int = 5, *, step_s: float = 1.0
+) -> list[SpoutEmission]:
+    """What comes in so many turns of all threads."""
+    came = []
+    for _ in range(count):
+        under_test.loops.take()
+        came += drain(spout, under_test.loops, rounds=1)
+        under_test.clock.advance(step_s)
+    return came
+
+
+def requests(under_test: SpoutUnderTest) -> int:
+    return len(under_test.fake.faults.struck)
+
+
+def test_a_paused_spout_commits_and_reads_nothing() -> None:
+    """Neither new records nor retries that are due, and nothing is asked of the service. Then it
+    goes on where it was.
+    """
+    under_test = SpoutUnderTest()
+    under_test.put(4)
+    retry = RetryPolicy(retry_limit=3, first_delay_ms=500, jitter=0)
+    with under_test.fresh(retry=retry, prefetch_records=2) as spout:
+        acked, failed, *rest = turns(under_test, spout, 3)
+        assert len(rest) == 2
+        under_test.put(3)
+        with paused(under_test):
+            under_test.loops.take("coordinate")
+            assert spout.is_paused
+            assert acked.ack()
+            assert failed.fail("no")
+            assert [one.ack() for one in rest] == [True, True]
+            under_test.fake.faults.add(slow(0.0), times=None)
+            assert turns(under_test, spout, 100) == []
+            assert requests(under_test) == 0
+            (state,) = under_test.states().values()
+            assert state.checkpoint_text == acked.sequence_number
+            assert [one.attempts for one in state.unresolved] == [1]
+        came = turns(under_test, spout)
+        assert [one.attempt for one in came] == [2, 1, 1, 1]
+        assert not spout.is_paused
+
+
+def test_what_was_read_ahead_waits() -> None:
+    """What is in the buffers is not emitted either, and still there after the pause."""
+    under_test = SpoutUnderTest()
+    under_test.put(3)
+    with under_test.fresh() as spout:
+        under_test.loops.take("fetch")
+        with paused(under_test):
+            under_test.loops.take("coordinate")
+            assert spout.next_tuple() is None
+        under_test.loops.take("coordinate")
+        assert spout.next_tuple() is not None
+
+
+def test_a_pause_is_obeyed_and_ended_at_once() -> None:
+    """In real threads: a watch wakes the spout, not an interval."""
+    under_test = SpoutUnderTest(clock=PassingClock())
+    with under_test.fresh(
+        start_loop=ThreadLoop.start, commit_interval_s=3_600.0, idle_poll_s=0.01
+    ) as spout:
+        with paused(under_test):
+            assert _becomes(lambda: spout.is_paused)
+            under_test.put(1)
+            assert spout.next_tuple() is None
+        assert next(spout.emissions()).ack()
+
+
+def _becomes(wanted: Callable[[], bool]) -> bool:
+    """Whether it is true within a while."""
+    for _ in range(int(WAIT_S * 100)):
+        if wanted():
+            return True
+        threading.Event().wait(0.01)
+    return False
+
+
+def test_all_tasks_of_an_application_pause() -> None:
+    under_test = SpoutUnderTest(shards=2)
+    loops = [StepLoops(), StepLoops()]
+    spouts = [
+        under_test.fresh(start_loop=loops[task], task_index=task, total_tasks=2)
+        for task in range(2)
+    ]
+    for spout in spouts:
+        spout.open()
+    under_test.put(10)
+    with paused(under_test):
+        for spout, each in zip(spouts, loops, strict=True):
+            each.take()
+            assert drain(spout, each) == []
+            under_test.clock.advance(60)
+            each.take()
+        with closing(under_test.store()) as store:
+            assert list(store.read_tasks()) == [TaskShare(0, 2), TaskShare(1, 2)]
+    came = 0
+    for spout, each in zip(spouts, loops, strict=True):
+        each.take("coordinate")
+        came += len(drain(spout, each))
+        spout.close()
+    assert came == 10
+
+
+def test_a_spout_that_is_opened_during_a_pause_pins_its_start() -> None:
+    """What arrives from then on comes after the pause; it does not end before."""
+    under_test = SpoutUnderTest()
+    under_test.put(2)
+    under_test.clock.advance(10)
+    with paused(under_test):
+        spout = under_test.fresh(starting_position="LATEST", until="now")
+        spout.open()
+        pin = under_test.store().read_start()
+        assert pin is not None
+        assert pin.position.kind is PositionKind.AT_TIMESTAMP
+        under_test.clock.advance(10)
+        under_test.put(3)
+        assert turns(under_test, spout) == []
+        assert not spout.has_ended
+        assert under_test.states() == {}
+    assert turns(under_test, spout) == [], "they came after the time up to which it reads"
+    assert spout.has_ended
+    spout.close()
+    with under_test.fresh() as again:
+        assert len(turns(under_test, again)) == 3
+
+
+def test_an_unknown_shard_is_refused_after_the_pause() -> None:
+    under_test = SpoutUnderTest()
+    with paused(under_test), under_test.fresh(shards=("shardId-9",)) as spout:
+        turns(under_test, spout)
+        with closing(under_test.store()) as store:
+            store.resume()
+        with pytest.raises(ConfigError, match="shardId-9"):
+            turns(under_test, spout)
+
+
+def test_a_reshard_during_a_pause_is_followed_after_it() -> None:
+    under_test = SpoutUnderTest()
+    under_test.put(2)
+    with under_test.fresh(shard_refresh_interval_s=0.1) as spout:
+        first = turns(under_test, spout)
+        with paused(under_test):
+            turns(under_test, spout)
+            for one in first:
+                one.ack()
+            under_test.fake.split(STREAM, first[0].shard_id)
+            under_test.clock.advance(10)
+            under_test.put(3)
+            assert turns(under_test, spout) == []
+            assert len(under_test.states()) == 1
+        assert len(turns(under_test, spout, 10)) == 3
+
+
+def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
+    """When it ends, and before a record comes: during the pause the spout stays."""
+    under_test = SpoutUnderTest()
+    under_test.put(2)
+    with under_test.fresh() as spout:
+        for one in turns(under_test, spout):
+            one.ack()
+        with paused(under_test):
+            turns(under_test, spout)
+            under_test.put(2)
+            turns(under_test, spout, 4, step_s=DAY_S)
+            under_test.put(2)
+        with pytest.raises(DataLossError, match="not read for longer than the retention"):
+            turns(under_test, spout)
+
+
+def test_a_pause_within_the_retention_is_no_loss() -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh() as spout:
+        turns(under_test, spout)
+        with paused(under_test):
+            turns(under_test, spout)
+            under_test.put(2)
+            under_test.clock.advance(DAY_S * 0.9)
+        assert len(turns(under_test, spout)) == 2
+
+
+def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
+    """A process that took over is noticed."""
+    under_test = SpoutUnderTest()
+    store = under_test.store()
+    with paused(under_test), under_test.fresh(store=store) as spout:
+        store.lose_session()
+        turns(under_test, spout, 2, step_s=HOLD_S)
+        with closing(under_test.store()) as other:
+            assert other.read_tasks()
+            store.lose_session()
+            other.acquire(this_process(0), timeout_s=0)
+            with pytest.raises(StaleOwnerError):
+                turns(under_test, spout, 2, step_s=HOLD_S)
+
+
+def test_a_record_that_was_announced_goes_out_and_no_other() -> None:
+    """Its delivery is stored as an attempt: held back, a crash would charge it for nothing."""
+    under_test = SpoutUnderTest()
+    under_test.put(3)
+    for _ in range(UNCLOSED):
+        crashed = under_test.store()
+        spout = under_test.fresh(store=crashed)
+        spout.open()
+        under_test.loops.take()
+        while spout.next_tuple() is not None:
+            pass
+        under_test.loops.take("commit")
+        crashed.lose_session()
+    with under_test.fresh() as spout:
+        under_test.loops.take()
+        assert spout.next_tuple() is None, "it is announced"
+        with paused(under_test):
+            under_test.loops.take("coordinate", "commit")
+            (emission,) = turns(under_test, spout)
+            assert emission.ack()
+            assert turns(under_test, spout) == []
+        assert len(turns(under_test, spout, 1)) <= 1

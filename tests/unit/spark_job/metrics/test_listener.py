@@ -1,0 +1,95 @@
+"""The listener turns Spark's events into figures, and keeps its own errors from the query."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.testing import ManualClock
+from spark_job.metrics.ledger import QueryLedger
+from spark_job.metrics.query_server import LedgerListener, QueryCollector, QueryMetricsServer
+from tests.unit.spark_job.metrics.test_ledger import KEY, progress, report, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def reported(*reports: Any, text: str | None = None) -> Any:
+    return SimpleNamespace(runId="run", json=text or json.dumps(progress(*reports)))
+
+
+def listening(last: Any = None) -> tuple[QueryLedger, LedgerListener]:
+    ledger = QueryLedger(100)
+    return ledger, LedgerListener(ledger, ManualClock(), lambda _: last)
+
+
+def test_an_idle_query_is_asked_for_its_progress() -> None:
+    """Its event has none. A query that has ended meanwhile has none either."""
+    event = cast("Any", SimpleNamespace(id="query"))
+    ledger, listener = listening(reported(report()))
+    listener.onQueryIdle(event)
+    assert values(ledger)["stream_records_emitted", *KEY] == 10
+    assert values(ledger)["batches", *KEY] == 0
+    ledger, listener = listening(None)
+    listener.onQueryIdle(event)
+    assert values(ledger) == {}
+
+
+@pytest.mark.parametrize(
+    ("exception", "failures", "losses"),
+    [
+        (None, 0, 0),
+        ("StreamingQueryException: ValueError: no rates", 1, 0),
+        ("kinesis_spout.errors.DataLossError: records may be lost", 1, 1),
+    ],
+)
+def test_a_query_that_fails_is_counted(exception: str | None, failures: int, losses: int) -> None:
+    ledger, listener = listening()
+    listener.onQueryProgress(cast("Any", SimpleNamespace(progress=reported(report()))))
+    listener.onQueryTerminated(cast("Any", SimpleNamespace(runId="run", exception=exception)))
+    assert values(ledger) == {("data_losses", *KEY): losses, ("query_failures", *KEY): failures}
+
+
+def test_an_error_in_the_listener_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    ledger, listener = listening()
+    with caplog.at_level(logging.ERROR, "kinesis_spout"):
+        for _ in range(3):
+            listener.onQueryProgress(cast("Any", SimpleNamespace(progress=reported(text="{"))))
+    assert len(caplog.records) == 1
+    listener.onQueryProgress(cast("Any", SimpleNamespace(progress=reported(report()))))
+    assert values(ledger)["stream_records_emitted", *KEY] == 10
+
+
+def test_every_sample_is_of_a_metric_that_a_spark_job_has() -> None:
+    """And every metric that it is said to have gets a sample, with its labels."""
+    ledger = QueryLedger(100)
+    listener = LedgerListener(ledger, ManualClock(), lambda _: None)
+    listener.onQueryProgress(cast("Any", SimpleNamespace(progress=reported(report()))))
+    families = list(QueryCollector(ledger, ManualClock()).collect())
+    assert {family.name for family in families if not family.samples} == set()
+
+
+@pytest.mark.parametrize("says", ["raises", "warns"])
+def test_a_session_without_listeners_is_refused_in_one_sentence(says: str) -> None:
+    """Spark Connect only warns where its server takes none."""
+
+    class Streams:
+        def addListener(self, listener: object) -> None:  # noqa: N802  # Spark's name
+            if says == "raises":
+                raise NotImplementedError("[NOT_IMPLEMENTED] it is not implemented.")
+            warnings.warn(
+                "Failed to add the listener because of exception: it is not implemented",
+                stacklevel=1,
+            )
+
+    spark = cast("SparkSession", SimpleNamespace(streams=Streams()))
+    server = QueryMetricsServer(spark, 0)
+    with pytest.raises(ConfigError, match=r"takes no StreamingQueryListener.*not implemented"):
+        server.start()
+    assert server._running is None  # the port is free again

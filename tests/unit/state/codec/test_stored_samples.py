@@ -1,0 +1,189 @@
+"""Upgrade and rollback: what every version has stored is read by this one, and what a newer version
+stores is refused or read, as `docs/deploy/upgrade.md` says.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from scripts.reference.words import NODES
+from scripts.reference.znodes import members, stored, structs
+from spark_job.data_source import plan_of
+from state.codec.shard_states import decode_shard_state, encode_shard_state
+from state.errors import StoredDataError
+from tests.support.state.stored_samples import (
+    DRAINED,
+    EXPORT,
+    EXPORTED,
+    FINISHED,
+    IDENTITY,
+    OFFSET,
+    OWNER,
+    PATH,
+    POLICY,
+    RESULT,
+    SHARD,
+    START,
+    STATE,
+    TASK,
+    decoders,
+    read,
+    version,
+    versions,
+    written,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Read with a text of their own: a number, or nothing at all.
+WITHOUT_STRUCT = {node for node, said in NODES.items() if said.struct is None}
+# Written since before formats had numbers, and read by the tools of the Kinesis Storm spout.
+WITHOUT_FORMAT = {"shardList", "owner/<i>-of-<n>", "plan"}
+SAMPLES = [
+    pytest.param(node, text, id=f"{name} {node} {number}")
+    for name in versions()
+    for node, texts in read(name).items()
+    if node != OFFSET
+    for number, text in enumerate(texts)
+]
+
+
+def keys_in(value: Any) -> set[str]:
+    """All keys of objects in a JSON value, at any depth."""
+    if isinstance(value, dict):
+        return set(value).union(*map(keys_in, value.values()))
+    return set().union(*map(keys_in, value)) if isinstance(value, list) else set()
+
+
+def as_if(text: str, **changed: object) -> bytes:
+    """The stored object with other keys."""
+    return json.dumps({**json.loads(text), **changed}).encode()
+
+
+def first_samples() -> Iterator[tuple[str, str]]:
+    for node, texts in read(version()).items():
+        if node != OFFSET:
+            yield node, texts[0]
+
+
+def test_this_version_writes_what_its_samples_say() -> None:
+    """Another byte may be one that the released version cannot read: raise the version in
+    pyproject.toml, and add its samples. The old ones stay.
+    """
+    assert version() in versions(), "the version has no samples"
+    assert read(version()) == written()
+
+
+def test_every_node_and_every_field_has_a_sample() -> None:
+    """A field that no sample has could be renamed, and this suite would not see it."""
+    assert set(read(version())) == (set(NODES) - WITHOUT_STRUCT) | {EXPORT, OFFSET}
+    seen = set().union(
+        *(
+            keys_in(json.loads(text))
+            for name in versions()
+            for texts in read(name).values()
+            for text in texts
+        )
+    )
+    wanted = {
+        f"{name}.{key}"
+        for name, kind in stored().items()
+        if issubclass(kind, msgspec.Struct)
+        for key, _, _ in members(kind)
+    }
+    may_be_left_out = {"format"}  # of a format 1
+    missing = {key for key in wanted if key.partition(".")[2] not in seen | may_be_left_out}
+    # Whole records in the older form of objects: no version wrote it so.
+    assert missing - {"UnresolvedRecord.whole"} == set()
+
+
+@pytest.mark.parametrize(("node", "text"), SAMPLES)
+def test_what_any_version_has_stored_is_read(node: str, text: str) -> None:
+    assert decoders()[node](text.encode()) is not None
+
+
+def test_the_samples_mean_what_they_meant() -> None:
+    """Not only readable: the same values."""
+    found = {
+        node: [decoders()[node](text.encode()) for text in texts]
+        for node, texts in read("0.1.0").items()
+        if node != OFFSET
+    }
+    assert found["<shardId>/state"] == [STATE, FINISHED, DRAINED]
+    assert found["stream"] == [IDENTITY]
+    assert found["start"] == [START]
+    assert found["owner"][0] == OWNER
+    assert found["tracked"] == [POLICY]
+    assert found["batches/<planId>/<task>"] == [TASK]
+    assert [log.entries for log in found["batches/<planId>/<task>/end"]] == [(RESULT,)] * 2
+    assert found[EXPORT] == [EXPORTED]
+    assert plan_of(json.loads(read("0.1.0")[OFFSET][0])) == "4-0a1b"
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [pair for pair in first_samples() if pair[0] not in WITHOUT_FORMAT | {"owner"}],
+    ids=lambda value: value if "{" not in value else "",
+)
+def test_an_older_version_refuses_a_newer_format(node: str, text: str) -> None:
+    """One sentence: what is there, who wrote it, what this version reads, and what to do."""
+    newer = as_if(text, format=9)
+    with pytest.raises(
+        StoredDataError,
+        match=rf"^{PATH} has format 9, written by a newer version of kinesis-spout, but this "
+        r"version reads formats up to [12]; upgrade kinesis-spout here$",
+    ):
+        decoders()[node](newer)
+
+
+@pytest.mark.parametrize(
+    ("node", "text"), list(first_samples()), ids=lambda value: value if "{" not in value else ""
+)
+def test_a_key_that_is_not_known_is_passed_over(node: str, text: str) -> None:
+    """A newer version may add one under the same format, where losing it loses no record."""
+    assert decoders()[node](as_if(text, later={"new": 1})) == decoders()[node](text.encode())
+
+
+def test_a_key_that_is_not_known_is_lost_when_the_node_is_next_written() -> None:
+    """So what must not be lost needs a new format."""
+    stored_state = as_if(read(version())["<shardId>/state"][0], later=1)
+    state = decode_shard_state(stored_state, SHARD, PATH)
+    assert b"later" not in encode_shard_state(state, PATH)[0]
+
+
+def test_a_row_with_more_elements_is_refused() -> None:
+    """They are what a record's retries depend on: a newer version that adds one raises the format,
+    and one that did not is refused all the same.
+    """
+    row = '["13",1,9,8,8,"r",null,false,false,true,7]'
+    text = f'{{"readPosition":"AFTER:20","unresolved":[{row}],"format":1}}'
+    with pytest.raises(StoredDataError, match=PATH):
+        decode_shard_state(text.encode(), SHARD, PATH)
+
+
+class _Trap(msgspec.Struct, omit_defaults=True):
+    format: int = 2
+
+
+def formats_left_out(kinds: dict[str, type[Any]]) -> set[str]:
+    """Structs that leave out a format above 1 when they are written: older versions would take what
+    they wrote for format 1.
+    """
+    return {
+        name
+        for name, kind in kinds.items()
+        if issubclass(kind, msgspec.Struct) and kind.__struct_config__.omit_defaults
+        for field in msgspec.structs.fields(kind)
+        if field.name == "format" and not field.required and field.default not in {0, 1}
+    }
+
+
+def test_a_format_that_is_left_out_is_format_1() -> None:
+    """A default that is raised with the format would never be stored."""
+    assert formats_left_out({"Trap": _Trap}) == {"Trap"}
+    assert formats_left_out(structs()) == set()

@@ -1,0 +1,62 @@
+"""A reset that is killed in the middle, and what its application is then."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
+from state.ownership import this_process
+from state.position import TRIM_HORIZON
+from state.shard_state import ShardState
+from state.state_store import HistoryEntry, StartPin, StateChange, StreamIdentity
+from state.znodes.store import ZnodeStateStore
+from tests.support.simulated.micro_batch_engine import Crash
+from tests.support.state.dying_store import DyingTree
+
+OWNER = this_process(0)
+IDENTITY = StreamIdentity(arn="arn", name="orders", created_ms=1)
+START = StartPin(time_ms=1, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
+
+
+def application(backend: MemoryBackend) -> MemoryStateStore:
+    """One that has read, and has a history."""
+    store = MemoryStateStore(backend)
+    store.acquire(OWNER, timeout_s=0)
+    store.bind_stream(IDENTITY)
+    store.pin_start(START)
+    states = [ShardState(shard_id=f"shardId-{n}", read_position=TRIM_HORIZON) for n in range(3)]
+    store.save_states([StateChange(before=None, after=state) for state in states])
+    store.save_shard_list([state.shard_id for state in states])
+    entry = HistoryEntry(time_ms=1, positions={"shardId-0": TRIM_HORIZON}, full=True)
+    store.write_history(store.list_history(), [(0, entry)])
+    store.release()
+    return store
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("writes", range(12))
+def test_what_a_killed_reset_leaves_still_belongs_to_its_stream(
+    writes: int,
+    after: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    """A stream that was created again has shards of the same names and other records: neither
+    states nor history of the former one may become its own. And as long as anything is left, the
+    application has a start, so the command that is given again finds something to remove.
+    """
+    backend = MemoryBackend()
+    store = application(backend)
+    tree = DyingTree(MemoryTree(backend), writes, after=after)
+    with suppress(Crash):
+        ZnodeStateStore(tree, store.paths, reset_command="").reset(OWNER, timeout_s=0)
+    tree.close()
+    left = MemoryStateStore(backend)
+    if left.load_states() or left.list_history().marks or left.read_shard_list():
+        assert left.read_stream() == IDENTITY
+        assert left.read_start() == START
+    if left.read_start() is not None:
+        assert left.read_stream() == IDENTITY
+    left.reset(OWNER, timeout_s=0)
+    assert left.read_stream() is None
+    assert not left.list_history().marks

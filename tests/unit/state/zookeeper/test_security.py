@@ -1,0 +1,126 @@
+"""The settings of a secure connection: what they refuse, and what nobody sees of them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from state.errors import InvalidStoreSettingError
+from state.zookeeper.security import PASSWORD_VARIABLE, ZookeeperSecurity
+from state.zookeeper.tree import _Hidden, _identity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MARK = "marked-password"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"auth": "basic"}, "option zookeeperAuth is 'basic'; give one of none, digest"),
+        ({"acl": "closed"}, "option zookeeperAcl is 'closed'; give one of open, creator"),
+        ({"ca_file": "ca.pem"}, "option zookeeperCaFile is given without TLS; set zookeeperTls"),
+        ({"verify_hostname": False}, "option zookeeperVerifyHostname is false without TLS"),
+        (
+            {"tls": True, "cert_file": "c.pem"},
+            "option zookeeperCertFile is given without zookeeperKeyFile",
+        ),
+        ({"auth": "sasl"}, "option zookeeperUser is missing for zookeeperAuth sasl"),
+        ({"auth": "digest", "user": "a:b"}, "option zookeeperUser has a ':'"),
+        ({"password": MARK}, "option zookeeperPassword is given with zookeeperAuth none"),
+        (
+            {"auth": "digest", "user": "a", "password": MARK, "password_file": "f"},
+            "option zookeeperPassword is given beside zookeeperPasswordFile",
+        ),
+        ({"acl": "creator"}, "option zookeeperAcl is 'creator', but this client has no identity"),
+    ],
+)
+def test_a_bad_setting_is_refused_with_its_option_and_without_the_password(
+    given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InvalidStoreSettingError) as refused:
+        ZookeeperSecurity(**given)
+    assert str(refused.value).startswith(sentence)
+    assert MARK not in str(refused.value)
+
+
+def test_an_identity_owns_what_it_creates_unless_told_otherwise() -> None:
+    assert ZookeeperSecurity().node_acl == "open"
+    assert ZookeeperSecurity(auth="digest", user="etl").node_acl == "creator"
+    assert ZookeeperSecurity(auth="digest", user="etl", acl="open").node_acl == "open"
+    assert ZookeeperSecurity(tls=True, cert_file="c", key_file="k", acl="creator").has_identity
+
+
+def test_the_password_is_in_no_repr_and_no_command() -> None:
+    security = ZookeeperSecurity(tls=True, auth="sasl", user="etl", password=MARK)
+    assert repr(security) == "ZookeeperSecurity(tls=True, auth='sasl', user='etl', password='***')"
+    assert security.command_options() == (
+        " --option zookeeperTls=true --option zookeeperAuth=sasl --option zookeeperUser=etl"
+    )
+
+
+def test_what_kazoo_is_given_to_log_hides_the_password_and_sends_it() -> None:
+    ((scheme, credential),) = _identity(
+        ZookeeperSecurity(auth="digest", user="etl", password=MARK)
+    )["auth_data"]
+    assert (scheme, credential.encode()) == ("digest", f"etl:{MARK}".encode())
+    assert isinstance(credential, _Hidden)
+    assert MARK not in f"{credential} {(credential,)}"
+
+
+def test_the_password_is_read_from_the_file_s_first_line_and_then_travels(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{MARK}\nnext line\n")
+    loaded = ZookeeperSecurity(auth="digest", user="etl", password_file=str(file)).loaded()
+    file.unlink()
+    copy = pickle.loads(pickle.dumps(loaded))  # noqa: S301  # our own bytes
+    assert copy.password == MARK
+    assert copy.loaded() == loaded
+
+
+def test_the_password_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    security = ZookeeperSecurity(auth="digest", user="etl")
+    monkeypatch.setenv(PASSWORD_VARIABLE, MARK)
+    assert security.loaded().password == MARK
+    monkeypatch.delenv(PASSWORD_VARIABLE)
+    with pytest.raises(InvalidStoreSettingError, match="option zookeeperPassword is missing for"):
+        security.loaded()
+
+
+def test_a_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    with pytest.raises(InvalidStoreSettingError, match=r"option zookeeperPasswordFile .*cannot be"):
+        ZookeeperSecurity(auth="sasl", user="etl", password_file=missing).loaded()
+    empty = tmp_path / "empty"
+    empty.touch()
+    with pytest.raises(InvalidStoreSettingError, match="has no password in its first line"):
+        ZookeeperSecurity(auth="sasl", user="etl", password_file=str(empty)).loaded()
+
+
+def test_files_that_hold_no_certificate_are_named(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("no certificate")
+    with pytest.raises(InvalidStoreSettingError, match=r"CaFile .* no certificate"):
+        ZookeeperSecurity(tls=True, ca_file=str(bad)).tls_context()
+    with pytest.raises(InvalidStoreSettingError, match=r"option zookeeperCertFile .* and its key"):
+        ZookeeperSecurity(tls=True, cert_file=str(bad), key_file=str(bad)).tls_context()
+    with pytest.raises(InvalidStoreSettingError, match="option zookeeperKeyFile"):
+        ZookeeperSecurity(
+            tls=True, cert_file=str(bad), key_file=str(tmp_path / "missing")
+        ).tls_context()
+
+
+def test_kerberos_is_kazoos_gssapi() -> None:
+    """No Kerberos runs here: this is all that our own code adds to it."""
+    assert _identity(ZookeeperSecurity(auth="kerberos")) == {
+        "sasl_options": {"mechanism": "GSSAPI", "service": "zookeeper"}
+    }
+
+
+def test_a_server_that_was_not_set_up_for_it_is_refused() -> None:
+    with pytest.raises(InvalidStoreSettingError, match="option zookeeperTls is for a server that"):
+        ZookeeperSecurity(tls=True).check_usable("embedded:/x")
+    ZookeeperSecurity(auth="digest", user="etl").check_usable("embedded:/x")
