@@ -38,7 +38,8 @@ class Drill:
     way. `is_cold`: no job runs before the act, which starts it. `of_all`: whether `drill all` has
     it; a drill that another one contains is left out. `step`: the one of a batch that it is about,
     where there is such a drill for each. `is_apart`: a second driver goes on, with a checkpoint
-    location of its own, so that no other act can follow. `spares`: the job's process lives on.
+    location of its own, so that no other act can follow. `spares`: the job's
+    process must outlast it.
     """
 
     name: str
@@ -117,7 +118,10 @@ def run_drill(
             world.job.start()
             world.wait_for_acks(WARM)
         tell(f"it {drill.sentence}")
-        return disturbed(world, drill.name, lambda: drill.act(world))
+        drilled = disturbed(world, drill.name, lambda: drill.act(world))
+        if drill.spares:
+            drilled.troubles.extend(f"{run} did not outlast it" for run in world.ended)
+        return drilled
 
 
 def disturbed(

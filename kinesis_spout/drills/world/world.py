@@ -51,8 +51,8 @@ class World:
 
     `faults`: what was done to it, which the acts of drills append. `notes`: what a reader of the
     verdict should know. `is_disturbed`: something was done to it, so that a process may end by
-    itself, and be started again: `max_restarts` times since the last fault. `link`: the job's way
-    to ZooKeeper, if the drill wants one; nobody else goes by it.
+    itself, and be started again: `max_restarts` times since the last fault. `ended`: the runs that
+    did so. `link`: the job's way to ZooKeeper, if the drill wants one; nobody else goes by it.
     """
 
     def __init__(self, directory: Path, setting: Setting, tell: Callable[[str], object]) -> None:
@@ -61,6 +61,7 @@ class World:
         self.tell = tell
         self.faults: list[Fault] = []
         self.notes: list[str] = []
+        self.ended: list[str] = []
         self.stream: DrillStream = _stream(setting)
         zookeeper = ZookeeperEnsemble if setting.ensemble else ZookeeperServer
         self.zookeeper: ZookeeperServers = zookeeper(directory / "zookeeper")
@@ -215,6 +216,7 @@ class World:
                 raise DrillError(f"{run} ended by itself {before}: {last}")
             self.tell(f"{run} ended by itself and is started again: {last}")
             self.notes.append(f"{run} ended by itself and was started again: {last}")
+            self.ended.append(run)
             self.faults.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
             self._restarts_of = len(self.faults)
             self.job.start()
