@@ -6,7 +6,8 @@ that is not failed is a redelivery. It needs a reason:
 
     the record was       a reason is
     resolved             a fault between the outcome and the redelivery, that took the outcome away
-                         before it was stored; or one that rewinds what was stored
+                         before it was stored; or one since its delivery that rewinds what was
+                         stored: a batch under way is not settled into what was removed
     rejected             the same: it waits for its letter only
     pending              a fault since its delivery; or its process is over, and has left it to
                          another one
@@ -60,9 +61,12 @@ class Redelivery(NamedTuple):
 
 @dataclass(slots=True)
 class _Record:
-    """The last line of a record, its last outcome, and the fault that it came again for."""
+    """The last line of a record, the time of its last delivery, its last outcome, and the fault
+    that it came again for.
+    """
 
     last: Told
+    got_ns: int
     outcome: Told | None
     fault: Fault | None = None
 
@@ -77,7 +81,7 @@ def redeliveries(history: History) -> list[Redelivery]:
             continue
         record = records.get(told.record)
         if record is None:
-            records[told.record] = _Record(told, told if told.is_outcome else None)
+            records[told.record] = _Record(told, told.at_ns, told if told.is_outcome else None)
             continue
         if _is_again(told, record):
             one = reasons.judge(told, record)
@@ -90,6 +94,8 @@ def redeliveries(history: History) -> list[Redelivery]:
         # An answer to what is resolved already is late: it changes nothing.
         if told.is_outcome or told.step is GOT or not record.last.is_outcome:
             record.last = told
+        if told.step is GOT:
+            record.got_ns = told.at_ns
         if told.is_outcome:
             record.outcome = told
     return found
@@ -130,10 +136,10 @@ class _Reasons:
         since = record.last
         is_stored: bool | None = None
         for at in reversed(range(bisect_right(self._faults_began_ns, told.at_ns))):
-            if self._ended_by_ns[at] < since.at_ns:
+            if self._ended_by_ns[at] < record.got_ns:
                 return  # and so was each fault before it
             fault = self._faults[at]
-            if fault.ended_ns < since.at_ns:
+            if fault.ended_ns < (record.got_ns if fault.rewinds else since.at_ns):
                 continue
             if is_stored is None:
                 is_stored = self._is_stored(told, record, told.at_ns)

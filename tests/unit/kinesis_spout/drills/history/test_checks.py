@@ -207,9 +207,24 @@ def again_after(fault: Fault | None, *more: Sample) -> History:
 def test_only_a_fault_that_rewinds_brings_back_what_was_stored() -> None:
     """Not without a fault, not after one of another kind, nor after one that was over before."""
     assert broken_promises(again_after(REWIND)) == []
-    for fault in (None, AWAY, REWIND._replace(began_ns=S, ended_ns=S)):
+    for fault in (None, AWAY, REWIND._replace(began_ns=0, ended_ns=0)):
         (broken,) = broken_promises(again_after(fault))
         assert "1 records came again without a reason: ann 0" in broken
+
+
+def test_a_state_removed_under_a_delivery_brings_its_record_back_though_it_was_acked_later() -> (
+    None
+):
+    """Record 3 is delivered at 20 s and acked at 21 s. It is no reason before or after both."""
+    for at_s, is_reason in ((20.5, True), (19.5, False)):
+        history = good()
+        removed = Fault("a state removed", round(at_s * S), round(at_s * S), rewinds=True)
+        history.faults = [*history.faults, removed]
+        again = [told(26, Step.GOT, 3, SECOND), told(27, Step.ACK, 3, SECOND)]
+        history.told = [*history.told, *again]
+        history.samples = [*history.samples, sample(30, state(3))]
+        broken = broken_promises(history)
+        assert any("1 records came again" in one for one in broken) is not is_reason, broken
 
 
 def test_states_go_back_once_after_a_fault_that_rewinds() -> None:
