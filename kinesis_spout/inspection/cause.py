@@ -29,12 +29,15 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to do. `until_ms`: until when to wait, where that is known."""
+    """One thing to do. `until_ms`: until when to wait, where that is known. `is_urgent`: it comes
+    before what mends the root, which may take too long.
+    """
 
     act: Act
     text: str
     command: str | None = None
     until_ms: int | None = None
+    is_urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +63,12 @@ class Explanation:
         return self.causes[-1]
 
     def advice(self, commands: Collection[str] | None = None) -> list[Advice]:
-        """What to do, the root's advice first, without what needs a command that is not among
-        `commands` (None: all are there).
+        """What to do, what is urgent first, then the root's advice, without what needs a command
+        that is not among `commands` (None: all are there).
         """
         root_first = dict.fromkeys(one for cause in reversed(self.causes) for one in cause.advice)
-        there = [one for one in root_first if commands is None or one.command in {None, *commands}]
+        in_order = sorted(root_first, key=lambda one: not one.is_urgent)
+        there = [one for one in in_order if commands is None or one.command in {None, *commands}]
         return [one for one in there if one.act is not Act.NOTHING] or there[:1]
 
 

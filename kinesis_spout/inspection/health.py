@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.shards.lineage import ShardPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from kinesis_spout.inspection.snapshot import Snapshot
 
@@ -48,6 +48,7 @@ class Health(StrEnum):
 
 
 SEVERITY = {health: place for place, health in enumerate(Health)}
+PASSED = frozenset({Health.OK, Health.LAGGING})
 FAILED = frozenset({Health.STALLED, Health.LOSING})
 
 
@@ -69,11 +70,16 @@ class Look:
     """Two snapshots, at the beginning and at the end of the window, and the answers on tips.
 
     With one snapshot (`before` is `now`), nothing is known of movement: the window is zero.
+
+    - `throttled`: the shards that would not tell their tip, because their reads are used up.
+    - `refused`: why no shard was asked, as a sentence; None where those that decide were.
     """
 
     before: Snapshot
     now: Snapshot
     tips: Mapping[str, TipAnswer] = field(default_factory=dict)
+    throttled: Collection[str] = frozenset()
+    refused: str | None = None
 
     @property
     def window_ms(self) -> int:

@@ -4,10 +4,19 @@ table.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.inspection.cause import LOG, NOTHING, Act, Advice, Cause
-from kinesis_spout.inspection.wording import duration, moment, pause_told, records
+from kinesis_spout.inspection.cause import LOG, Act, Advice, Cause
+from kinesis_spout.inspection.wording import (
+    duration,
+    joined,
+    moment,
+    pause_told,
+    quoted,
+    records,
+)
+from kinesis_spout.shards.assignment import is_ours
 from state.plan import PlanStatus
 from state.report import ReportStatus
 
@@ -32,8 +41,17 @@ def _paused(look: Look, shard_id: str) -> Cause | None:
 def _no_owner(look: Look, shard_id: str) -> Cause | None:
     if look.now.stored.owners:
         return None
-    plan = look.now.open_plan
+    plan, newest = look.now.open_plan, look.now.stored.plan
     rest = "" if plan is None else f"; the batch of plan {plan.plan_id} comes again when it does"
+    if newest is not None and newest.until_ms is not None and newest.status is PlanStatus.SETTLED:
+        return Cause(
+            kind="run over",
+            about=shard_id,
+            says="its last run was to read what was there at "
+            f"{moment(newest.until_ms, look.now.now_ms)} (Trigger.AvailableNow, or --until), and "
+            "has ended",
+            advice=(Advice(Act.START, "start its next run when it is due"),),
+        )
     was_run = plan is not None and plan.until_ms is not None
     return Cause(
         kind="no owner",
@@ -47,16 +65,18 @@ def _no_owner(look: Look, shard_id: str) -> Cause | None:
 
 
 def _no_task(look: Look, shard_id: str) -> Cause | None:
-    if look.now.owner_of(shard_id) is not None:
+    if not look.now.stored.owners or look.now.owner_of(shard_id) is not None:
         return None
-    total = look.now.stored.total_tasks
-    there = ", ".join(str(one.task.index) for one in look.now.stored.owners if one.task is not None)
+    total = look.now.stored.total_tasks or 1
+    missing = next(index for index in range(total) if is_ours(shard_id, index, total))
+    there = sorted(one.task.index for one in look.now.stored.owners if one.task is not None)
+    run = f"task {there[0]} runs" if len(there) == 1 else f"tasks {joined(there)} run"
     return Cause(
         kind="task missing",
         about=shard_id,
-        says=f"{total} tasks share the application, and the one that reads this shard does not "
-        f"run (tasks {there} do)",
-        advice=(Advice(Act.START, "start the missing task"),),
+        says=f"is read by task {missing}, counted from 0, of the {total} that share the "
+        f"application, and that one does not run ({run})",
+        advice=(Advice(Act.START, f"start task {missing} of {total}"),),
     )
 
 
@@ -71,14 +91,21 @@ def _outage(look: Look, shard_id: str) -> Cause | None:
     if not is_out or not due_ms:
         return None
     until_ms = min(due_ms)
+    reasons = Counter[str]()
+    for state in look.now.states.values():
+        for one in state.unresolved:
+            reasons[one.reason or ""] += one.count
+    del reasons[""]
+    most = reasons.most_common(1)
+    with_reason = f", {most[0][1]:,} with {quoted(most[0][0])}" if most else ""
     return Cause(
         kind="outage",
         about=shard_id,
-        says="nearly all records of the last batch failed, so the job takes it for an outage: no "
-        "attempt counts, and nothing new is read until records get through; the next try is due "
-        f"{moment(until_ms, look.now.now_ms)}",
+        says=f"nearly all records of the last batch failed{with_reason}, so the job takes it for "
+        "an outage: no attempt counts, and nothing new is read until records get through; the "
+        f"next try is due {moment(until_ms, look.now.now_ms)}",
         advice=(
-            Advice(Act.LOOK, "mend what the records are written to; the reasons are in the log"),
+            Advice(Act.LOOK, "mend what the records are written to; the log has all reasons"),
             Advice(Act.WAIT, f"wait until {moment(until_ms, look.now.now_ms)}", until_ms=until_ms),
         ),
     )
@@ -137,8 +164,10 @@ def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
         return _Stage(
             "task runs",
             f"is open, and {where} is reading ({records(rows)} so far)",
-            "see in the executor's log whether the shard is throttled: other consumers share its "
-            "limits, which cannot be seen from outside",
+            _OTHER_CONSUMERS
+            if shard_id in look.throttled
+            else "see in the executor's log whether the shard is throttled: other consumers share "
+            "its limits, which cannot be seen from outside",
         )
     if plan.report is ReportStatus.OPEN and plan.openings > 1:
         return _Stage(
@@ -160,6 +189,10 @@ class _Stage(NamedTuple):
     where: str
 
 
+_OTHER_CONSUMERS = (
+    "see who else reads the stream: give the others consumers of their own (enhanced fan-out), or "
+    "fewer reads, or split the shard"
+)
 _SETTLING = _Stage(
     "settling",
     "is closed, and its outcomes are being written to the shard states",
@@ -190,16 +223,40 @@ _SINK_WRITES = _Stage(
 )
 
 
+def _throttled(look: Look, shard_id: str) -> Cause | None:
+    if shard_id not in look.throttled:
+        return None
+    return Cause(
+        kind="throttled",
+        about=shard_id,
+        says="is throttled: a question for its newest record was refused, so its five reads or "
+        "2 MB a second are used up by its consumers, of which this job is one",
+        advice=(Advice(Act.CHANGE, _OTHER_CONSUMERS), Advice(Act.WAIT, "look again in a minute")),
+    )
+
+
 def _idle_job(look: Look, shard_id: str) -> Cause | None:
-    """Nothing but the state tells, and it says that nothing was left."""
+    """Nothing but the state tells, and it says that nothing was left when it was stored."""
     state = look.now.states.get(shard_id)
     if state is None or not state.at_tip or shard_id in look.tips or state.unresolved:
         return None
+    if look.refused:
+        return Cause(
+            kind="tip not told",
+            about=shard_id,
+            says="was at its tip when the job last stored its state, and whether records came "
+            "since is not known: no shard may be asked",
+            advice=(
+                Advice(Act.CHANGE, "give whoever looks the right to read (kinesis:GetRecords)"),
+                LOG,
+            ),
+        )
     return Cause(
         kind="was at its tip",
         about=shard_id,
-        says="was at its tip when the job last read it, and the job runs",
-        advice=(NOTHING,),
+        says="was at its tip when the job last stored its state, and the job runs; its tip was "
+        "not asked for now, so whether records came since is not known",
+        advice=(Advice(Act.LOOK, "explain this shard alone, or raise --ask"),),
     )
 
 
@@ -223,6 +280,7 @@ OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     _outage,
     _search,
     _batch,
+    _throttled,
     _idle_job,
     _unseen,
 )

@@ -11,7 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import AccessDeniedError, KinesisError, ShardNotFoundError
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    KinesisError,
+    ShardNotFoundError,
+    ThrottledError,
+)
 from kinesis_spout.inspection.health import TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
 from state.state_store import StoredApplication
@@ -53,16 +58,19 @@ class TipReader:
     - `patient`: a question is repeated after a transient fault, and an error is raised. Else each
       is asked once, and a shard that does not answer, as a throttled one, is left out.
     - `refused`: the sentence of the error that ended the asking: the right to read is missing.
+    - `throttled`: the shards of the last round that did not answer because they are throttled.
     """
 
     client: KinesisClient
     clock: Clock
     patient: bool = False
     refused: str | None = field(default=None, init=False)
+    throttled: set[str] = field(default_factory=set, init=False)
 
     def ask(self, wanted: Iterable[tuple[str, Position]]) -> dict[str, TipAnswer]:
         """The answers by shard. A shard that is gone has none."""
         pairs = [] if self.refused else list(wanted)
+        self.throttled = set()
         with ThreadPoolExecutor(MAX_CONCURRENT_CALLS) as pool:
             answers = pool.map(lambda pair: self._answer(*pair), pairs)
             return {
@@ -84,6 +92,8 @@ class TipReader:
                 raise
             if isinstance(exc, AccessDeniedError):
                 self.refused = str(exc)
+            if isinstance(exc, ThrottledError):
+                self.throttled.add(shard_id)
             return None
         return tip_answer(fetched, self.clock.now_ms())
 

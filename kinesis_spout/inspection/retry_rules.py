@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.inspection.cause import (
     THE_JOB,
@@ -14,14 +14,12 @@ from kinesis_spout.inspection.cause import (
     is_at_end,
 )
 from kinesis_spout.inspection.health import READ_PHASES
-from kinesis_spout.inspection.wording import moment, records, short_shard, shortened
+from kinesis_spout.inspection.wording import moment, quoted, records, short_shard, shortened
 from state.report import OnFailure
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
     from state.shard_state import ShardState, UnresolvedRecord
-
-MAX_REASON = 80
 
 
 def held_by_order(look: Look, shard_id: str) -> Cause | None:
@@ -87,6 +85,27 @@ def waits_for_ancestor(look: Look, shard_id: str) -> Cause | None:
     )
 
 
+class Besides(NamedTuple):
+    """A clause about a shard's unresolved records, and what to do; both empty where it has none."""
+
+    says: str = ""
+    advice: tuple[Advice, ...] = ()
+
+
+def unresolved_besides(look: Look, shard_id: str) -> Besides:
+    """What else is to be said of a shard that has more to read, and so is held by none of them."""
+    state = look.now.states.get(shard_id)
+    if state is None or not state.unresolved:
+        return Besides()
+    record = _first_to_go(look, state)
+    verb = "is" if state.unresolved_count == 1 else "are"
+    return Besides(
+        f"; besides, it holds {records(state.unresolved_count)} that {verb} not acked"
+        f"{_told(look, record)}",
+        _beside_waiting(look, shard_id, record) if record.reason else (),
+    )
+
+
 def retries(look: Look, shard_id: str) -> Cause | None:
     state = look.now.states.get(shard_id)
     if state is None or not state.unresolved or not _asks_for_retries(look, shard_id):
@@ -112,14 +131,25 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             says=f"{says}; record {_number(record)} was delivered, and nobody has answered yet",
             advice=(
                 Advice(Act.WAIT, "wait for its ack or failure (message_timeout_s fails it)"),
-                Advice(Act.LOOK, "see in the program why it keeps the record"),
+                Advice(
+                    Act.LOOK,
+                    "see why the program, or the command of --exec, keeps the record: it may hang",
+                ),
             ),
         )
     if _is_given_up(look, record):
+        when = "next" if look.now.is_spout else "with the next batch"
         return Cause(
             kind="to be dead-lettered",
             about=shard_id,
-            says=f"{whole}; it goes to the dead letters with the next batch",
+            says=f"{whole}; it goes to the dead letters {when}",
+            advice=(
+                Advice(
+                    Act.LOOK,
+                    "if it stays so, its letter cannot be written: the log says why; it is acked "
+                    "only with its letter",
+                ),
+            ),
             leads_to=THE_JOB,
         )
     return _waits_for_its_time(look, state, record, whole)
@@ -203,7 +233,7 @@ def _told(look: Look, record: UnresolvedRecord) -> str:
     due = f", due {moment(record.due_ms, look.now.now_ms)}" if record.due_ms else ""
     if record.due_ms and record.due_ms <= look.now.now_ms:
         due = ", due now"
-    why = f", failing with {_quoted(record.reason)}" if record.reason else ""
+    why = f", failing with {quoted(record.reason)}" if record.reason else ""
     if record.blocked:
         why = ", held back by an earlier record"
     old_ms = None if record.first_failure_ms is None else look.now.now_ms - record.first_failure_ms
@@ -215,17 +245,12 @@ def _told(look: Look, record: UnresolvedRecord) -> str:
     return f": record {_number(record)} {attempt}{due}{why}{gone}"
 
 
-def _quoted(reason: str) -> str:
-    line = " ".join(reason.split())
-    return repr(line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}...")
-
-
 def _number(record: UnresolvedRecord) -> str:
     return shortened(str(record.first))
 
 
 def _beside_waiting(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
-    why = f"correct what fails with {_quoted(record.reason)}" if record.reason else ""
+    why = f"correct what fails with {quoted(record.reason)}" if record.reason else ""
     return (
         *((Advice(Act.CHANGE, why),) if why else ()),
         Advice(

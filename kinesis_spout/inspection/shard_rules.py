@@ -16,7 +16,12 @@ from kinesis_spout.inspection.cause import (
     is_at_end,
 )
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
-from kinesis_spout.inspection.retry_rules import held_by_order, retries, waits_for_ancestor
+from kinesis_spout.inspection.retry_rules import (
+    held_by_order,
+    retries,
+    unresolved_besides,
+    waits_for_ancestor,
+)
 from kinesis_spout.inspection.wording import duration, moment, short_shard
 from kinesis_spout.shards.lineage import ShardPhase
 
@@ -152,7 +157,11 @@ def _lapsed(look: Look, shard_id: str) -> Cause | None:
         f"the stream keeps records for {duration(look.now.stream.retention_ms)}: records may have "
         "expired unread",
         advice=(
-            Advice(Act.CHANGE, "raise the stream's retention while there is something to save"),
+            Advice(
+                Act.CHANGE,
+                "raise the stream's retention while there is something to save",
+                is_urgent=True,
+            ),
             Advice(
                 Act.CHANGE,
                 "the job stops with that error; failOnDataLoss=false goes on with what is left",
@@ -204,8 +213,13 @@ def _caught_up(look: Look, shard_id: str) -> Cause | None:
 
 
 def _behind(look: Look, shard_id: str) -> Cause | None:
-    if look.phase(shard_id) not in READ_PHASES or not look.has_moved(shard_id):
+    if (
+        look.phase(shard_id) not in READ_PHASES
+        or not look.has_moved(shard_id)
+        or look.keeps_up(shard_id)
+    ):
         return None
+    besides = unresolved_besides(look, shard_id)
     lag_ms, speed = look.lag_ms(shard_id), look.speed(shard_id)
     behind = "" if lag_ms is None else f" {duration(lag_ms)}"
     if speed is not None and speed > 1 and lag_ms is not None:
@@ -213,13 +227,14 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
         return Cause(
             kind="catching up",
             about=shard_id,
-            says=f"is read, is{behind} behind, and catches up",
+            says=f"is read, is{behind} behind, and catches up{besides.says}",
             advice=(
                 Advice(
                     Act.WAIT,
                     f"wait; at this pace it is at the tip at {moment(until_ms, look.now.now_ms)}",
                     until_ms=until_ms,
                 ),
+                *besides.advice,
             ),
         )
     lost_ms = look.lost_in_ms(shard_id)
@@ -227,14 +242,31 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="falling behind",
         about=shard_id,
-        says=f"is read, is{behind} behind, and does not catch up{lost}",
+        says=f"is read, is{behind} behind, and does not catch up{lost}{besides.says}",
         advice=(
             Advice(
                 Act.CHANGE,
                 "give the job more cores, or its function less to do; split the shard if it is "
                 "read at 2 MB a second; see the limits maxRecordsPerTrigger and readsPerSecond",
             ),
-            *((Advice(Act.CHANGE, "raise the stream's retention meanwhile"),) if lost else ()),
+            *_retention(look, shard_id),
+            *besides.advice,
+        ),
+    )
+
+
+def _retention(look: Look, shard_id: str) -> tuple[Advice, ...]:
+    """To raise the retention, where less time is left than has passed since the oldest unread
+    record came: what mends the root may take as long as it has taken so far.
+    """
+    lost_ms, lag_ms = look.lost_in_ms(shard_id), look.lag_ms(shard_id)
+    if lost_ms is None or lag_ms is None or lost_ms > lag_ms:
+        return ()
+    return (
+        Advice(
+            Act.CHANGE,
+            "raise the stream's retention first: unread records do not expire meanwhile",
+            is_urgent=True,
         ),
     )
 
@@ -266,7 +298,14 @@ def _not_read(look: Look, shard_id: str) -> Cause:
         lost_ms = look.lost_in_ms(shard_id)
         if lost_ms is not None:
             says += f", which expires in {duration(lost_ms)}"
-    return Cause(kind="not read", about=shard_id, says=says, leads_to=THE_JOB)
+    besides = unresolved_besides(look, shard_id)
+    return Cause(
+        kind="not read",
+        about=shard_id,
+        says=f"{says}{besides.says}",
+        advice=(*_retention(look, shard_id), *besides.advice),
+        leads_to=THE_JOB,
+    )
 
 
 OF_THE_SHARD: tuple[Callable[[Look, str], Cause | None], ...] = (

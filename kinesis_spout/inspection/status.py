@@ -6,7 +6,8 @@
     pause             null, or by, sinceMs, reason, each null where it is not known
     timeMs            the service's time of the look; windowMs: how long the window was
     verdict           ok, unknown, lagging, stalled or losing (`kinesis_spout.inspection.health`);
-                      unknown where the application has no state
+                      unknown where the application has no state here, or nothing is known of any
+                      shard
     owners            process, host, sinceMs, and task where several share the application
     plan              null, or planId, status, createdMs, tasks, tasksBegun, tasksSealed, report
                       (null, open, done), openings
@@ -104,9 +105,15 @@ class ApplicationStatus:
 
     @property
     def verdict(self) -> Health:
-        """`unknown` of single shards is worse than nothing: the others are judged."""
-        verdict = self.look.verdict
-        return Health.OK if verdict is Health.UNKNOWN and self.look.now.is_known else verdict
+        """`unknown` of single shards is no more than that: the others are judged. Where nothing is
+        known of any, or the state is that of another stream, so is the verdict.
+        """
+        verdict, now = self.look.verdict, self.look.now
+        if now.is_of_another_stream:
+            return Health.UNKNOWN
+        if verdict is not Health.UNKNOWN or not now.is_known:
+            return verdict
+        return Health.UNKNOWN if self.not_asked == len(self.live) else Health.OK
 
     def as_json(self) -> dict[str, Any]:
         now = self.look.now
@@ -146,22 +153,45 @@ def status_of(look: Look) -> ApplicationStatus:
 def verdict_sentence(status: ApplicationStatus) -> str:
     """Why the verdict is what it is, in one clause."""
     look, verdict = status.look, status.verdict
-    if not look.now.is_known:
-        return "it has no state on this stream"
-    of = f"of {len(status.live):,} shard{'' if len(status.live) == 1 else 's'}"
+    total = len(status.live)
+    shards = f"{total:,} shard{'' if total == 1 else 's'}"
     count = sum(one.health is verdict for one in status.live)
-    window = duration(look.window_ms)
+    if verdict is Health.UNKNOWN:
+        return _nothing_known(look, shards)
     if verdict is Health.OK:
-        if not status.live:
-            return "every shard was read to its end, and every record is acked"
-        asked = f"; {status.not_asked:,} {of} were not asked" if status.not_asked else ""
-        return f"all that came was read within {window}{asked}"
+        return _all_well(status, shards)
     if verdict is Health.LAGGING:
-        return f"{count:,} {of} {'is' if count == 1 else 'are'} more than {window} behind"
+        window = duration(look.window_ms)
+        return f"{count:,} of {shards} {'is' if count == 1 else 'are'} more than {window} behind"
     if verdict is Health.STALLED:
         stands = "stands" if count == 1 else "stand"
-        return f"{count:,} {of} {stands} still, though there is something to read or to retry"
-    return f"of {count:,} {of}, records have expired unread, or may have"
+        return (
+            f"{count:,} of {shards} {stands} still, though there is something to read or to retry"
+        )
+    return f"of {count:,} of {shards}, records have expired unread, or may have"
+
+
+def _nothing_known(look: Look, shards: str) -> str:
+    if not look.now.is_known:
+        return "it has no state on this stream"
+    if look.now.is_of_another_stream:
+        return "its state belongs to a stream that had this name before"
+    why = "none told its tip"
+    if look.refused:
+        why = "the service refused to tell their tips"
+    elif look.throttled:
+        why = "they are throttled"
+    return f"nothing is known of {shards}: {why}"
+
+
+def _all_well(status: ApplicationStatus, shards: str) -> str:
+    if not status.live:
+        return "every shard was read to its end, and every record is acked"
+    said = f"all that came was read within {duration(status.look.window_ms)}"
+    if status.not_asked:
+        verb = "was" if status.not_asked == 1 else "were"
+        said += f"; {status.not_asked:,} of {shards} {verb} not asked"
+    return said if status.look.now.stored.owners else f"{said}; no process runs it now"
 
 
 def owners_sentence(look: Look) -> str:

@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kinesis_spout.inspection.health import Look
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
 SHOWN_DIGITS = 12
+MAX_REASON = 80
 _BRIEF_DIGITS = 8
 _TIME = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d)")
 _SHARD_PREFIX = "shardId-"
@@ -66,6 +69,18 @@ def short_shard(shard_id: str) -> str:
 
 def records(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
+
+
+def joined(numbers: Iterable[int]) -> str:
+    """`1`, `1 and 2`, `1, 2 and 3`."""
+    *rest, last = map(str, numbers)
+    return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def quoted(reason: str) -> str:
+    """A reason on one line, its beginning if it is long. Safe to print."""
+    line = " ".join(reason.split())
+    return repr(line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}...")
 
 
 def pause_told(look: Look) -> str:

@@ -37,7 +37,7 @@ from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Look
 from kinesis_spout.inspection.status import status_of, verdict_sentence
-from kinesis_spout.inspection.wording import short_shard
+from kinesis_spout.inspection.wording import moment, short_shard
 from state.zookeeper.store import DEFAULT_ROOT
 
 MAX_NAMED = 5
@@ -131,18 +131,19 @@ def explained_screen(
     """The chains, a line for each cause, and below them what to do. `whole`: of all shards, so that
     the verdict stands above them.
     """
-    parts: list[RenderableType] = []
+    now = look.now
+    time = moment(now.now_ms, now.now_ms)
+    parts: list[RenderableType] = [
+        Text(f"application {now.application} on stream {now.stream.name} at {time} UTC")
+    ]
     if whole:
         status = status_of(look)
-        parts.append(
-            Text.assemble(
-                f"application {look.now.application} on stream {look.now.stream.name}: ",
-                (status.verdict.value, COLOURS[status.verdict]),
-                f": {verdict_sentence(status)}",
-            )
-        )
+        colour = COLOURS[status.verdict]
+        parts.append(Text.assemble((status.verdict.value, colour), f": {verdict_sentence(status)}"))
+    if look.refused is not None:
+        parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
     for group in found:
-        parts += [*([""] if parts else []), *_parts(look, group, commands)]
+        parts += ["", *_parts(look, group, commands)]
     return Lines(*parts)
 
 

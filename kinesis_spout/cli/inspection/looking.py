@@ -74,7 +74,14 @@ class Looking:
             for shard in wanted
             if (progress := now.progress(shard)) is not None and not progress.position.is_end
         }
-        return Look(before=before, now=now, tips=self.tips.ask(positions.items()))
+        tips = self.tips.ask(positions.items())
+        return Look(
+            before=before,
+            now=now,
+            tips=tips,
+            throttled=self.tips.throttled,
+            refused=self.tips.refused,
+        )
 
 
 class MovingWindow:

@@ -33,7 +33,7 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.config import parse_duration_ms
-from kinesis_spout.inspection.health import FAILED as FAILED_HEALTH
+from kinesis_spout.inspection.health import PASSED
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -107,7 +107,7 @@ def status(
             typer.echo(json.dumps(found.as_json(), indent=2))
         else:
             _print(stdout_console(), found, most, looks.tips.refused)
-        if found.verdict in FAILED_HEALTH or not found.look.now.is_known:
+        if found.verdict not in PASSED:
             raise typer.Exit(FAILED)
 
 

@@ -192,18 +192,21 @@ def test_a_retry_that_waits_is_explained_down_to_its_reason(
     assert "kinesis-spout redrive" in ended.stdout
 
 
-def test_where_reading_is_not_allowed_the_states_alone_are_judged(
+def test_where_reading_is_not_allowed_nothing_is_said_to_be_ok(
     at: At, store: ZookeeperStateStore, tmp_path: Path
 ) -> None:
-    """And the screen says why nothing was asked."""
+    """And the screen says why nothing was asked, that of `explain` too."""
     behind_by_a_minute(at.fake, store)
     at.fake.model.faults.add(
         error("AccessDeniedException", "not for you"), operation="GetRecords", times=None
     )
     ended = run(tmp_path, *words("status", at, "--window", "1s"))
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "2 of 2 shards were not asked" in ended.stdout
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "unknown: nothing is known of 2 shards" in ended.stdout
     assert "not asked" in ended.stdout
+    explained = run(tmp_path, *words("explain", at, "--window", "1s"))
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert "no shard could be asked: " in explained.stdout
     assert "GetRecords" in ended.stdout or "not for you" in ended.stdout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -271,6 +272,34 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         look(ONE, state(1, after(5), at_tip=True)),
         ["not read", "was at its tip"],
     ),
+    "throttled": (
+        replace(look(ONE, state(1, after(5), at_tip=True)), throttled={shard(1)}),
+        ["not read", "throttled"],
+    ),
+    "no shard may be asked": (
+        replace(look(ONE, state(1, after(5), at_tip=True)), refused="no right to read"),
+        ["not read", "tip not told"],
+    ),
+    "a run that was to end": (
+        look(
+            ONE,
+            HERE,
+            plan=plan(status=PlanStatus.SETTLED, until_ms=BEGAN_MS),
+            tips=BEHIND,
+            owners=(),
+        ),
+        ["not read", "run over"],
+    ),
+    "a failing record of a busy shard that keeps up": (
+        look(
+            ONE,
+            state(1, after(9), unresolved=(failed(3),)),
+            before=(state(1, after(5)),),
+            tips={1: behind(1_000)},
+            policy=CONTINUE,
+        ),
+        ["healthy", "retry waits"],
+    ),
     "not to be seen": (look(ONE, HERE, tips=BEHIND), ["not read", "not to be seen"]),
     "a spout's own plan-less wait": (
         look(
@@ -297,6 +326,35 @@ def test_each_cause_explains_its_look(seen: Look, expected: Sequence[str]) -> No
     assert kinds(explained) == expected
     assert explained.advice()
     assert all(cause.says for cause in explained.causes)
+
+
+def test_a_failing_record_of_a_shard_that_is_behind_is_named_too() -> None:
+    seen = look(
+        ONE,
+        state(1, after(9), unresolved=(failed(3),)),
+        before=(state(1, after(5)),),
+        tips=BEHIND,
+        policy=CONTINUE,
+    )
+    explained = explain(seen, shard(1))
+    assert kinds(explained) == ["falling behind"]
+    assert "1 record that is not acked" in explained.root.says
+    assert "'no rates'" in explained.root.says
+    assert any(one.command == "peek" for one in explained.advice())
+
+
+def test_what_may_expire_comes_before_what_mends_the_root() -> None:
+    """Where less time is left than has passed."""
+    for lag_ms, first in ((20 * HOUR_MS, Act.CHANGE), (4 * HOUR_MS, Act.START)):
+        seen = look(ONE, HERE, tips={1: behind(lag_ms)}, owners=())
+        assert explain(seen, shard(1)).advice()[0].act is first
+
+
+def test_the_missing_task_and_the_reason_of_an_outage_are_named() -> None:
+    missing = explain(TABLE["task missing"][0], shard(1)).root
+    assert "task 1," in missing.says
+    assert missing.advice[0].text == "start task 1 of 2"
+    assert "'no rates'" in explain(TABLE["outage"][0], shard(1)).root.says
 
 
 def test_every_rule_has_a_look_in_the_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -19,6 +20,7 @@ from kinesis_spout.inspection.status import (
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import ReportStatus
+from state.state_store import StreamIdentity
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -129,7 +131,29 @@ def test_shards_that_were_not_asked_do_not_spoil_the_verdict() -> None:
     """They are counted beside it."""
     found = status_of(look(*PARTS, tips={1: AT_TIP}))
     assert (found.verdict, found.not_asked) == (Health.OK, 1)
-    assert verdict_sentence(found).endswith("1 of 4 shards were not asked")
+    assert verdict_sentence(found).endswith("1 of 4 shards was not asked")
+
+
+def test_nothing_is_ok_of_which_nothing_is_known() -> None:
+    """Why is said; a stream that was created again is no place for the state that is stored."""
+    seen = look(listed(1), state(1, after(5)))
+    for one, why in (
+        (seen, "none told its tip"),
+        (replace(seen, throttled={shard(1)}), "they are throttled"),
+        (replace(seen, refused="no right"), "the service refused to tell their tips"),
+    ):
+        found = status_of(one)
+        assert found.verdict is Health.UNKNOWN
+        assert verdict_sentence(found) == f"nothing is known of 1 shard: {why}"
+    other = StreamIdentity(arn="other", name="orders", created_ms=1)
+    found = status_of(look(listed(1), state(1, after(5)), tips={1: AT_TIP}, identity=other))
+    assert found.verdict is Health.UNKNOWN
+    assert verdict_sentence(found) == "its state belongs to a stream that had this name before"
+
+
+def test_an_application_that_keeps_up_and_does_not_run_is_said_not_to_run() -> None:
+    found = status_of(look(listed(1), state(1, after(5)), tips={1: AT_TIP}, owners=()))
+    assert verdict_sentence(found).endswith("; no process runs it now")
 
 
 def test_owners_are_said_with_what_is_missing() -> None:

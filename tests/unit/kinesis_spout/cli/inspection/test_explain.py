@@ -35,7 +35,10 @@ def test_the_chain_is_indented_and_fits_eighty_columns() -> None:
     assert "  was read to its end, but holds 1 record that is not acked: record 3 is on" in lines
     arrows = [line for line in lines if line.startswith("  -> ")]
     assert len(arrows) == 3
-    assert lines[0] == "application etl on stream orders: ok: all that came was read within 10 s"
+    assert lines[:2] == [
+        "application etl on stream orders at 08:00:00 UTC",
+        "ok: all that came was read within 10 s",
+    ]
 
 
 def test_advice_that_needs_a_command_is_left_out_without_it() -> None:
