@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.patience import services
-from kinesis_spout.cli.shared_options import connection_of, errors, security_of
+from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.patience import patience, services
+from kinesis_spout.cli.shared_options import connection_of, errors, root_options, security_of
 from kinesis_spout.config import StreamRef
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
@@ -19,6 +20,12 @@ Application = Annotated[str, typer.Option(help="Name under which the checkpoints
 Stream = Annotated[str, typer.Option(help="Name or ARN of the stream.")]
 Zookeeper = Annotated[
     str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
+]
+ZookeeperOfApplication = Annotated[
+    str | None,
+    typer.Option(
+        help="Connect string (may end in a chroot), or embedded:DIRECTORY. Requires --application."
+    ),
 ]
 ZookeeperRoot = Annotated[str, typer.Option(help="Path in ZooKeeper that holds all applications.")]
 Region = Annotated[str | None, typer.Option(help="AWS region (default: the AWS configuration's).")]
@@ -42,52 +49,73 @@ OWNER_WAIT_S = 15.0
 RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
 
 
-def open_store(
-    stack: ExitStack,
-    zookeeper: str,
-    *,
-    root: str,
-    application: str,
-    stream: str,
-    option: Sequence[str] | None,
-) -> ZookeeperStateStore:
-    """The application's state; `stack` closes it. Does no I/O yet. Raises `ConfigError`."""
-    store = ZookeeperStateStore(
-        zookeeper,
-        root=root,
-        application=application,
-        stream=StreamRef.of(stream).name,
-        security=security_of(option or ()),
-    )
-    return stack.enter_context(closing(store))
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an application is, as the options say it. A command that was given no application has
+    empty names, and opens the stream alone. What it opens is closed by the stack.
+    """
 
+    application: str
+    stream: str
+    zookeeper: str
+    zookeeper_root: str
+    option: Sequence[str] | None
+    region: str | None = None
+    endpoint_url: str | None = None
 
-def open_client(
-    stack: ExitStack,
-    stream: str,
-    *,
-    region: str | None,
-    endpoint_url: str | None,
-    option: Sequence[str] | None,
-) -> KinesisClient:
-    """The stream; `stack` closes it. Does no I/O yet. Raises `ConfigError`."""
-    aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
-    client = KinesisClient(aws, StreamRef.of(stream), retry_for_s=RETRY_FOR_S)
-    return stack.enter_context(closing(client))
+    def client(self, stack: ExitStack) -> KinesisClient:
+        """The stream. Does no I/O yet. Raises `ConfigError`."""
+        named = {"region": self.region, "endpoint_url": self.endpoint_url}
+        aws = connection_of(named, self.option or ())
+        client = KinesisClient(aws, StreamRef.of(self.stream), retry_for_s=RETRY_FOR_S)
+        return stack.enter_context(closing(client))
 
+    def store(self, stack: ExitStack) -> ZookeeperStateStore:
+        """The application's state. Does no I/O with ZooKeeper yet.
 
-def check_has_run(zookeeper: str) -> None:
-    """Raise `CliError` for an embedded ZooKeeper that never ran: connecting would create it."""
-    directory = embedded_directory(zookeeper)
-    if directory is not None and not (directory / LOCK_NAME).is_file():
-        raise CliError(
-            f"--zookeeper {zookeeper}: no ZooKeeper has run in that directory, so there is no state"
+        Raises `ConfigError`, and `CliError` for an embedded ZooKeeper that never ran: connecting
+        would create it.
+        """
+        directory = embedded_directory(self.zookeeper)
+        if directory is not None and not (directory / LOCK_NAME).is_file():
+            raise CliError(
+                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so there "
+                "is no state"
+            )
+        return self.new_store(stack)
+
+    def new_store(self, stack: ExitStack) -> ZookeeperStateStore:
+        """The same, but an embedded ZooKeeper is created where there is none."""
+        store = ZookeeperStateStore(
+            self.zookeeper,
+            root=self.zookeeper_root,
+            application=self.application,
+            stream=StreamRef.of(self.stream).name,
+            security=security_of(self.option or ()),
         )
+        return stack.enter_context(closing(store))
+
+    def patience(self, client: KinesisClient) -> AbstractContextManager[None]:
+        """Note what the block is trying, if it takes long."""
+        return patience(note, services(client.aws, client.stream.name, self.zookeeper or None))
 
 
-def of_services(client: KinesisClient, zookeeper: str) -> str:
-    """What a command connects to, for `patience`."""
-    return services(client.aws, client.stream.name, zookeeper)
+@contextmanager
+def operators_command(ctx: typer.Context) -> Iterator[ExitStack]:
+    """A command that looks at an application or changes one. The stack closes what it opens; an
+    error becomes a sentence, and one of the operator's exit codes.
+    """
+    with (
+        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        ExitStack() as stack,
+    ):
+        yield stack
+
+
+def check_both_or_neither(application: str | None, zookeeper: str | None) -> None:
+    """Raises typer's usage error."""
+    if (application is None) != (zookeeper is None):
+        raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
 
 
 def note(sentence: str) -> None:

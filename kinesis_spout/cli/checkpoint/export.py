@@ -2,25 +2,23 @@
 
 import os
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kinesis_spout.checkpoints.transfer import export_application
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
     Application,
     Connection,
+    Place,
     Stream,
     Zookeeper,
     ZookeeperRoot,
-    check_has_run,
     note,
-    open_store,
+    operators_command,
 )
-from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
 from state.codec.exported import encode_export
@@ -44,19 +42,9 @@ def export(
     It may run beside the job. Take the export of a stopped job to move it: a running
     one goes on.
     """
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        ExitStack() as stack,
-    ):
-        check_has_run(zookeeper)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
+    place = Place(application, stream, zookeeper, zookeeper_root, option)
+    with operators_command(ctx) as stack:
+        store = place.store(stack)
         exported = export_application(store, application, now_ms=SystemClock().now_ms())
         if exported is None:
             raise CliError(f"application {application} has no state on stream {stream} to export")

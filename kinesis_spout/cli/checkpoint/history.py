@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -10,19 +9,18 @@ import typer
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.exit_codes import one_sentence, operators_exit_code_of
 from kinesis_spout.cli.places import (
     Application,
     AsJson,
     Connection,
+    Place,
     Stream,
     Zookeeper,
     ZookeeperRoot,
-    check_has_run,
     note,
-    open_store,
+    operators_command,
 )
-from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of
 from kinesis_spout.clock import SystemClock
 from state.errors import InvalidPositionError
 from state.moves.history import changes
@@ -63,19 +61,9 @@ def history(
     """
     since_ms = _time_ms(since)
     wanted = {shard_id_of(one) for one in shard or ()}
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        ExitStack() as stack,
-    ):
-        check_has_run(zookeeper)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
+    place = Place(application, stream, zookeeper, zookeeper_root, option)
+    with operators_command(ctx) as stack:
+        store = place.store(stack)
         entries = read_history(store)
         if not entries:
             note(

@@ -1,6 +1,5 @@
 """`kinesis-spout checkpoint import`: makes an application what was exported."""
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -12,30 +11,25 @@ from kinesis_spout.checkpoints.transfer import (
     import_application,
     import_of,
 )
+from kinesis_spout.cli.checkpoint.moving import confirmed, own
 from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
-    OWNER_WAIT_S,
     Application,
     Connection,
     DryRun,
     EndpointUrl,
+    Place,
     Region,
     Stream,
     Yes,
     Zookeeper,
     ZookeeperRoot,
     log_as_notes,
-    note,
-    of_services,
-    open_client,
-    open_store,
+    operators_command,
 )
-from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from state.codec.exported import ExportedApplication, decode_export
-from state.ownership import this_process
 from state.zookeeper.store import DEFAULT_ROOT
 
 
@@ -65,28 +59,17 @@ def import_export(
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        log_as_notes(),
-        ExitStack() as stack,
-    ):
+    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
+    with operators_command(ctx) as stack:
+        stack.enter_context(log_as_notes())
         exported = _read(file)
         clock = SystemClock()
-        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
-        with patience(note, of_services(client, zookeeper)):
+        client, store = place.client(stack), place.new_store(stack)
+        with place.patience(client):
             summary = client.describe()
             ahead_ms = summary.ahead_ms(clock.now_ms())
             check_stream(exported, summary.identity)
-            if not dry_run:
-                store.acquire(this_process(clock.now_ms()), timeout_s=OWNER_WAIT_S)
+            own(store, dry_run=dry_run)
             found = import_of(exported, store.load_states())
         _say(found)
         if found.replaces and not replace:
@@ -94,11 +77,8 @@ def import_export(
                 f"application {application} has state on stream {stream} already; give --replace "
                 "to replace it, or another --application"
             )
-        if dry_run:
-            say("nothing was written")
+        if not confirmed("Import them?", dry_run=dry_run, yes=yes):
             return
-        if not yes and not typer.confirm("Import them?"):
-            raise typer.Exit(1)
         import_application(store, exported, now_ms=lambda: clock.now_ms() + ahead_ms)
         say("imported")
 

@@ -1,40 +1,38 @@
 """`kinesis-spout checkpoint set`: moves shards to another read position."""
 
-from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
-from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
+from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
-from kinesis_spout.cli.checkpoint.printing import move_lines, say
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.checkpoint.moving import (
+    DEFAULT_COUNT,
+    Count,
+    confirmed,
+    moving_command,
+    own,
+    refuse_skips,
+    say_moves,
+)
+from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
-    OWNER_WAIT_S,
     Application,
     Connection,
     DryRun,
     EndpointUrl,
+    Place,
     Region,
     Stream,
     Yes,
     Zookeeper,
     ZookeeperRoot,
-    check_has_run,
-    log_as_notes,
-    note,
-    of_services,
-    open_client,
-    open_store,
 )
-from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of
 from kinesis_spout.clock import SystemClock
 from state.errors import InvalidPositionError
-from state.ownership import this_process
 from state.zookeeper.store import DEFAULT_ROOT
-
-DEFAULT_COUNT = 10_000
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -62,12 +60,7 @@ def move(
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    count: Annotated[
-        int,
-        typer.Option(
-            min=0, max=1_000_000, help="Count at most so many records of each shard, by reading."
-        ),
-    ] = DEFAULT_COUNT,
+    count: Count = DEFAULT_COUNT,
     zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -84,31 +77,15 @@ def move(
     """
     shards = [shard_id_of(one) for one in shard or ()]
     wanted = _parsed(to, shards)
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        log_as_notes(),
-        ExitStack() as stack,
-    ):
-        check_has_run(zookeeper)
-        clock = SystemClock()
-        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
-        with patience(note, of_services(client, zookeeper)):
+    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
+    clock = SystemClock()
+    with moving_command(ctx, place) as (client, store):
+        with place.patience(client):
             if store.read_start() is None and not store.load_states():
                 raise CliError(f"application {application} has no state on stream {stream} to move")
-            if not dry_run:
-                store.acquire(this_process(clock.now_ms()), timeout_s=OWNER_WAIT_S)
+            own(store, dry_run=dry_run)
             found = find_moves(client, store, wanted, shards, clock=clock, max_counted=count)
-        for one in found.moves:
-            for line in move_lines(one):
-                say(line)
+        say_moves(found)
         refuse_skips(found, allow_skip=allow_skip)
         if confirmed("Move them?", dry_run=dry_run, yes=yes):
             write_moves(store, found, clock=clock, cause="set")
@@ -126,23 +103,3 @@ def _parsed(to: str, shards: list[str]) -> WantedPosition:
             f"{to} is a position in one shard; name it with --shard", param_hint="--to"
         )
     return wanted
-
-
-def refuse_skips(found: ApplicationMove, *, allow_skip: bool) -> None:
-    """Raise `CliError` where records would be skipped, unless that is wanted."""
-    skipping = [one.after.shard_id for one in found.moves if one.skips]
-    if skipping and not allow_skip:
-        raise CliError(
-            f"records of {', '.join(skipping)} would be skipped, and never be read; give "
-            "--allow-skip if that is wanted"
-        )
-
-
-def confirmed(question: str, *, dry_run: bool, yes: bool) -> bool:
-    """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
-    if dry_run:
-        say("nothing was written")
-        return False
-    if not yes and not typer.confirm(question):
-        raise typer.Exit(1)
-    return True

@@ -3,30 +3,23 @@
 import getpass
 import socket
 import time
-from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
 from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.exit_codes import (
-    CliError,
-    StopSignals,
-    one_sentence,
-    operators_exit_code_of,
-)
+from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.patience import patience
 from kinesis_spout.cli.places import (
     Application,
     Connection,
+    Place,
     Stream,
     Zookeeper,
     ZookeeperRoot,
-    check_has_run,
     note,
-    open_store,
+    operators_command,
 )
-from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
@@ -75,20 +68,10 @@ def pause(
     limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
         raise typer.BadParameter(f"at most {MAX_REASON} characters", param_hint="--reason")
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        StopSignals() as signals,
-        ExitStack() as stack,
-    ):
-        check_has_run(zookeeper)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
+    place = Place(application, stream, zookeeper, zookeeper_root, option)
+    with operators_command(ctx) as stack:
+        signals = stack.enter_context(StopSignals())
+        store = place.store(stack)
         wanted = Pause(by=_operator(), since_ms=SystemClock().now_ms(), reason=reason)
         with patience(note, f"ZooKeeper at {zookeeper}"):
             if not before_start:
@@ -114,19 +97,9 @@ def resume(
     Exit codes: 0 it is not paused any more, 1 no such application, 3 ZooKeeper cannot
     be reached.
     """
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        ExitStack() as stack,
-    ):
-        check_has_run(zookeeper)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
+    place = Place(application, stream, zookeeper, zookeeper_root, option)
+    with operators_command(ctx) as stack:
+        store = place.store(stack)
         with patience(note, f"ZooKeeper at {zookeeper}"):
             ended = store.resume()
             if ended is None:

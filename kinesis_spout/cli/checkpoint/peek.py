@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64encode
-from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -10,21 +9,20 @@ import typer
 from kinesis_spout.checkpoints.record import Peeked, PeekedRecord, peek_record
 from kinesis_spout.checkpoints.standing import RecordStanding, Standing, standing_of
 from kinesis_spout.cli.checkpoint.printing import printable, say
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience, services
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
     AsJson,
     Connection,
     EndpointUrl,
+    Place,
     Region,
     Stream,
+    ZookeeperOfApplication,
     ZookeeperRoot,
-    check_has_run,
-    note,
-    open_client,
-    open_store,
+    check_both_or_neither,
+    operators_command,
 )
-from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import nearest_name
 from kinesis_spout.service.client import KinesisClient
@@ -54,13 +52,7 @@ def peek(
     application: Annotated[
         str | None, typer.Option(help="Show how this application stands to the record.")
     ] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            help="Connect string (may end in a chroot), or embedded:DIRECTORY. Requires "
-            "--application."
-        ),
-    ] = None,
+    zookeeper: ZookeeperOfApplication = None,
     zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -74,31 +66,21 @@ def peek(
 
     Exit codes: 0 the record is there, 1 it is not, 3 a service cannot be reached.
     """
-    if (application is None) != (zookeeper is None):
-        raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
+    check_both_or_neither(application, zookeeper)
     try:
         number = SequenceNumber.parse(sequence)
     except InvalidSequenceNumberError as exc:
         raise typer.BadParameter(str(exc), param_hint="SEQUENCE") from exc
     shard = shard_id_of(shard)
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        ExitStack() as stack,
-    ):
-        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
-        with patience(note, services(client.aws, client.stream.name, zookeeper)):
+    place = Place(
+        application or "", stream, zookeeper or "", zookeeper_root, option, region, endpoint_url
+    )
+    with operators_command(ctx) as stack:
+        client = place.client(stack)
+        with place.patience(client):
             state = None
-            if application is not None and zookeeper is not None:
-                check_has_run(zookeeper)
-                store = open_store(
-                    stack,
-                    zookeeper,
-                    root=zookeeper_root,
-                    application=application,
-                    stream=stream,
-                    option=option,
-                )
-                stored = store.load_states().get(shard)
+            if application is not None:
+                stored = place.store(stack).load_states().get(shard)
                 state = None if stored is None else stored.state
             found = peek_record(client, _listed(client, shard), number, SystemClock())
         if as_json:

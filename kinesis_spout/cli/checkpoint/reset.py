@@ -10,17 +10,18 @@ from kinesis_spout.cli.places import (
     OWNER_WAIT_S,
     Application,
     Connection,
+    Place,
     Stream,
     Yes,
     Zookeeper,
     ZookeeperRoot,
-    open_store,
 )
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
 from state.ownership import this_process
 from state.zookeeper.embedded import embedded_directory
+from state.zookeeper.store import DEFAULT_ROOT
 
 
 def reset(
@@ -29,7 +30,7 @@ def reset(
     application: Application,
     stream: Stream,
     zookeeper: Zookeeper,
-    zookeeper_root: ZookeeperRoot = "kinesis-spout",
+    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
     option: Connection = None,
     yes: Yes = False,
 ) -> None:
@@ -46,14 +47,8 @@ def reset(
                 f"--zookeeper {zookeeper}: there is no such directory, so there is no state to "
                 "reset"
             )
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
+        place = Place(application, stream, zookeeper, zookeeper_root, option)
+        store = place.new_store(stack)
         states = store.load_states()
         if not states and store.read_start() is None:
             console.print(

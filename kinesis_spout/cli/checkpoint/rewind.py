@@ -1,6 +1,5 @@
 """`kinesis-spout checkpoint rewind`: takes an application back to where it was at a time."""
 
-from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -8,32 +7,31 @@ import typer
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.rewind import Rewind, find_rewind
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
-from kinesis_spout.cli.checkpoint.move import DEFAULT_COUNT, confirmed, refuse_skips
-from kinesis_spout.cli.checkpoint.printing import move_lines, say
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience
+from kinesis_spout.cli.checkpoint.moving import (
+    DEFAULT_COUNT,
+    Count,
+    confirmed,
+    moving_command,
+    own,
+    refuse_skips,
+    say_moves,
+)
+from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
-    OWNER_WAIT_S,
     Application,
     Connection,
     DryRun,
     EndpointUrl,
+    Place,
     Region,
     Stream,
     Yes,
     Zookeeper,
     ZookeeperRoot,
-    check_has_run,
-    log_as_notes,
-    note,
-    of_services,
-    open_client,
-    open_store,
 )
-from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from state.errors import InvalidPositionError
-from state.ownership import this_process
 from state.position import Position
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -60,12 +58,7 @@ def rewind(
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    count: Annotated[
-        int,
-        typer.Option(
-            min=0, max=1_000_000, help="Count at most so many records of each shard, by reading."
-        ),
-    ] = DEFAULT_COUNT,
+    count: Count = DEFAULT_COUNT,
     zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -83,27 +76,13 @@ def rewind(
     application runs.
     """
     wanted = _parsed(to)
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        log_as_notes(),
-        ExitStack() as stack,
-    ):
-        check_has_run(zookeeper)
-        clock = SystemClock()
-        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
-        with patience(note, of_services(client, zookeeper)):
+    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
+    clock = SystemClock()
+    with moving_command(ctx, place) as (client, store):
+        with place.patience(client):
             if store.read_start() is None and not store.load_states():
                 raise CliError(f"application {application} has no state on stream {stream}")
-            if not dry_run:
-                store.acquire(this_process(clock.now_ms()), timeout_s=OWNER_WAIT_S)
+            own(store, dry_run=dry_run)
             found = find_rewind(client, store, wanted, clock=clock, max_counted=count)
         _say(found)
         refuse_skips(found.move, allow_skip=allow_skip)
@@ -132,9 +111,7 @@ def _say(found: Rewind) -> None:
         f"where it was at {Position.at_timestamp(found.wanted_ms)}, as stored at "
         f"{Position.at_timestamp(found.past_ms)}"
     )
-    for one in found.move.moves:
-        for line in move_lines(one):
-            say(line)
+    say_moves(found.move)
     for shard, position in found.lost.items():
         say(f"{shard}\n  is not listed any more: nothing after {position} can be read again")
 

@@ -1,25 +1,22 @@
 """`kinesis-spout checkpoint show`. Read-only."""
 
 import json
-from contextlib import ExitStack
 from typing import Any
 
 import typer
 
 from kinesis_spout.cli.checkpoint.printing import say, state_lines, terminal_columns
-from kinesis_spout.cli.exit_codes import one_sentence, operators_exit_code_of
 from kinesis_spout.cli.places import (
     Application,
     AsJson,
     Connection,
+    Place,
     Stream,
     Zookeeper,
     ZookeeperRoot,
-    check_has_run,
     note,
-    open_store,
+    operators_command,
 )
-from kinesis_spout.cli.shared_options import errors, root_options
 from state.position import Position
 from state.shard_state import ShardState
 from state.zookeeper.store import DEFAULT_ROOT
@@ -39,19 +36,9 @@ def show(
 
     It reads ZooKeeper only, and may run beside the job.
     """
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        ExitStack() as stack,
-    ):
-        check_has_run(zookeeper)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
+    place = Place(application, stream, zookeeper, zookeeper_root, option)
+    with operators_command(ctx) as stack:
+        store = place.store(stack)
         states = [stored.state for _, stored in sorted(store.load_states().items())]
         if not states:
             note(f"application {application} has no state on stream {stream}")

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -11,35 +10,28 @@ import typer
 from kinesis_spout.checkpoints.application_moves import check_bound_stream
 from kinesis_spout.checkpoints.record import PeekedRecord, unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
+from kinesis_spout.cli.checkpoint.moving import confirmed, moving_command, own
 from kinesis_spout.cli.checkpoint.printing import counted, printable, say, state_clause
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.cli.patience import patience
 from kinesis_spout.cli.places import (
-    OWNER_WAIT_S,
     Application,
     Connection,
     DryRun,
     EndpointUrl,
+    Place,
     Region,
     Stream,
     Yes,
     Zookeeper,
     ZookeeperRoot,
-    check_has_run,
-    log_as_notes,
-    note,
-    of_services,
-    open_client,
-    open_store,
 )
-from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.spout.emission import DeadLetter
 from state.errors import InvalidSequenceNumberError
 from state.failpoint import failpoint
-from state.ownership import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.zookeeper.store import DEFAULT_ROOT
@@ -89,36 +81,19 @@ def skip(
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
     shard_id, numbers = shard_id_of(shard), _numbers(sequences or [], all_records=all_records)
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        log_as_notes(),
-        ExitStack() as stack,
-    ):
-        check_has_run(zookeeper)
-        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
-        store = open_store(
-            stack,
-            zookeeper,
-            root=zookeeper_root,
-            application=application,
-            stream=stream,
-            option=option,
-        )
-        with patience(note, of_services(client, zookeeper)):
+    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
+    with moving_command(ctx, place) as (client, store):
+        with place.patience(client):
             if not store.load_states():
                 raise CliError(f"application {application} has no state on stream {stream}")
-            if not dry_run:
-                store.acquire(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
+            own(store, dry_run=dry_run)
             found = find_skip(store.load_states(), shard_id, numbers)
             if to is not None:
                 check_bound_stream(store, client.describe())
         for line in _lines(found):
             say(line)
-        if dry_run or not found.records:
-            say("nothing was written")
+        if not confirmed("Skip them?", dry_run=dry_run or not found.records, yes=yes):
             return
-        if not yes and not typer.confirm("Skip them?"):
-            raise typer.Exit(1)
         if to is not None:
             _save(client, found, to)
             failpoint("letters-saved")

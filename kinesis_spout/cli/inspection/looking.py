@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import check_has_run, open_client, open_store
 from kinesis_spout.cli.shared_options import errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.inspection.health import Look, worth_asking
@@ -19,11 +18,12 @@ from kinesis_spout.inspection.wording import duration
 from state.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from rich.console import Console, RenderableType
 
     from kinesis_spout.cli.exit_codes import StopSignals
+    from kinesis_spout.cli.places import Place
     from kinesis_spout.clock import Clock
     from kinesis_spout.inspection.snapshot import Snapshot
     from kinesis_spout.service.client import KinesisClient
@@ -32,19 +32,6 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = "10s"
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
 DEFAULT_ASKED = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the application is, as the options say it."""
-
-    application: str
-    stream: str
-    zookeeper: str
-    zookeeper_root: str
-    region: str | None
-    endpoint_url: str | None
-    option: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -131,22 +118,7 @@ def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iter
     """
     clock = clock or SystemClock()
     with ExitStack() as stack:
-        client = open_client(
-            stack,
-            place.stream,
-            region=place.region,
-            endpoint_url=place.endpoint_url,
-            option=place.option,
-        )
-        check_has_run(place.zookeeper)
-        store = open_store(
-            stack,
-            place.zookeeper,
-            root=place.zookeeper_root,
-            application=place.application,
-            stream=place.stream,
-            option=place.option,
-        )
+        client, store = place.client(stack), place.store(stack)
         yield Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
 
 

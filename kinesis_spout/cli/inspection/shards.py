@@ -15,16 +15,15 @@ from rich.measure import Measurement
 from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.cli.inspection.looking import refuse_another_stream
 from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
-from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.places import (
     Connection,
     EndpointUrl,
+    Place,
     Region,
+    ZookeeperOfApplication,
     ZookeeperRoot,
-    check_has_run,
+    check_both_or_neither,
     note,
-    open_client,
-    open_store,
 )
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import Clock, SystemClock
@@ -60,13 +59,7 @@ def shards(
     application: Annotated[
         str | None, typer.Option(help="Name under which the checkpoints are stored.")
     ] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            help="Connect string (may end in a chroot), or embedded:DIRECTORY. Requires "
-            "--application."
-        ),
-    ] = None,
+    zookeeper: ZookeeperOfApplication = None,
     zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -87,32 +80,23 @@ def shards(
     It only reads, so it may run beside the job. Without --application it shows
     which shards are open and which are closed.
     """
-    if (application is None) != (zookeeper is None):
-        raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
+    check_both_or_neither(application, zookeeper)
     if lag and application is None:
         raise typer.BadParameter(
             "the lag is that of an application; give --application too", param_hint="--lag"
         )
+    place = Place(
+        application or "", stream, zookeeper or "", zookeeper_root, option, region, endpoint_url
+    )
     with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
-        client = open_client(stack, stream, region=region, endpoint_url=endpoint_url, option=option)
-        store = None
-        if application is not None and zookeeper is not None:
-            check_has_run(zookeeper)
-            store = open_store(
-                stack,
-                zookeeper,
-                root=zookeeper_root,
-                application=application,
-                stream=stream,
-                option=option,
-            )
-        name = client.stream.name
-        with patience(note, services(client.aws, name, zookeeper)):
+        client = place.client(stack)
+        store = None if application is None else place.store(stack)
+        with place.patience(client):
             found = inspect_shards(
-                client, store, application=application or "", clock=SystemClock(), lag=lag
+                client, store, application=place.application, clock=SystemClock(), lag=lag
             )
         if found.has_state is False:
-            note(f"application {application} has no state on stream {name}")
+            note(f"application {application} has no state on stream {client.stream.name}")
         print_shards(stdout_console(), found, application, as_json=as_json)
 
 

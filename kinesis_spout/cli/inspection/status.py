@@ -7,14 +7,13 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from kinesis_spout.cli.exit_codes import FAILED, StopSignals, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.exit_codes import FAILED, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
     REFRESH_S,
     Looking,
     MovingWindow,
-    Place,
     looking,
     refuse_another_stream,
     show,
@@ -26,12 +25,13 @@ from kinesis_spout.cli.places import (
     Application,
     Connection,
     EndpointUrl,
+    Place,
     Region,
     Stream,
     Zookeeper,
     ZookeeperRoot,
+    operators_command,
 )
-from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.health import PASSED
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
@@ -84,17 +84,9 @@ def status(
     """
     if watch and as_json:
         raise typer.BadParameter("give one of them", param_hint="--watch, --json")
-    place = Place(
-        application=application,
-        stream=stream,
-        zookeeper=zookeeper,
-        zookeeper_root=zookeeper_root,
-        region=region,
-        endpoint_url=endpoint_url,
-        option=option or (),
-    )
+    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        operators_command(ctx),
         StopSignals() as signals,
         looking(place, max_asked=ask) as looks,
     ):

@@ -1,25 +1,17 @@
 """`kinesis-spout ui`: an application as a page in a browser. Read-only."""
 
 import os
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kinesis_spout.cli.exit_codes import (
-    CliError,
-    Interrupted,
-    StopSignals,
-    one_sentence,
-    operators_exit_code_of,
-)
+from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
     Looking,
     MovingWindow,
-    Place,
     looking,
     refuse_another_stream,
     two_snapshots,
@@ -32,13 +24,14 @@ from kinesis_spout.cli.places import (
     Application,
     Connection,
     EndpointUrl,
+    Place,
     Region,
     Stream,
     Zookeeper,
     ZookeeperRoot,
     note,
+    operators_command,
 )
-from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.config import StreamRef, parse_duration_ms
 from kinesis_spout.inspection.page.application_page import application_page
 from kinesis_spout.inspection.page.view import View
@@ -96,20 +89,9 @@ def ui(
     It only reads, so it may run beside the job. It has no login, and listens on
     this machine only. Ctrl-C ends it.
     """
-    place = Place(
-        application=application,
-        stream=stream,
-        zookeeper=zookeeper,
-        zookeeper_root=zookeeper_root,
-        region=region,
-        endpoint_url=endpoint_url,
-        option=option or (),
-    )
-    with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
-        StopSignals() as signals,
-        ExitStack() as stack,
-    ):
+    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
+    with operators_command(ctx) as stack:
+        signals = stack.enter_context(StopSignals())
         window_s = parse_duration_ms(window, option="window") / 1000
         letters = None
         if dead_letters is not None:
