@@ -13,11 +13,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from kinesis_spout.cli.places import shown_log
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.spout.metrics import quantile_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from rich.console import RenderableType
 
@@ -138,26 +140,13 @@ class ConsumeScreen:
         except KinesisError:
             return ""
 
-    @contextmanager
-    def logs(self) -> Iterator[None]:
+    def logs(self) -> AbstractContextManager[None]:
         """Print warnings and errors of the log as sentences here, while the block runs."""
-        handler = _LogLines(self._print)
-        root = logging.getLogger()
-        root.addHandler(handler)
-        try:
-            yield
-        finally:
-            root.removeHandler(handler)
+        return shown_log(self._print_logged)
 
-
-class _LogLines(logging.Handler):
-    def __init__(self, show: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._show = show
-
-    def emit(self, record: logging.LogRecord) -> None:
+    def _print_logged(self, record: logging.LogRecord) -> None:
         kind = "[red]error:[/]" if record.levelno >= logging.ERROR else "[yellow]warning:[/]"
-        self._show(f"{kind} {escape(record.getMessage())}")
+        self._print(f"{kind} {escape(record.getMessage())}")
 
 
 def stats_table(stream: str, metrics: SpoutMetrics) -> Table:

@@ -1,7 +1,7 @@
 """The options by which commands find an application and its stream, and what they open by them."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Annotated
@@ -123,10 +123,15 @@ def note(sentence: str) -> None:
     errors().print(f"note: {sentence}", highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-@contextmanager
-def log_as_notes() -> Iterator[None]:
+def log_as_notes() -> AbstractContextManager[None]:
     """Print warnings of the log as notes, while the block runs."""
-    handler, root = _Notes(logging.WARNING), logging.getLogger()
+    return shown_log(lambda record: note(record.getMessage()))
+
+
+@contextmanager
+def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Give `show` the log's warnings and errors while the block runs, from whichever thread."""
+    root, handler = logging.getLogger(), _Shown(show)
     root.addHandler(handler)
     try:
         yield
@@ -134,6 +139,10 @@ def log_as_notes() -> Iterator[None]:
         root.removeHandler(handler)
 
 
-class _Notes(logging.Handler):
+class _Shown(logging.Handler):
+    def __init__(self, show: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        self._show(record)
