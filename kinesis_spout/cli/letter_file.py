@@ -12,7 +12,6 @@ from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
     from kinesis_spout.spout.emission import DeadLetter
@@ -40,7 +39,7 @@ class LetterFile:
             self._is_on_disk = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
             self._ends_torn = self._is_on_disk and self._ends_without_newline()
         except OSError as exc:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise ConfigError.of(
                 "dead_letter",
                 f"cannot be written: {exc.strerror}; choose a file that can",
@@ -48,12 +47,7 @@ class LetterFile:
             ) from exc
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -9,7 +9,6 @@ from kinesis_spout.prometheus_exporter.definitions import BY_NAME, PREFIX, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
     from typing import Protocol, Self
 
     from prometheus_client.metrics_core import Metric
@@ -70,12 +69,7 @@ class CollectorServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -27,7 +27,6 @@ from state.tracker.emission import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
     from typing import Self
 
     from kinesis_spout.spout.outages import SpoutHealth
@@ -103,12 +102,7 @@ class KinesisSpout:
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -11,8 +11,6 @@ from rich.live import Live
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console
 
 
@@ -125,12 +123,7 @@ class ProgressLine:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 

@@ -19,7 +19,6 @@ from kinesis_spout.testing.http.protocol import JSON, Answer, FakeKinesisProtoco
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from kinesis_spout.testing.fake_kinesis import FakeKinesis
     from kinesis_spout.testing.service.subscribe_to_shard import Subscription
@@ -70,12 +69,7 @@ class FakeKinesisServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._http is None or self._thread is None:
             return
         self._http.shutdown()

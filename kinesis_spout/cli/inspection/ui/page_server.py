@@ -22,7 +22,6 @@ from kinesis_spout.html.shell import LIVE_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
     from typing import Self
 
 LOOPBACK = "127.0.0.1"
@@ -98,12 +97,7 @@ class PageServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -14,7 +14,6 @@ from kinesis_spout.inspection.page.view import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self
 
     from kinesis_spout.cli.inspection.looking import MovingWindow
@@ -108,12 +107,7 @@ class Watcher:
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # in the thread --------------------------------------------------------------------------------
