@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.shared_options import errors, root_options, usage_errors
 from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.choice import Choice, Chosen, choose
 from kinesis_spout.drills.history.history_json import encode_history
@@ -25,7 +25,7 @@ from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.history.verdict_table import verdict_table
 from kinesis_spout.drills.overview import listing, overview
 from kinesis_spout.drills.world.setting import Setting
-from kinesis_spout.errors import ConfigError, KinesisError
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.programs.modules import load_function
 from state.errors import StateError
 
@@ -193,19 +193,15 @@ def _check(setting: Setting) -> None:
         )
     for option, text in (("--process", setting.process), ("--payload", setting.payload)):
         if text is not None:
-            try:
+            with usage_errors(option):
                 load_function(text)  # a wrong one is reported before anything is started
-            except ConfigError as exc:
-                raise typer.BadParameter(str(exc), param_hint=option) from None
 
 
 def _choice(names: Sequence[str], setting: Setting, minutes: float) -> Choice:
     if not names:
         raise typer.BadParameter("name a drill, all or soak; --list shows them", param_hint="NAME")
-    try:
+    with usage_errors("NAME"):
         return choose(names, setting, minutes=minutes)
-    except ConfigError as exc:
-        raise typer.BadParameter(str(exc), param_hint="NAME") from None
 
 
 def _judged(one: Chosen, directory: Path) -> tuple[Verdict, str]:

@@ -4,6 +4,7 @@ KEY=VALUE`, and the options before the command's name. Also the console on stder
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,15 @@ from rich.console import Console
 
 from kinesis_spout.config import AwsConfig, nearest_name, parse_bool
 from kinesis_spout.errors import ConfigError
-from state.errors import InvalidStoreSettingError
+from state.errors import (
+    InvalidPositionError,
+    InvalidSequenceNumberError,
+    InvalidStoreSettingError,
+)
 from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 # Option names of the Spark reader -> fields of AwsConfig.
 CONNECTION_OPTIONS = {
@@ -94,6 +99,15 @@ def aws_config(texts: Mapping[str, str]) -> AwsConfig:
     except ConfigError as exc:
         option_names = {field: name for name, field in CONNECTION_OPTIONS.items()}
         raise exc.respelt(option_names[exc.option]) if exc.option in option_names else exc from None
+
+
+@contextmanager
+def usage_errors(option: str) -> Iterator[None]:
+    """Turn what is wrong with an option's text into typer's usage error, which names `option`."""
+    try:
+        yield
+    except (ConfigError, InvalidPositionError, InvalidSequenceNumberError) as exc:
+        raise typer.BadParameter(str(exc), param_hint=option) from exc
 
 
 def shard_id_of(text: str) -> str:

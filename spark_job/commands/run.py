@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import errors, parse_pairs, root_options
+from kinesis_spout.cli.shared_options import errors, parse_pairs, root_options, usage_errors
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs.modules import load_function, split_name
 from spark_job.commands.child_processes import quiet
@@ -194,10 +194,8 @@ def load_process(text: str) -> Callable[[Any], Any]:
 
     Raises `typer.BadParameter`, or `CliError` when the import fails.
     """
-    try:
+    with usage_errors("--process"):
         split_name(text)
-    except ConfigError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--process") from None
     try:
         return load_function(text)
     except ConfigError as exc:

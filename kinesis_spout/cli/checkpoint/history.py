@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.checkpoint.wanted_time import wanted_time
 from kinesis_spout.cli.places import (
     Application,
     AsJson,
@@ -22,7 +22,6 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import shard_id_of
 from kinesis_spout.clock import SystemClock
-from state.errors import InvalidPositionError
 from state.moves.history import changes
 from state.position import Position
 from state.state_store import HistoryEntry
@@ -59,7 +58,9 @@ def history(
     position was acked then. `checkpoint rewind` goes back to one of these times. It reads
     ZooKeeper only, and may run beside the job.
     """
-    since_ms = _time_ms(since)
+    since_ms = None
+    if since is not None:
+        since_ms = wanted_time(since, "--since").at(SystemClock().now_ms()).timestamp_ms
     wanted = {shard_id_of(one) for one in shard or ()}
     place = Place(application, stream, zookeeper, zookeeper_root, option)
     with operators_command(ctx) as stack:
@@ -82,22 +83,6 @@ def history(
         for entry, changed in shown:
             for line in _lines(entry, changed, most=len(changed) if wanted else MAX_SHOWN):
                 say(line)
-
-
-def _time_ms(since: str | None) -> int | None:
-    """Raises typer's usage error."""
-    if since is None:
-        return None
-    try:
-        wanted = WantedPosition.parse(since)
-    except InvalidPositionError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--since") from exc
-    if not wanted.is_time:
-        raise typer.BadParameter(
-            f"{since} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
-            param_hint="--since",
-        )
-    return wanted.at(SystemClock().now_ms()).timestamp_ms
 
 
 def _lines(entry: HistoryEntry, changed: Mapping[str, Change], *, most: int) -> list[str]:

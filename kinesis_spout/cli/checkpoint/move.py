@@ -29,9 +29,8 @@ from kinesis_spout.cli.places import (
     Zookeeper,
     ZookeeperRoot,
 )
-from kinesis_spout.cli.shared_options import shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
-from state.errors import InvalidPositionError
 from state.zookeeper.store import DEFAULT_ROOT
 
 
@@ -94,10 +93,8 @@ def move(
 
 def _parsed(to: str, shards: list[str]) -> WantedPosition:
     """Raises typer's usage error."""
-    try:
+    with usage_errors("--to"):
         wanted = WantedPosition.parse(to)
-    except InvalidPositionError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--to") from exc
     if wanted.is_of_one_shard and len(shards) != 1:
         raise typer.BadParameter(
             f"{to} is a position in one shard; name it with --shard", param_hint="--to"

@@ -22,12 +22,11 @@ from kinesis_spout.cli.places import (
     check_both_or_neither,
     operators_command,
 )
-from kinesis_spout.cli.shared_options import shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import nearest_name
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import ShardInfo
-from state.errors import InvalidSequenceNumberError
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
@@ -67,10 +66,8 @@ def peek(
     Exit codes: 0 the record is there, 1 it is not, 3 a service cannot be reached.
     """
     check_both_or_neither(application, zookeeper)
-    try:
+    with usage_errors("SEQUENCE"):
         number = SequenceNumber.parse(sequence)
-    except InvalidSequenceNumberError as exc:
-        raise typer.BadParameter(str(exc), param_hint="SEQUENCE") from exc
     shard = shard_id_of(shard)
     place = Place(
         application or "", stream, zookeeper or "", zookeeper_root, option, region, endpoint_url

@@ -6,7 +6,6 @@ import typer
 
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.rewind import Rewind, find_rewind
-from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.moving import (
     DEFAULT_COUNT,
     Count,
@@ -17,6 +16,7 @@ from kinesis_spout.cli.checkpoint.moving import (
     say_moves,
 )
 from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.checkpoint.wanted_time import wanted_time
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
     Application,
@@ -31,7 +31,6 @@ from kinesis_spout.cli.places import (
     ZookeeperRoot,
 )
 from kinesis_spout.clock import SystemClock
-from state.errors import InvalidPositionError
 from state.position import Position
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -75,7 +74,7 @@ def rewind(
     nobody knows where the application was, 3 a service cannot be reached, 4 the
     application runs.
     """
-    wanted = _parsed(to)
+    wanted = wanted_time(to, "--to")
     place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     clock = SystemClock()
     with moving_command(ctx, place) as (client, store):
@@ -90,20 +89,6 @@ def rewind(
         if confirmed("Go back there?", dry_run=dry_run, yes=yes):
             write_moves(store, found.move, clock=clock, cause="rewind")
             say("moved")
-
-
-def _parsed(to: str) -> WantedPosition:
-    """Raises typer's usage error."""
-    try:
-        wanted = WantedPosition.parse(to)
-    except InvalidPositionError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--to") from exc
-    if not wanted.is_time:
-        raise typer.BadParameter(
-            f"{to} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
-            param_hint="--to",
-        )
-    return wanted
 
 
 def _say(found: Rewind) -> None:

@@ -26,11 +26,10 @@ from kinesis_spout.cli.places import (
     Zookeeper,
     ZookeeperRoot,
 )
-from kinesis_spout.cli.shared_options import shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.spout.emission import DeadLetter
-from state.errors import InvalidSequenceNumberError
 from state.failpoint import failpoint
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
@@ -105,10 +104,8 @@ def _numbers(texts: list[str], *, all_records: bool) -> list[SequenceNumber] | N
     """The named records; None for all. Raises typer's usage error."""
     if bool(texts) == all_records:
         raise typer.BadParameter("give one of them", param_hint="SEQUENCE..., --all")
-    try:
+    with usage_errors("SEQUENCE..."):
         return None if all_records else [SequenceNumber.parse(text) for text in texts]
-    except InvalidSequenceNumberError as exc:
-        raise typer.BadParameter(str(exc), param_hint="SEQUENCE...") from exc
 
 
 def _lines(found: Skip) -> Iterator[str]:
