@@ -8,17 +8,9 @@ from typing import Annotated
 import typer
 
 from kinesis_spout.checkpoints.transfer import export_application
+from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    Place,
-    Stream,
-    Zookeeper,
-    ZookeeperRoot,
-    note,
-    operators_command,
-)
+from kinesis_spout.cli.places import Place, note, operators_command
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
 from state.codec.exported import encode_export
@@ -28,14 +20,14 @@ from state.zookeeper.store import DEFAULT_ROOT
 def export(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A new file (default: stdout).")
     ] = None,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    option: Connection = None,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    option: places.Connection = None,
 ) -> None:
     """Save all that the application has on the stream, as one JSON document.
 

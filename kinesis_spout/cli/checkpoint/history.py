@@ -7,19 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from kinesis_spout.checkpoints.rewind import read_history
+from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.checkpoint.wanted_time import wanted_time
-from kinesis_spout.cli.places import (
-    Application,
-    AsJson,
-    Connection,
-    Place,
-    Stream,
-    Zookeeper,
-    ZookeeperRoot,
-    note,
-    operators_command,
-)
+from kinesis_spout.cli.places import Place, note, operators_command
 from kinesis_spout.cli.shared_options import shard_id_of
 from kinesis_spout.clock import SystemClock
 from state.moves.history import changes
@@ -34,9 +25,9 @@ Change = tuple[Position | None, Position | None]
 def history(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
     shard: Annotated[
         list[str] | None,
         typer.Option(metavar="SHARD", help="A shard to show (default: all). Repeatable."),
@@ -48,9 +39,9 @@ def history(
             help="-2h, 14:00 (of today, local time), or an ISO time like 2026-01-31T12:00:00Z.",
         ),
     ] = None,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    option: Connection = None,
-    as_json: AsJson = False,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    option: places.Connection = None,
+    as_json: places.AsJson = False,
 ) -> None:
     """Show how the application went on, by time, the newest last.
 

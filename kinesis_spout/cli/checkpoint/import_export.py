@@ -11,23 +11,11 @@ from kinesis_spout.checkpoints.transfer import (
     import_application,
     import_of,
 )
+from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import confirmed, own
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    DryRun,
-    EndpointUrl,
-    Place,
-    Region,
-    Stream,
-    Yes,
-    Zookeeper,
-    ZookeeperRoot,
-    log_as_notes,
-    operators_command,
-)
+from kinesis_spout.cli.places import Place, log_as_notes, operators_command
 from kinesis_spout.clock import SystemClock
 from state.codec.exported import ExportedApplication, decode_export
 from state.zookeeper.store import DEFAULT_ROOT
@@ -38,18 +26,18 @@ def import_export(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace what the application has.")
     ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
+    dry_run: places.DryRun = False,
+    yes: places.Yes = False,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
+    option: places.Connection = None,
 ) -> None:
     """Make the application what was exported.
 

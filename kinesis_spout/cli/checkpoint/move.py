@@ -6,6 +6,7 @@ import typer
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import (
     DEFAULT_COUNT,
     Count,
@@ -17,18 +18,7 @@ from kinesis_spout.cli.checkpoint.moving import (
 )
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    DryRun,
-    EndpointUrl,
-    Place,
-    Region,
-    Stream,
-    Yes,
-    Zookeeper,
-    ZookeeperRoot,
-)
+from kinesis_spout.cli.places import Place
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from state.zookeeper.store import DEFAULT_ROOT
@@ -38,9 +28,9 @@ from state.zookeeper.store import DEFAULT_ROOT
 def move(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
     to: Annotated[
         str,
         typer.Option(
@@ -57,13 +47,13 @@ def move(
         bool,
         typer.Option("--allow-skip", help="Move forward too: what is skipped is never read."),
     ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    dry_run: places.DryRun = False,
+    yes: places.Yes = False,
     count: Count = DEFAULT_COUNT,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
+    option: places.Connection = None,
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
 

@@ -7,19 +7,11 @@ from typing import Annotated
 
 import typer
 
+from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.patience import patience
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    Place,
-    Stream,
-    Zookeeper,
-    ZookeeperRoot,
-    note,
-    operators_command,
-)
+from kinesis_spout.cli.places import Place, note, operators_command
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
@@ -37,9 +29,9 @@ MAX_REASON = 1_000
 def pause(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Why; status and explain show it.")
     ] = None,
@@ -53,8 +45,8 @@ def pause(
         bool,
         typer.Option("--before-start", help="Pause an application that has never run."),
     ] = False,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    option: Connection = None,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    option: places.Connection = None,
 ) -> None:
     """Pause an application: it keeps its place and its ownership, and reads nothing.
 
@@ -86,11 +78,11 @@ def pause(
 def resume(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    option: Connection = None,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    option: places.Connection = None,
 ) -> None:
     """End the pause of an application: it goes on where it was, at once if it runs.
 

@@ -8,20 +8,10 @@ import typer
 
 from kinesis_spout.checkpoints.record import Peeked, PeekedRecord, peek_record
 from kinesis_spout.checkpoints.standing import RecordStanding, Standing, standing_of
+from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import printable, say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import (
-    AsJson,
-    Connection,
-    EndpointUrl,
-    Place,
-    Region,
-    Stream,
-    ZookeeperOfApplication,
-    ZookeeperRoot,
-    check_both_or_neither,
-    operators_command,
-)
+from kinesis_spout.cli.places import Place, check_both_or_neither, operators_command
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import nearest_name
@@ -47,16 +37,16 @@ def peek(
         ),
     ],
     *,
-    stream: Stream,
+    stream: places.Stream,
     application: Annotated[
         str | None, typer.Option(help="Show how this application stands to the record.")
     ] = None,
-    zookeeper: ZookeeperOfApplication = None,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
-    as_json: AsJson = False,
+    zookeeper: places.ZookeeperOfApplication = None,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
+    option: places.Connection = None,
+    as_json: places.AsJson = False,
 ) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 

@@ -5,17 +5,9 @@ from contextlib import ExitStack
 import typer
 from rich.console import Console
 
+from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
-from kinesis_spout.cli.places import (
-    OWNER_WAIT_S,
-    Application,
-    Connection,
-    Place,
-    Stream,
-    Yes,
-    Zookeeper,
-    ZookeeperRoot,
-)
+from kinesis_spout.cli.places import OWNER_WAIT_S, Place
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
@@ -27,12 +19,12 @@ from state.zookeeper.store import DEFAULT_ROOT
 def reset(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    option: Connection = None,
-    yes: Yes = False,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    option: places.Connection = None,
+    yes: places.Yes = False,
 ) -> None:
     """Remove an application's checkpoints on a stream.
 

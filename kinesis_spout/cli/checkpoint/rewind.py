@@ -6,6 +6,7 @@ import typer
 
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.rewind import Rewind, find_rewind
+from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import (
     DEFAULT_COUNT,
     Count,
@@ -18,18 +19,7 @@ from kinesis_spout.cli.checkpoint.moving import (
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.checkpoint.wanted_time import wanted_time
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    DryRun,
-    EndpointUrl,
-    Place,
-    Region,
-    Stream,
-    Yes,
-    Zookeeper,
-    ZookeeperRoot,
-)
+from kinesis_spout.cli.places import Place
 from kinesis_spout.clock import SystemClock
 from state.position import Position
 from state.zookeeper.store import DEFAULT_ROOT
@@ -39,9 +29,9 @@ from state.zookeeper.store import DEFAULT_ROOT
 def rewind(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
     to: Annotated[
         str,
         typer.Option(
@@ -55,13 +45,13 @@ def rewind(
             "--allow-skip", help="Also where records would be skipped, or have expired since."
         ),
     ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    dry_run: places.DryRun = False,
+    yes: places.Yes = False,
     count: Count = DEFAULT_COUNT,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
+    option: places.Connection = None,
 ) -> None:
     """Go back to where the application was at a time, over reshards too.
 

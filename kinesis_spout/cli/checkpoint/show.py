@@ -5,18 +5,9 @@ from typing import Any
 
 import typer
 
+from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import say, state_lines, terminal_columns
-from kinesis_spout.cli.places import (
-    Application,
-    AsJson,
-    Connection,
-    Place,
-    Stream,
-    Zookeeper,
-    ZookeeperRoot,
-    note,
-    operators_command,
-)
+from kinesis_spout.cli.places import Place, note, operators_command
 from state.position import Position
 from state.shard_state import ShardState
 from state.zookeeper.store import DEFAULT_ROOT
@@ -25,12 +16,12 @@ from state.zookeeper.store import DEFAULT_ROOT
 def show(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    option: Connection = None,
-    as_json: AsJson = False,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    option: places.Connection = None,
+    as_json: places.AsJson = False,
 ) -> None:
     """Show where each shard is read from, and its checkpoint.
 

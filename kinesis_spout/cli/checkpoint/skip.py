@@ -10,22 +10,12 @@ import typer
 from kinesis_spout.checkpoints.application_moves import check_bound_stream
 from kinesis_spout.checkpoints.record import PeekedRecord, unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
+from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import confirmed, moving_command, own
 from kinesis_spout.cli.checkpoint.printing import counted, printable, say, state_clause
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    DryRun,
-    EndpointUrl,
-    Place,
-    Region,
-    Stream,
-    Yes,
-    Zookeeper,
-    ZookeeperRoot,
-)
+from kinesis_spout.cli.places import Place
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
@@ -51,9 +41,9 @@ def skip(
         ),
     ] = None,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
     shard: Annotated[str, typer.Option(metavar="SHARD", help="The shard, by id or number.")],
     all_records: Annotated[
         bool, typer.Option("--all", help="All unresolved records of the shard.")
@@ -65,12 +55,12 @@ def skip(
             help="A new file for the records, as lines that `produce --json` puts back.",
         ),
     ] = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
+    dry_run: places.DryRun = False,
+    yes: places.Yes = False,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
+    option: places.Connection = None,
 ) -> None:
     """Give up unresolved records: they are not retried, and the checkpoint passes them.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import (
     FAILED,
     UNREACHABLE,
@@ -16,7 +17,6 @@ from kinesis_spout.cli.exit_codes import (
 from kinesis_spout.cli.inspection.doctor_screen import doctor_screen
 from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.cli.inspection.shards import stdout_console
-from kinesis_spout.cli.places import AsJson, Connection, EndpointUrl, Region, ZookeeperRoot
 from kinesis_spout.cli.shared_options import (
     connection_of,
     errors,
@@ -54,7 +54,7 @@ def doctor(
             "looked at."
         ),
     ] = None,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
     master: Annotated[
         str | None,
         typer.Option(help="Spark master: look from its executors too. Starts Spark on it."),
@@ -63,13 +63,13 @@ def doctor(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Spark configuration, with --master. Repeatable."),
     ] = None,
-    as_json: AsJson = False,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
+    as_json: places.AsJson = False,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
     profile: Annotated[
         str | None, typer.Option(help="Profile of the AWS configuration files.")
     ] = None,
-    option: Connection = None,
+    option: places.Connection = None,
 ) -> None:
     """Check whether everything is there that a job needs, and say what to do about what is not.
 

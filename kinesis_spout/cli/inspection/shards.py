@@ -12,19 +12,11 @@ import typer
 from rich.console import Console
 from rich.measure import Measurement
 
+from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.cli.inspection.looking import refuse_another_stream
 from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
-from kinesis_spout.cli.places import (
-    Connection,
-    EndpointUrl,
-    Place,
-    Region,
-    ZookeeperOfApplication,
-    ZookeeperRoot,
-    check_both_or_neither,
-    note,
-)
+from kinesis_spout.cli.places import Place, check_both_or_neither, note
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
@@ -59,11 +51,11 @@ def shards(
     application: Annotated[
         str | None, typer.Option(help="Name under which the checkpoints are stored.")
     ] = None,
-    zookeeper: ZookeeperOfApplication = None,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
+    zookeeper: places.ZookeeperOfApplication = None,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
+    option: places.Connection = None,
     lag: Annotated[
         bool,
         typer.Option(

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import FAILED, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
@@ -21,17 +22,7 @@ from kinesis_spout.cli.inspection.looking import (
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    EndpointUrl,
-    Place,
-    Region,
-    Stream,
-    Zookeeper,
-    ZookeeperRoot,
-    operators_command,
-)
+from kinesis_spout.cli.places import Place, operators_command
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.health import PASSED
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
@@ -42,10 +33,10 @@ from state.zookeeper.store import DEFAULT_ROOT
 def status(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
     window: Annotated[
         str,
         typer.Option(
@@ -72,9 +63,9 @@ def status(
     show_all: Annotated[
         bool, typer.Option("--all", help=f"Show all shards, not the worst {SHOWN} only.")
     ] = False,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
+    option: places.Connection = None,
 ) -> None:
     """Show how an application is: one verdict, and a line for each shard, the worst first.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
@@ -20,18 +21,7 @@ from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
 from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
 from kinesis_spout.cli.inspection.ui.page_server import LOOPBACK, PageServer, is_loopback
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    EndpointUrl,
-    Place,
-    Region,
-    Stream,
-    Zookeeper,
-    ZookeeperRoot,
-    note,
-    operators_command,
-)
+from kinesis_spout.cli.places import Place, note, operators_command
 from kinesis_spout.config import StreamRef, parse_duration_ms
 from kinesis_spout.inspection.page.application_page import application_page
 from kinesis_spout.inspection.page.view import View
@@ -45,10 +35,10 @@ _WAKE_S = 3_600.0
 def ui(
     ctx: typer.Context,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    application: places.Application,
+    stream: places.Stream,
+    zookeeper: places.Zookeeper,
+    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the page; 0 takes a free one.")
     ] = DEFAULT_PORT,
@@ -80,9 +70,9 @@ def ui(
         Path | None,
         typer.Option(metavar="FILE", help="Write the page into this file, and serve nothing."),
     ] = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
+    region: places.Region = None,
+    endpoint_url: places.EndpointUrl = None,
+    option: places.Connection = None,
 ) -> None:
     """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
 
