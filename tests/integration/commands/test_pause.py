@@ -7,32 +7,15 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import pytest
-
 from state.ownership import this_process
-from tests.integration.commands.test_checkpoint import Shell
 from tests.support.kinesis.services import ACCESS_KEY, SECRET_KEY
 from tests.support.shell.command_line import environment
 from tests.support.state.state_stores import plan
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from subprocess import CompletedProcess
-
-    from tests.support.kinesis.services import ServedFake
+    from tests.support.shell.operators_shell import Shell
 
 LIMIT_S = 60.0
-
-
-@pytest.fixture
-def shell(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> Shell:
-    fake_kinesis.model.create("orders")
-    return Shell(fake_kinesis, zookeeper_chroot, tmp_path)
-
-
-def run(shell: Shell, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
-    named = ("--application", application, "--stream", "orders", "--zookeeper", shell.zookeeper)
-    return shell.run(*arguments, *named)
 
 
 def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
@@ -53,7 +36,7 @@ def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
     try:
         assert consumer.stdout is not None
         assert consumer.stdout.readline() == "a\n"
-        ended = run(shell, "pause", "--reason", "deploy", "--wait")
+        ended = shell.operate("pause", "--reason", "deploy", "--wait")
         assert ended.returncode == 0, ended.stderr
         first, last = ended.stdout.splitlines()
         assert first.startswith("application etl on stream orders is paused by ")
@@ -61,14 +44,14 @@ def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
         assert last.startswith("at rest: ")
         assert "keep" in last
         shell.put("b")
-        again = run(shell, "pause")
+        again = shell.operate("pause")
         assert (again.returncode, "is paused already by" in again.stdout) == (0, True)
-        status = run(shell, "status", "--window", "1s", *shell.endpoint)
+        status = shell.operate("status", "--window", "1s", *shell.endpoint)
         assert "because of 'deploy'" in " ".join(status.stdout.split())
         assert "kinesis-spout resume" in " ".join(status.stdout.split())
-        why = run(shell, "explain", "0", "--window", "1s", *shell.endpoint)
+        why = shell.operate("explain", "0", "--window", "1s", *shell.endpoint)
         assert "-> end the pause with `kinesis-spout resume`" in why.stdout
-        resumed = run(shell, "resume")
+        resumed = shell.operate("resume")
         assert (resumed.returncode, resumed.stdout[:36]) == (
             0,
             "ended the pause of application etl b",
@@ -81,15 +64,15 @@ def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
 
 def test_an_application_that_never_ran_is_refused_unless_it_is_meant(shell: Shell) -> None:
     for command in ("pause", "resume"):
-        ended = run(shell, command, application="typo")
+        ended = shell.operate(command, application="typo")
         assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
         assert "application typo has never run on stream orders" in ended.stderr
-    assert run(shell, "pause", "--before-start", "--wait").stdout.splitlines()[-1] == (
+    assert shell.operate("pause", "--before-start", "--wait").stdout.splitlines()[-1] == (
         "at rest: no process runs the application, and the next one starts paused"
     )
-    assert run(shell, "resume").returncode == 0
+    assert shell.operate("resume").returncode == 0
     shell.consume()
-    ended = run(shell, "resume")
+    ended = shell.operate("resume")
     assert (ended.returncode, ended.stdout) == (
         0,
         "application etl on stream orders is not paused\n",
@@ -100,7 +83,7 @@ def test_a_wait_that_is_over_is_a_failure_and_the_pause_stays(shell: Shell) -> N
     with closing(shell.store()) as store:
         store.acquire(this_process(0), timeout_s=1)
         store.create_plan(plan(1))
-        ended = run(shell, "pause", "--before-start", "--wait", "--timeout", "1s")
+        ended = shell.operate("pause", "--before-start", "--wait", "--timeout", "1s")
         assert ended.returncode == 1
         assert "the batch of plan 1-aa is not settled; it stays paused" in ended.stderr
         assert store.read_pause() is not None

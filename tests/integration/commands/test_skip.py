@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -17,22 +16,11 @@ from state.ownership import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.state_store import StateChange
-from tests.integration.commands.test_checkpoint import SHARD, Shell
 from tests.support.kinesis.services import ACCESS_KEY, SECRET_KEY
 from tests.support.shell.command_line import environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.kinesis.services import ServedFake
+from tests.support.shell.operators_shell import SHARD, Shell
 
 LIMIT_S = 60.0
-
-
-@pytest.fixture
-def shell(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> Shell:
-    fake_kinesis.model.create("orders")
-    return Shell(fake_kinesis, zookeeper_chroot, tmp_path)
 
 
 def leave_unresolved(shell: Shell, *numbers: str) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.lineage import ShardLineage, ShardPhase, open_range_holes
 from kinesis_spout.testing import alter, duplicate_listing
 from state.position import TRIM_HORIZON
@@ -18,6 +17,8 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from kinesis_spout.service.client import KinesisClient
 
 MANY = 2_500
 TOKEN_LIFE_S = 300
@@ -32,13 +33,8 @@ def many() -> Iterator[SimulatedJob]:
 
 @pytest.fixture
 def client(job: SimulatedJob) -> Iterator[KinesisClient]:
-    with closing(client_of(job)) as made:
+    with closing(job.client()) as made:
         yield made
-
-
-def client_of(job: SimulatedJob) -> KinesisClient:
-    settings = job.settings()
-    return KinesisClient(settings.aws, settings.stream, clock=job.clock)
 
 
 def after_the_first_page(job: SimulatedJob, act: Callable[[], object]) -> None:
@@ -53,7 +49,7 @@ def test_a_token_that_expires_between_two_pages_leaves_no_shard_out(many: Simula
     """The listing begins again: two pages of which the second was refused, then three."""
     after_the_first_page(many, lambda: many.clock.advance(TOKEN_LIFE_S + 1))
     many.count_calls()
-    with closing(client_of(many)) as client:
+    with closing(many.client()) as client:
         listed = client.list_shards()
     assert [one.shard_id for one in listed] == [shard(index) for index in range(MANY)]
     assert open_range_holes(listed) == []
@@ -64,7 +60,7 @@ def test_a_parent_that_was_open_on_its_page_holds_the_children_of_a_later_page(
     many: SimulatedJob,
 ) -> None:
     after_the_first_page(many, lambda: many.fake.split(STREAM, shard(0)))
-    with closing(client_of(many)) as client:
+    with closing(many.client()) as client:
         listed = client.list_shards()
     states = {
         one.shard_id: ShardState(shard_id=one.shard_id, read_position=TRIM_HORIZON)
@@ -107,7 +103,7 @@ def test_shards_that_are_shown_late_come_with_a_later_listing() -> None:
     with simulated(shards=1, listing_delay_ms=5_000) as job:
         job.clock.advance(6)
         job.fake.split(STREAM, shard(0))
-        with closing(client_of(job)) as client:
+        with closing(job.client()) as client:
             late = client.list_shards()
             assert ([one.shard_id for one in late], len(open_range_holes(late))) == ([shard(0)], 1)
             job.clock.advance(6)

@@ -77,11 +77,16 @@ class SimulatedJob:
         """Another process's store of the same state."""
         return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM)
 
+    def client(self, settings: SourceSettings | None = None) -> KinesisClient:
+        """Another process's client, to close."""
+        settings = settings or self.settings()
+        return KinesisClient(settings.aws, settings.stream, clock=self.clock)
+
     def services(
         self, settings: SourceSettings | None = None, store: StateStore | None = None
     ) -> ProcessServices:
         settings = settings or self.settings()
-        client = KinesisClient(settings.aws, settings.stream, clock=self.clock)
+        client = self.client(settings)
         self.opened.append(client)
         return ProcessServices(
             client=client, store=store or self.store(), clock=self.clock, settings=settings

@@ -13,7 +13,6 @@ from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.history_recorder import MARGIN_MS
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.manual_clock import START_MS
@@ -41,11 +40,7 @@ def moved(
     job: SimulatedJob, to: str, *shards: str, write: bool = True, count: int = 1000
 ) -> dict[str, Move]:
     """What `checkpoint set` does, by shard."""
-    settings = job.settings()
-    with (
-        closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
-        closing(job.store()) as store,
-    ):
+    with closing(job.client()) as client, closing(job.store()) as store:
         if write:
             store.acquire(this_process(0), timeout_s=1)
         found = find_moves(
@@ -337,11 +332,7 @@ def test_a_plan_of_other_shards_is_settled_as_ever(job: SimulatedJob) -> None:
 def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob) -> None:
     one.put(3)
     run_job(one)
-    settings = one.settings()
-    with (
-        closing(KinesisClient(settings.aws, settings.stream, clock=one.clock)) as client,
-        closing(one.store()) as store,
-    ):
+    with closing(one.client()) as client, closing(one.store()) as store:
         found = find_moves(
             client, store, WantedPosition.parse("TRIM_HORIZON"), (), clock=one.clock, max_counted=9
         )
@@ -360,11 +351,7 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(one: Simulat
     plan, _ = run_job(one)
     one.put(3)
     one.clock.advance(10)
-    settings = one.settings()
-    with (
-        closing(KinesisClient(settings.aws, settings.stream, clock=one.clock)) as client,
-        closing(one.store()) as store,
-    ):
+    with closing(one.client()) as client, closing(one.store()) as store:
         store.acquire(this_process(0), timeout_s=1)
         wanted = WantedPosition.parse("LATEST")
         found = find_moves(client, store, wanted, (), clock=one.clock, max_counted=9)

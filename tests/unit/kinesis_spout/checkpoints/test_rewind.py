@@ -11,7 +11,6 @@ from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.rewind import Rewind, find_rewind, read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
-from kinesis_spout.service.client import KinesisClient
 from state.errors import InvalidPositionError
 from state.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -23,11 +22,7 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 def rewound(job: SimulatedJob, to_ms: int, *, write: bool = True) -> Rewind:
     """What `checkpoint rewind` does."""
-    settings = job.settings()
-    with (
-        closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
-        closing(job.store()) as store,
-    ):
+    with closing(job.client()) as client, closing(job.store()) as store:
         if write:
             store.acquire(this_process(0), timeout_s=1)
         wanted = WantedPosition.parse(str(Position.at_timestamp(to_ms)))

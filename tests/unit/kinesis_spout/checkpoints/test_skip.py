@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.record import unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
-from kinesis_spout.service.client import KinesisClient
 from state.errors import ConflictError
 from state.ownership import this_process
 from state.plan import PlanStatus
@@ -189,8 +188,7 @@ def test_a_state_that_has_changed_since_is_not_written_over(one: SimulatedJob) -
 
 
 def read_back(job: SimulatedJob, *wanted: UnresolvedRecord) -> list[bytes]:
-    settings = job.settings()
-    with closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client:
+    with closing(job.client()) as client:
         (listed,) = client.list_shards()
         return [
             found.data

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.inspection.shards import inspect_shards, print_shards
-from kinesis_spout.service.client import KinesisClient
 from state.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
@@ -28,11 +27,7 @@ if TYPE_CHECKING:
 
 
 def inspected(job: SimulatedJob, *, application: bool = True, lag: bool = False) -> ShardsOfStream:
-    settings = job.settings()
-    with (
-        closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
-        closing(job.store()) as store,
-    ):
+    with closing(job.client()) as client, closing(job.store()) as store:
         return inspect_shards(
             client,
             store if application else None,

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import closing
 
 import pytest
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
-from kinesis_spout.cli.inspection.looking import Looking
 from kinesis_spout.cli.inspection.status import look_once
 from kinesis_spout.inspection.health import Health
-from kinesis_spout.inspection.reader import TipReader
-from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import error, throttle
 from state.ownership import this_process
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
 from state.state_store import StateChange, StreamIdentity
-from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.support.inspection.simulated_looking import looking
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 WHOLE = {0, 1}
-
-
-@contextmanager
-def looking(job: SimulatedJob, *, max_asked: int = 100) -> Iterator[Looking]:
-    settings = job.settings()
-    with (
-        closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
-        closing(job.store()) as store,
-    ):
-        tips = TipReader(client, job.clock)
-        yield Looking(client, store, tips, job.clock, APPLICATION, max_asked)
 
 
 def track(job: SimulatedJob) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.inspection.looking import Looking, MovingWindow
+from kinesis_spout.cli.inspection.looking import MovingWindow
 from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
 from kinesis_spout.cli.inspection.ui.watcher import LATE_S, MAX_SAMPLES, READER_STAYS_S, Watcher
-from kinesis_spout.inspection.reader import TipReader
-from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
 from state.ownership import this_process
@@ -20,13 +18,12 @@ from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
 from state.state_store import StateChange
 from tests.support.inspection.looks import look, shard, state
+from tests.support.inspection.simulated_looking import looking
 from tests.support.inspection.streams import timed
-from tests.support.simulated.simulated_job import APPLICATION, SimulatedJob
+from tests.support.simulated.simulated_job import SimulatedJob
 from tests.support.simulated.simulated_job import shard as shard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kinesis_spout.inspection.health import Look
 
 WINDOW_S = 10.0
@@ -152,16 +149,6 @@ def test_pages_are_made_once_for_a_look() -> None:
 
 
 # on a service -------------------------------------------------------------------------------------
-@contextmanager
-def looking(job: SimulatedJob) -> Iterator[Looking]:
-    settings = job.settings()
-    with (
-        closing(KinesisClient(settings.aws, settings.stream, clock=job.clock)) as client,
-        closing(job.store()) as store,
-    ):
-        yield Looking(client, store, TipReader(client, job.clock), job.clock, APPLICATION, 100)
-
-
 def test_a_shard_is_asked_once_in_a_look_however_many_read(job: SimulatedJob) -> None:
     with closing(job.store()) as store:
         store.acquire(this_process(0), timeout_s=1)
