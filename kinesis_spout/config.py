@@ -1,4 +1,5 @@
-"""Configuration of the connection to Kinesis, and parsers of option values.
+"""Configuration of the connection to Kinesis, parsers of option values, and durations
+as texts.
 
 All values are frozen, and checked when they are created. An error names the option as it is spelt
 here. A front end with other names passes `option=`, or converts the error with
@@ -173,6 +174,26 @@ def parse_duration_ms(text: str, *, option: str) -> int:
         option,
         "is not a duration; expected a number with ms, s, m or h, like 5s",
     )
+
+
+def duration(milliseconds: float) -> str:
+    """A duration as people read it: `250 ms`, `3.2 s`, `47 s`, `12 min`, `6 h`, `3.2 d`."""
+    seconds = milliseconds / 1000
+    if seconds < 0.9995:
+        return f"{milliseconds:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{_short(seconds / 3600)} h"
+    return f"{_short(seconds / 86_400)} d"
+
+
+def _short(amount: float) -> str:
+    return f"{amount:.1f}".removesuffix(".0")
 
 
 def parse_size_bytes(text: str, *, option: str) -> int:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.cli.places import shown_log
+from kinesis_spout.config import duration
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.spout.metrics import quantile_ms
 
@@ -187,18 +188,6 @@ def summary(stream: str, metrics: SpoutMetrics) -> str:
     return f"stream {stream}: {counts.emitted:,} emitted, {', '.join(parts)}"
 
 
-def duration(milliseconds: int | None) -> str:
-    """Short text: 250 ms, 3.2 s, 5 m, 3 h; - for None."""
-    if milliseconds is None:
-        return "-"
-    seconds = milliseconds / 1000
-    if seconds < 1:
-        return f"{milliseconds} ms"
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} m" if seconds < 6_000 else f"{seconds / 3_600:.0f} h"
-
-
 def _cells(one: ShardMetrics) -> list[str]:
     counts = one.counts
     numbers = (
@@ -212,5 +201,8 @@ def _cells(one: ShardMetrics) -> list[str]:
         ),
         *(one.pending, one.queued),
     )
-    latencies = (quantile_ms(counts.latency, 0.5), quantile_ms(counts.latency, 0.99))
-    return [*(f"{number:,}" for number in numbers), duration(one.lag_ms), *map(duration, latencies)]
+    times = (one.lag_ms, quantile_ms(counts.latency, 0.5), quantile_ms(counts.latency, 0.99))
+    return [
+        *(f"{number:,}" for number in numbers),
+        *("-" if ms is None else duration(ms) for ms in times),
+    ]

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import LOG, Act, Advice, Cause
 from kinesis_spout.inspection.wording import (
-    duration,
     joined,
     moment,
     pause_told,

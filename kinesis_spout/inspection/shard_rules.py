@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import (
     LOG,
     NOTHING,
@@ -22,7 +23,7 @@ from kinesis_spout.inspection.retry_rules import (
     unresolved_besides,
     waits_for_ancestor,
 )
-from kinesis_spout.inspection.wording import duration, moment, short_shard
+from kinesis_spout.inspection.wording import moment, short_shard
 from kinesis_spout.shards.lineage import ShardPhase
 
 if TYPE_CHECKING:

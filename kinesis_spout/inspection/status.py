@@ -35,8 +35,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.config import duration
 from kinesis_spout.inspection.health import SEVERITY, Health
-from kinesis_spout.inspection.wording import duration, moment, records
+from kinesis_spout.inspection.wording import moment, records
 from kinesis_spout.shards.lineage import ShardPhase
 from state.plan import PlanStatus
 

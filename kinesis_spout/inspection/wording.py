@@ -1,10 +1,12 @@
-"""Durations, times and positions as people read them. Pure."""
+"""Times and positions as people read them. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from kinesis_spout.config import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,24 +19,6 @@ MAX_REASON = 80
 _BRIEF_DIGITS = 8
 _TIME = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d)")
 _SHARD_PREFIX = "shardId-"
-
-
-def duration(milliseconds: float) -> str:
-    """`0.8 s`, `47 s`, `12 min`, `6 h`, `3.2 d`."""
-    seconds = milliseconds / 1000
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7_200:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 172_800:
-        return f"{_short(seconds / 3600)} h"
-    return f"{_short(seconds / 86_400)} d"
-
-
-def _short(amount: float) -> str:
-    return f"{amount:.1f}".removesuffix(".0")
 
 
 def moment(time_ms: int, now_ms: int) -> str:

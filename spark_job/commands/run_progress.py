@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.live import Live
 from rich.text import Text
 
+from kinesis_spout.config import duration
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -79,13 +81,6 @@ class Progress:
         if self.outage:
             parts.append("most records fail, no new ones are read")
         return "  ".join(parts)
-
-
-def duration(ms: int) -> str:
-    """Milliseconds as text for people: `0 s`, `1.5 s`, `12 min`, `3.0 h`."""
-    if ms < 60_000:
-        return f"{ms / 1_000:.1f} s" if ms else "0 s"
-    return f"{ms / 60_000:.0f} min" if ms < 3_600_000 else f"{ms / 3_600_000:.1f} h"
 
 
 def _source_report(report: Mapping[str, Any]) -> Mapping[str, Any]:

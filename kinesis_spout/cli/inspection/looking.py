@@ -12,9 +12,9 @@ import typer
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.shared_options import errors
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import duration
 from kinesis_spout.inspection.health import Look, worth_asking
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
-from kinesis_spout.inspection.wording import duration
 from state.position import Position
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from kinesis_spout.config import duration
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.status import (
     OVER,
@@ -22,13 +23,7 @@ from kinesis_spout.inspection.status import (
     unresolved_sentence,
     verdict_sentence,
 )
-from kinesis_spout.inspection.wording import (
-    brief,
-    duration,
-    pause_told,
-    short_shard,
-    shortened,
-)
+from kinesis_spout.inspection.wording import brief, pause_told, short_shard, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

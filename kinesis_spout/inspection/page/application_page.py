@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from kinesis_spout.config import duration
 from kinesis_spout.html.element import element
 from kinesis_spout.html.line_chart import line_chart
 from kinesis_spout.html.shell import document
@@ -29,7 +30,6 @@ from kinesis_spout.inspection.status import (
     unresolved_sentence,
     verdict_sentence,
 )
-from kinesis_spout.inspection.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from kinesis_spout.config import duration
 from kinesis_spout.html.element import element
 from kinesis_spout.html.text import cut
 from kinesis_spout.html.timeline import Tone
 from kinesis_spout.inspection.health import Health
-from kinesis_spout.inspection.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesis_spout.config import duration
 from kinesis_spout.html.element import element
 from kinesis_spout.html.shell import document
 from kinesis_spout.html.text import cut
 from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.page import cells
 from kinesis_spout.inspection.page.unresolved_tables import by_reason, held, one_by_one
-from kinesis_spout.inspection.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

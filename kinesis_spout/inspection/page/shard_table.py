@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from kinesis_spout.config import duration
 from kinesis_spout.html.element import element
 from kinesis_spout.html.table import Column, table
 from kinesis_spout.html.text import count, plural
 from kinesis_spout.inspection.page.cells import chip, lag, name, shard_link
 from kinesis_spout.inspection.page.view import ROWS
-from kinesis_spout.inspection.wording import duration, shortened
+from kinesis_spout.inspection.wording import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

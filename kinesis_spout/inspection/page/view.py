@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kinesis_spout.config import duration
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
-from kinesis_spout.inspection.wording import duration, moment
+from kinesis_spout.inspection.wording import moment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

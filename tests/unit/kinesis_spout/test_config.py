@@ -14,6 +14,7 @@ from kinesis_spout.config import (
     AwsConfig,
     ReadRate,
     StreamRef,
+    duration,
     nearest_name,
     parse_bool,
     parse_duration_ms,
@@ -196,3 +197,20 @@ def test_a_rate_of_zero_or_infinity_is_refused(values: dict[str, float]) -> None
     """A rate above the five calls of the service is for emulators only, and is bounded too."""
     with pytest.raises(ConfigError):
         ReadRate(**values)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (999.6, "1.0 s"),
+        (3_210, "3.2 s"),
+        (47_000, "47 s"),
+        (720_000, "12 min"),
+        (10_800_000, "3 h"),
+        (276_480_000, "3.2 d"),
+    ],
+)
+def test_a_duration_is_written_in_the_unit_that_reads_best(ms: float, text: str) -> None:
+    assert duration(ms) == text

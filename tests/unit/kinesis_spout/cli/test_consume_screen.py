@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from rich.console import Console
 
-from kinesis_spout.cli.consume_screen import MAX_SHARDS, duration, stats_table, summary
+from kinesis_spout.cli.consume_screen import MAX_SHARDS, stats_table, summary
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics
 
 
@@ -48,7 +47,7 @@ def test_a_row_for_all_and_one_for_each_shard() -> None:
         "9",
         "2",
         "3",
-        "65.0",
+        "65",
         "s",
         "-",
         "-",
@@ -66,18 +65,3 @@ def test_the_sentence_leaves_out_counts_of_zero() -> None:
     assert summary("orders", metrics(emitted=1_200, retried=4)) == (
         "stream orders: 1,200 emitted, 0 acked, 4 retried, 2 pending, 3 queued"
     )
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (None, "-"),
-        (0, "0 ms"),
-        (999, "999 ms"),
-        (3_210, "3.2 s"),
-        (300_000, "5 m"),
-        (10_800_000, "3 h"),
-    ],
-)
-def test_a_duration_is_short(ms: int | None, text: str) -> None:
-    assert duration(ms) == text
