@@ -65,7 +65,7 @@ def refuse_skips(found: ApplicationMove, *, allow_skip: bool) -> None:
         )
 
 
-def confirmed(question: str, *, dry_run: bool, yes: bool) -> bool:
+def confirmed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
     """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
     if dry_run:
         say("nothing was written")

@@ -3,9 +3,10 @@
 from contextlib import ExitStack
 
 import typer
-from rich.console import Console
 
 from kinesis_spout.cli import places
+from kinesis_spout.cli.checkpoint.moving import confirmed
+from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.places import OWNER_WAIT_S, Place
 from kinesis_spout.cli.shared_options import errors, root_options
@@ -31,7 +32,6 @@ def reset(
     The application then starts again, at its starting position. Refused while it
     runs. Spark's checkpoint location is not touched: start with a new one.
     """
-    console = Console()
     with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
         directory = embedded_directory(zookeeper)
         if directory is not None and not directory.is_dir():
@@ -43,25 +43,14 @@ def reset(
         store = place.new_store(stack)
         states = store.load_states()
         if not states and store.read_start() is None:
-            console.print(
-                f"application {application} has no state on stream {stream}: nothing to reset",
-                highlight=False,
-                soft_wrap=True,
-            )
+            say(f"application {application} has no state on stream {stream}: nothing to reset")
             return
-        console.print(
+        say(
             f"application {application} on stream {stream} has state of "
-            f"{plural(len(states), 'shard')}:",
-            highlight=False,
-            soft_wrap=True,
+            f"{plural(len(states), 'shard')}:"
         )
         for shard, stored in sorted(states.items()):
-            console.print(
-                f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}",
-                highlight=False,
-                soft_wrap=True,
-            )
-        if not yes and not typer.confirm("Remove this state?"):
-            raise typer.Exit(1)
-        store.reset(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
-        console.print("removed", highlight=False)
+            say(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}")
+        if confirmed("Remove this state?", yes=yes):
+            store.reset(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
+            say("removed")
