@@ -147,6 +147,7 @@ def test_a_line_is_put_while_its_writer_goes_on(orders: ServedFake) -> None:
         process.stdin.write("half a li")
         process.stdin.flush()
         process.send_signal(signal.SIGTERM)
+        process.wait(LIMIT_S)  # communicate ends the input, which would complete the line
         _, said = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, said) == (143, "put 1 record on stream orders\n")
     assert [data for _, data in held(orders)] == [b"first"]
