@@ -63,7 +63,7 @@ simulate: setup ## N random histories from SEED in simulated time, all promises 
 	@$(IN_VENV)/python -m tests.simulation --histories $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 runbook: setup-test ## each command of docs/runbook.md, its output compared with the page's (some minutes)
-	@$(IN_VENV)/python -m pytest tests/integration/commands/play_runbook.py $(ARGS)
+	@$(IN_VENV)/python -m pytest tests/drills/test_runbook.py $(ARGS)
 
 soak: setup ## drill soak: the standalone spout for MINUTES (10) under kills, faults and reshards from SEED (1)
 	@$(IN_VENV)/kinesis-spout drill soak --spout --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) \

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
 
+    from spark_job.driver.planner import PlanLimits
     from spark_job.settings import SourceSettings
     from state.plan import TaskPlan
     from state.state_store import StartPin
@@ -121,11 +122,9 @@ class TimedCoordinator(Coordinator):
         with self.timed("look"):
             return super()._due_shards(*arguments)
 
-    def _create_plan(
-        self, start: str, shards: Sequence[str], max_records: int | None
-    ) -> str | None:
+    def _create_plan(self, start: str, shards: Sequence[str], limits: PlanLimits) -> str | None:
         with self.timed("plan"):
-            return super()._create_plan(start, shards, max_records)
+            return super()._create_plan(start, shards, limits)
 
 
 @dataclass

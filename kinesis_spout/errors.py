@@ -6,6 +6,7 @@
     |-- AccessDeniedError                     valid credentials without permission (KMS included)
     |-- StreamNotFoundError                   no such stream in that region and account
     |-- ShardNotFoundError                    the stream exists, the shard does not (any more)
+    |-- ConsumerNotFoundError                 the stream has no such registered consumer
     |-- ExpiredIteratorError                  the iterator is not valid (any more): create a new one
     |-- RequestRefusedError                   the service refuses an argument
     |-- ThrottledError  (retryable)           a limit of the shard, the account or KMS was exceeded
@@ -80,6 +81,10 @@ class StreamNotFoundError(KinesisError):
 
 class ShardNotFoundError(KinesisError):
     """The stream exists, the shard does not: it has expired, or belongs to another stream."""
+
+
+class ConsumerNotFoundError(KinesisError):
+    """The stream has no registered consumer of that name or ARN."""
 
 
 class ExpiredIteratorError(KinesisError):

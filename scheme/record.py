@@ -27,6 +27,7 @@ class Record:
     - `partition_key`: None where the producer gave none, in a stream with record distribution AUTO.
     - `approximate_arrival_ms`: milliseconds since 1970 UTC.
     - `attempt`: counted from 1.
+    - `id_prefix`: the stream, with a slash, in a query of several streams; else empty.
 
     The repr leaves out `data` and `partition_key`: they may be secret, and a repr may end up in an
     error or a log line.
@@ -40,14 +41,15 @@ class Record:
     approximate_arrival_ms: int
     sub_sequence_number: int = 0
     attempt: int = 1
+    id_prefix: str = field(default="", repr=False)
 
     @property
     def message_id(self) -> str:
         """`shardId:sequence[.sub]:attempt`: the id of this emission in acks, fails and dead
-        letters.
+        letters. In a query of several streams, the stream and a slash stand before it.
         """
         sub = f".{self.sub_sequence_number}" if self.sub_sequence_number else ""
-        return f"{self.shard_id}:{self.sequence_number}{sub}:{self.attempt}"
+        return f"{self.id_prefix}{self.shard_id}:{self.sequence_number}{sub}:{self.attempt}"
 
 
 def is_kpl_aggregate(data: bytes) -> bool:

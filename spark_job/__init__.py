@@ -11,15 +11,24 @@ import pyspark  # noqa: F401  # without it, the error comes before anything is s
 if TYPE_CHECKING:
     from spark_job.data_source import register
     from spark_job.dead_letter.dead_letter import DeadLetter
-    from spark_job.kinesis_source import KinesisSource
+    from spark_job.kinesis_source import KinesisSource, KinesisStreams
     from spark_job.tracking.outcomes import Reject, Retry
     from spark_job.tracking.tracked_batch import TrackedBatch
 
-__all__ = ["DeadLetter", "KinesisSource", "Reject", "Retry", "TrackedBatch", "register"]
+__all__ = [
+    "DeadLetter",
+    "KinesisSource",
+    "KinesisStreams",
+    "Reject",
+    "Retry",
+    "TrackedBatch",
+    "register",
+]
 
 _MODULES = {
     "DeadLetter": "spark_job.dead_letter.dead_letter",
     "KinesisSource": "spark_job.kinesis_source",
+    "KinesisStreams": "spark_job.kinesis_source",
     "Reject": "spark_job.tracking.outcomes",
     "Retry": "spark_job.tracking.outcomes",
     "TrackedBatch": "spark_job.tracking.tracked_batch",

@@ -11,6 +11,7 @@ as it does, and need none of it.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -23,19 +24,22 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesis_spout.errors import ConfigError
 from spark_job.options import OPTIONS
-from spark_job.settings import SourceSettings
+from spark_job.settings import QuerySettings, SourceSettings
 from state.failpoint import failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+    from types import ModuleType
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from kinesis_spout.config import AwsConfig
     from spark_job.batch_read.batch_reader import KinesisBatchReader
     from spark_job.batch_read.shard_ranges import LoadPin
     from spark_job.driver.coordinator import Coordinator
+    from spark_job.driver.joint_coordinator import JointCoordinator
     from spark_job.sink.sink_writers import KinesisBatchWriter, KinesisStreamWriter
     from state.plan import TaskPlan
 
@@ -51,15 +55,16 @@ SCHEMA_DDL = (
     "data BINARY, approximateArrivalTimestamp TIMESTAMP, attempt INT, messageId STRING"
 )
 _TYPES = dict(column.split() for column in SCHEMA_DDL.split(", "))
-OFFSET_FORMAT = 1
-START_OFFSET = {"format": OFFSET_FORMAT, "plan": ""}
 
 
 class TaskPartition(InputPartition):
-    """One task of one plan, as Spark sends it to an executor."""
+    """One task of one plan, as Spark sends it to an executor. `aws`: how the driver reaches the
+    stream.
+    """
 
-    def __init__(self, plan_id: str, task: int, plan: TaskPlan) -> None:
+    def __init__(self, plan_id: str, task: int, plan: TaskPlan, aws: AwsConfig) -> None:
         super().__init__(None)
+        self.aws = aws
         self.plan_id = plan_id
         self.task = task
         self.plan = plan
@@ -96,11 +101,11 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark calls this twice in batch 0, and again when batch 0 is replayed. So it is the same
         every time; the first `latestOffset` pins the start.
         """
-        return dict(START_OFFSET)
+        return {**_offsets().START_OFFSET}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._settings.max_records_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        settings = self._settings
+        return _read_limit(settings.max_records_per_trigger, settings.max_records_per_trigger_total)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle the plan that `start` names, and return the next plan's offset, or `start` when
@@ -108,8 +113,12 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark passes an offset as `start` only after its batch is committed.
         """
-        max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return _offset(self.coordinator.next_plan(plan_of(start), max_records=max_records))
+        offsets, stream = _offsets(), self._settings.state_name
+        plan_id = self.coordinator.next_plan(
+            offsets.plan_of(start, stream), max_records=_max_records(limit)
+        )
+        end: dict[str, Any] = offsets.with_plan(start, stream, plan_id)
+        return end
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.coordinator.prepare_available_now()
@@ -118,12 +127,16 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._coordinator is None else self._coordinator.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plan_id = plan_of(end)
-        if plan_id == plan_of(start):
+        offsets, stream = _offsets(), self._settings.state_name
+        before, after = offsets.read_offset(start), offsets.read_offset(end)
+        offsets.refuse_missing(before.by_stream, after.by_stream, {stream})
+        plan_id = offsets.plan_of(end, stream)
+        if plan_id == offsets.plan_of(start, stream):
             return []
         failpoint("plan-logged")
+        aws = _for_executors(self._settings)
         return [
-            TaskPartition(plan_id, task, plan)
+            TaskPartition(plan_id, task, plan, aws)
             for task, plan in self.coordinator.tasks(plan_id).items()
         ]
 
@@ -132,18 +145,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(
                 f"partition is a {type(partition).__name__}, not a TaskPartition of this source"
             )
-        from spark_job.executor.task_reader import read_task  # noqa: PLC0415  # on executors only
-        from spark_job.process_services import ProcessServices  # noqa: PLC0415
-
-        services = ProcessServices.here(self._settings)
-        return read_task(
-            partition.plan_id,
-            partition.task,
-            partition.plan,
-            services=services,
-            settings=self._settings,
-            columns=self._columns,
-        )
+        return _read(partition, self._settings, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing. The next `latestOffset` settles the plan; it comes also where `commit` does
@@ -154,6 +156,132 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._coordinator is not None:
             self._coordinator.close()
             self._coordinator = None
+
+
+class StreamPartition(TaskPartition):
+    """A task of a query that reads several streams. `stream`: the index of its stream."""
+
+    def __init__(
+        self, stream: int, plan_id: str, task: int, plan: TaskPlan, aws: AwsConfig
+    ) -> None:
+        super().__init__(plan_id, task, plan, aws)
+        self.stream = stream
+
+
+class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a query that reads several streams (`spark_job.driver.joint_coordinator`)."""
+
+    def __init__(self, query: QuerySettings, columns: Sequence[str] = tuple(_TYPES)) -> None:
+        self._query = query
+        self._columns = columns
+        self._coordinator: JointCoordinator | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_query": self._query, "_columns": self._columns, "_coordinator": None}
+
+    @property
+    def coordinator(self) -> JointCoordinator:
+        if self._coordinator is None:
+            from spark_job.driver.joint_coordinator import (  # noqa: PLC0415  # not on the executors
+                RETRY_FOR_S,
+                JointCoordinator,
+            )
+            from spark_job.process_services import ProcessServices  # noqa: PLC0415  # nor in planning
+
+            self._coordinator = JointCoordinator(
+                self._query, lambda one: ProcessServices.connect(one, retry_for_s=RETRY_FOR_S)
+            )
+        return self._coordinator
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The offset before every plan. Does no I/O."""
+        return {**_offsets().START_OF_SEVERAL}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return _read_limit(self._query.max_records)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        offsets = _offsets()
+        before = offsets.read_offset(start)
+        plans = self.coordinator.next_plans(before, max_records=_max_records(limit))
+        # A query of one stream may have written `start`. While nothing is new, this returns it as
+        # it is: another form of it would be a batch.
+        is_same = plans == self.coordinator.named(before)
+        return start if is_same else offsets.offset_of_several(plans)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.coordinator.prepare_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._coordinator is None else self._coordinator.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        failpoint("plan-logged")
+        offsets = _offsets()
+        tasks = self.coordinator.tasks(offsets.read_offset(start), offsets.read_offset(end))
+        aws = [_for_executors(stream) for stream in self._query.streams]
+        return [
+            StreamPartition(stream, plan_id, task, plan, aws[stream])
+            for stream, plan_id, task, plan in tasks
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, StreamPartition):
+            raise TypeError(
+                f"partition is a {type(partition).__name__}, not a StreamPartition of this source"
+            )
+        return _read(partition, self._query.streams[partition.stream], self._columns)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing, as `KinesisStreamReader.commit`."""
+
+    def stop(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
+
+
+def _offsets() -> ModuleType:
+    from spark_job.driver import offsets  # noqa: PLC0415  # not on the executors
+
+    return offsets
+
+
+def _for_executors(settings: SourceSettings) -> AwsConfig:
+    """How the driver reaches a stream: the executors have neither its files nor its environment."""
+    from kinesis_spout.service.surroundings import (  # noqa: PLC0415  # not in planning
+        for_executors,
+    )
+
+    return for_executors(settings.aws, settings.stream)
+
+
+def _read(
+    partition: TaskPartition, settings: SourceSettings, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    from spark_job.executor.task_reader import read_task  # noqa: PLC0415  # on executors only
+    from spark_job.process_services import ProcessServices  # noqa: PLC0415
+
+    settings = replace(settings, aws=partition.aws)
+    return read_task(
+        partition.plan_id,
+        partition.task,
+        partition.plan,
+        services=ProcessServices.here(settings),
+        settings=settings,
+        columns=columns,
+    )
+
+
+def _read_limit(*limits: int | None) -> ReadLimit:
+    limit = min((one for one in limits if one is not None), default=None)
+    return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+
+def _max_records(limit: ReadLimit) -> int | None:
+    return limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
 
 class KinesisDataSource(DataSource):
@@ -176,14 +304,20 @@ class KinesisDataSource(DataSource):
         return "kinesis"
 
     def settings(self) -> SourceSettings:
+        """The settings of a query of one stream."""
+        (settings,) = self.query().streams
+        return settings
+
+    def query(self) -> QuerySettings:
         from spark_job.preflight import (  # noqa: PLC0415  # not on the executors
             refuse_embedded_on_cluster,
         )
 
         # The executors have neither the driver's files nor its environment.
-        settings = SourceSettings.from_options(self._read_options).with_password()
-        refuse_embedded_on_cluster(settings.zookeeper, self.master)
-        return settings
+        query = QuerySettings.from_options(self._read_options).with_passwords()
+        for settings in query.streams:
+            refuse_embedded_on_cluster(settings.zookeeper, self.master)
+        return query
 
     def schema(self) -> str:
         """The columns. Spark calls this once at `load()`, and keeps this object for all that is
@@ -191,7 +325,7 @@ class KinesisDataSource(DataSource):
         options decide: a query has an application and a ZooKeeper.
         """
         if _is_of_a_query(self._given):
-            self.settings()
+            self.query()
         else:
             from spark_job.batch_read.batch_reader import (  # noqa: PLC0415  # not in a query
                 pin_load,
@@ -200,8 +334,11 @@ class KinesisDataSource(DataSource):
             self._pin = pin_load(self._read_options)
         return SCHEMA_DDL
 
-    def streamReader(self, schema: StructType) -> KinesisStreamReader:
-        return KinesisStreamReader(self.settings(), selected_columns(schema))
+    def streamReader(self, schema: StructType) -> KinesisStreamReader | SeveralStreamsReader:
+        query, columns = self.query(), selected_columns(schema)
+        if query.is_of_one:
+            return KinesisStreamReader(query.streams[0], columns)
+        return SeveralStreamsReader(query, columns)
 
     def writer(
         self,
@@ -301,21 +438,6 @@ def _task_slots(spark: SparkSession) -> int | None:
         return max(1, spark.sparkContext.defaultParallelism)
     except Exception:  # noqa: BLE001  # Connect raises several kinds; the default of the option serves then
         return None
-
-
-def plan_of(offset: Mapping[str, Any]) -> str:
-    """The plan id in an offset. Raises `ConfigError` for an offset of another format."""
-    if offset.get("format") != OFFSET_FORMAT or not isinstance(offset.get("plan"), str):
-        raise ConfigError(
-            f"the checkpoint location holds an offset of format {offset.get('format')!r}, not "
-            f"{OFFSET_FORMAT}; use the kinesis-spout version that wrote it, or a new "
-            "checkpointLocation (ZooKeeper keeps the progress)"
-        )
-    return str(offset["plan"])
-
-
-def _offset(plan_id: str) -> dict[str, Any]:
-    return {"format": OFFSET_FORMAT, "plan": plan_id}
 
 
 def _is_of_a_query(options: Mapping[str, str]) -> bool:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
 from spark_job.data_source import register, spark_master
 from spark_job.options import OPTIONS
 from spark_job.preflight import preflight
-from spark_job.settings import SourceSettings
+from spark_job.settings import QuerySettings
 from spark_job.tracking.options import TrackOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_job.dead_letter.dead_letter import DeadLetter
+    from spark_job.settings import SourceSettings
     from spark_job.tracking.foreach_batch import Tracked
     from spark_job.tracking.tracked_batch import TrackedBatch
 
@@ -28,87 +29,20 @@ Text = str | None
 Number = int | float | str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KinesisSource:
-    """The stream that a Spark job reads, its checkpoints in ZooKeeper, and how it reads.
+class _Reads:
+    """What is read by its options: one stream or several, as one frame."""
 
-    - Every field is a reader option in snake_case; the reference page of options lists them. None
-      means the default.
-    - Durations are texts like "500ms", "5s", "2m", or numbers of seconds.
-    - Sizes are texts like "64MiB", or numbers of bytes.
-    - `starting_position` is LATEST, TRIM_HORIZON, an ISO time, "-2h", AT:<sequence>,
-      AFTER:<sequence>, or a mapping from shard ids and "default" to these.
-
-    The constructor raises `kinesis_spout.errors.ConfigError` for a bad value, and does no I/O.
-    """
-
-    stream: Text = None
-    application: Text = None
-    zookeeper: Text = None
-    stream_arn: Text = None
-    zookeeper_root: Text = None
-    zookeeper_session_timeout: Number = None
-    zookeeper_tls: bool | str | None = None
-    zookeeper_ca_file: Text = None
-    zookeeper_cert_file: Text = None
-    zookeeper_key_file: Text = None
-    zookeeper_verify_hostname: bool | str | None = None
-    zookeeper_auth: Text = None
-    zookeeper_user: Text = None
-    zookeeper_password: Text = None
-    zookeeper_password_file: Text = None
-    zookeeper_acl: Text = None
-    region: Text = None
-    endpoint_url: Text = None
-    profile: Text = None
-    access_key_id: Text = None
-    secret_access_key: Text = None
-    session_token: Text = None
-    role_arn: Text = None
-    role_external_id: Text = None
-    role_session_name: Text = None
-    wire_format: Text = None
-    starting_position: str | Mapping[str, str] | None = None
-    max_records_per_trigger: Number = None
-    max_records_per_shard: Number = None
-    max_bytes_per_task: Number = None
-    max_fetch_time: Number = None
-    max_search_time: Number = None
-    max_tasks: Number = None
-    reads_per_second: Number = None
-    read_bytes_per_second: Number = None
-    fail_on_data_loss: bool | str | None = None
-    aggregated_records: Text = None
-    max_unresolved_per_shard: Number = None
-    whole_batch_ack: bool | str | None = None
-    available_now_retry_wait: Number = None
-    idle_wait: Number = None
-    probe_interval: Number = None
-    probe_max_shards: Number = None
-    idle_interval: Number = None
-    shard_refresh_interval: Number = None
-    owner_wait: Number = None
-    states_per_write: Number = None
-
-    def __post_init__(self) -> None:
-        self.settings()
-
-    def __repr__(self) -> str:
-        shown = (
-            f"{name}={'***' if OPTIONS[name].secret else text!r}"
-            for name, text in self._texts().items()
-        )
-        return f"KinesisSource({', '.join(shown)})"
-
-    def settings(self) -> SourceSettings:
-        """The checked settings."""
-        return SourceSettings.from_texts(self._texts())
+    __slots__ = ()
 
     def options(self) -> dict[str, str]:
         """Reader options, for `format("kinesis").options(**source.options())`. They include the
         secrets that are set.
         """
-        return {OPTIONS[name].name: text for name, text in self._texts().items()}
+        raise NotImplementedError
+
+    def query(self) -> QuerySettings:
+        """The checked settings of all streams."""
+        return QuerySettings.from_options(self.options())
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
         """The stream as a streaming DataFrame.
@@ -119,8 +53,9 @@ class KinesisSource:
         A `UserWarning` says when stored progress overrides `starting_position`.
         """
         master = spark_master(spark)
-        for message in preflight(self.settings(), master=master):
-            warnings.warn(message, stacklevel=2)
+        for settings in self.query().streams:
+            for message in preflight(settings, master=master):
+                warnings.warn(message, stacklevel=2)
         register(spark)
         return spark.readStream.format("kinesis").options(**self.options()).load()
 
@@ -170,7 +105,125 @@ class KinesisSource:
             on_exhausted=on_exhausted,
             bisect=bisect,
         )
-        return Tracked(process, self.settings(), options)
+        return Tracked(process, self.query(), options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KinesisSource(_Reads):
+    """The stream that a Spark job reads, its checkpoints in ZooKeeper, and how it reads.
+
+    - Every field is a reader option in snake_case; the reference page of options lists them. None
+      means the default.
+    - Durations are texts like "500ms", "5s", "2m", or numbers of seconds.
+    - Sizes are texts like "64MiB", or numbers of bytes.
+    - `starting_position` is LATEST, TRIM_HORIZON, an ISO time, "-2h", AT:<sequence>,
+      AFTER:<sequence>, or a mapping from shard ids and "default" to these.
+
+    The constructor raises `kinesis_spout.errors.ConfigError` for a bad value, and does no I/O.
+    """
+
+    stream: Text = None
+    application: Text = None
+    zookeeper: Text = None
+    stream_arn: Text = None
+    zookeeper_root: Text = None
+    zookeeper_session_timeout: Number = None
+    zookeeper_tls: bool | str | None = None
+    zookeeper_ca_file: Text = None
+    zookeeper_cert_file: Text = None
+    zookeeper_key_file: Text = None
+    zookeeper_verify_hostname: bool | str | None = None
+    zookeeper_auth: Text = None
+    zookeeper_user: Text = None
+    zookeeper_password: Text = None
+    zookeeper_password_file: Text = None
+    zookeeper_acl: Text = None
+    region: Text = None
+    endpoint_url: Text = None
+    profile: Text = None
+    access_key_id: Text = None
+    secret_access_key: Text = None
+    session_token: Text = None
+    role_arn: Text = None
+    role_external_id: Text = None
+    role_session_name: Text = None
+    wire_format: Text = None
+    starting_position: str | Mapping[str, str] | None = None
+    max_records_per_trigger: Number = None
+    max_records_per_trigger_total: Number = None
+    max_records_per_shard: Number = None
+    max_bytes_per_task: Number = None
+    max_fetch_time: Number = None
+    max_search_time: Number = None
+    max_tasks: Number = None
+    reads_per_second: Number = None
+    read_bytes_per_second: Number = None
+    fail_on_data_loss: bool | str | None = None
+    aggregated_records: Text = None
+    max_unresolved_per_shard: Number = None
+    whole_batch_ack: bool | str | None = None
+    available_now_retry_wait: Number = None
+    idle_wait: Number = None
+    probe_interval: Number = None
+    probe_max_shards: Number = None
+    idle_interval: Number = None
+    shard_refresh_interval: Number = None
+    owner_wait: Number = None
+    states_per_write: Number = None
+
+    def __post_init__(self) -> None:
+        self.query()
+
+    @classmethod
+    def several(
+        cls, sources: Iterable[KinesisSource], *, max_records_per_trigger_total: Number = None
+    ) -> KinesisStreams:
+        """Several streams in one query, each with the settings of its own source.
+
+        `max_records_per_trigger_total`: maximum records in a batch over all streams; those with
+        something to read share it. Raises `kinesis_spout.errors.ConfigError` for less than two
+        streams, for a stream that is named twice, and for two streams of one name that have the
+        same application; does no I/O.
+        """
+        return KinesisStreams(tuple(sources), max_records_per_trigger_total)
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={'***' if OPTIONS[name].secret else text!r}"
+            for name, text in self._texts().items()
+        )
+        return f"KinesisSource({', '.join(shown)})"
+
+    def settings(self) -> SourceSettings:
+        """The checked settings of a source of one stream."""
+        query = self.query()
+        if not query.is_of_one:
+            raise ConfigError(
+                f"the source reads {len(query.streams)} streams, which have settings of their own; "
+                "call query()"
+            )
+        return query.streams[0]
+
+    def options(self) -> dict[str, str]:
+        """Reader options, for `format("kinesis").options(**source.options())`. They include the
+        secrets that are set.
+        """
+        return {OPTIONS[name].name: text for name, text in self._texts().items()}
+
+    def split(self) -> list[KinesisSource]:
+        """A source for each of the streams."""
+        listed = self.stream or self.stream_arn or ""
+        if "," not in listed:
+            return [self]
+        return [
+            replace(
+                self,
+                stream=None if _is_arn(ref) else ref,
+                stream_arn=ref if _is_arn(ref) else None,
+                region=None if _is_arn(ref) else self.region,
+            )
+            for ref in (part.strip() for part in listed.split(","))
+        ]
 
     def _texts(self) -> dict[str, str]:
         given = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -179,6 +232,45 @@ class KinesisSource:
             for name, value in given.items()
             if value is not None
         }
+
+
+@dataclass(frozen=True, slots=True)
+class KinesisStreams(_Reads):
+    """Several streams that one query reads. `KinesisSource.several` makes it."""
+
+    sources: tuple[KinesisSource, ...]
+    max_records_per_trigger_total: Number = None
+
+    def __post_init__(self) -> None:
+        if sum(len(source.split()) for source in self.sources) < 2:
+            raise ConfigError(
+                "KinesisSource.several was given less than two streams; read a single one with "
+                "KinesisSource(...).read_stream(spark)"
+            )
+        self.query()
+
+    def options(self) -> dict[str, str]:
+        """Reader options. They include the secrets that are set, and name the options of single
+        streams as `stream.1.region`.
+        """
+        texts = [one.options() for source in self.sources for one in source.split()]
+        refs = [one.pop("streamName", "") or one.pop("streamArn", "") for one in texts]
+        shared = dict(set.intersection(*(set(one.items()) for one in texts))) if texts else {}
+        own = {
+            f"stream.{number}.{name}": text
+            for number, one in enumerate(texts, start=1)
+            for name, text in one.items()
+            if name not in shared
+        }
+        total = OPTIONS["max_records_per_trigger_total"].name
+        if self.max_records_per_trigger_total is not None:
+            own = {name: text for name, text in own.items() if not name.endswith(f".{total}")}
+            shared[total] = _as_text(total, self.max_records_per_trigger_total)
+        return {"streamName": ",".join(refs), **shared, **own}
+
+
+def _is_arn(text: str) -> bool:
+    return text.startswith("arn:")
 
 
 def _as_text(option: str, value: object) -> str:

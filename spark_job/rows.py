@@ -64,6 +64,7 @@ class ShardRows:
     - `aggregated_records`: as the option; only `unpack` changes the records here.
     - `hash_range`: of the shard; None: no user record is left out.
     - `columns`: of `spark_job.rows`, those that are wanted.
+    - `id_prefix`: stands before the shard id in message ids (`SourceSettings.id_prefix`).
     - `start`: where the shard is read from. Of an aggregate that it lies in, a spout has delivered
       the user records before it.
     """
@@ -77,8 +78,10 @@ class ShardRows:
         hash_range: HashRange | None,
         columns: Sequence[str],
         start: Position = TRIM_HORIZON,
+        id_prefix: str = "",
     ) -> None:
         self._shard_id = shard_id
+        self._id_prefix = id_prefix
         self._stream = stream
         self._columns = columns
         self._unpacks = aggregated_records == UNPACK
@@ -103,6 +106,7 @@ class ShardRows:
             shard_id=self._shard_id,
             attempts=attempts,
             columns=self._columns,
+            id_prefix=self._id_prefix,
         )
 
     def users(self, page: Page) -> UserRecords | None:
@@ -173,6 +177,7 @@ def to_rows(
     shard_id: str,
     attempts: pa.Array | None = None,
     columns: Sequence[str] = COLUMNS,
+    id_prefix: str = "",
 ) -> pa.RecordBatch:
     """Rows of `records`, which have the decoder's columns (`record_columns.PAGE_SCHEMA`), or those
     of an `Unpacker`.
@@ -181,14 +186,19 @@ def to_rows(
     those of `ARROW_SCHEMA` that are wanted, in their order; the others are not made.
     """
     return pa.RecordBatch.from_arrays(
-        [_column(name, records, stream, shard_id, attempts) for name in columns],
+        [_column(name, records, stream, (id_prefix, shard_id), attempts) for name in columns],
         schema=_schema(tuple(columns)),
     )
 
 
 def _column(
-    name: str, records: pa.RecordBatch, stream: str, shard_id: str, attempts: pa.Array | None
+    name: str,
+    records: pa.RecordBatch,
+    stream: str,
+    shard: tuple[str, str],
+    attempts: pa.Array | None,
 ) -> pa.Array:
+    """`shard`: what stands before its id in message ids, and its id."""
     if name in records.schema.names:
         return records.column(name)
     count = records.num_rows
@@ -197,13 +207,15 @@ def _column(
         case "streamName":
             return pa.repeat(stream, count)
         case "shardId":
-            return pa.repeat(shard_id, count)
+            return pa.repeat(shard[1], count)
         case "subSequenceNumber":
             return pa.repeat(no_sub, count)
         case "attempt":
             return pa.repeat(first, count) if attempts is None else attempts
     attempt_text = first_text if attempts is None else attempts.cast(pa.string())
-    return pc.binary_join_element_wise(pa.scalar(shard_id), numbers_of(records), attempt_text, ":")
+    return pc.binary_join_element_wise(
+        pa.scalar("".join(shard)), numbers_of(records), attempt_text, ":"
+    )
 
 
 def _number_in(records: pa.RecordBatch, row: int) -> SequenceNumber:

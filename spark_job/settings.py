@@ -7,17 +7,19 @@ that users write.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
 from spark_job.options import OPTIONS, ZOOKEEPER_PREFIX, ZOOKEEPER_SECURITY, Option
+from spark_job.options.foreign import translated
 from state.errors import InvalidStoreSettingError
 from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kinesis_spout.shards.start_position import RequestedStart
 
@@ -31,7 +33,9 @@ class SourceSettings:
     """The checked settings of one source. Durations are in milliseconds, sizes in bytes.
 
     Secrets are only in `aws` and `zookeeper_security`, whose reprs mask them.
-    `start_is_default`: the user gave no `startingPosition`.
+    - `start_is_default`: the user gave no `startingPosition`.
+    - `named_in_ids`: the stream's label in a query of several streams (`QuerySettings`); empty in a
+      query of one.
     """
 
     aws: AwsConfig
@@ -43,6 +47,7 @@ class SourceSettings:
     zookeeper_security: ZookeeperSecurity
     starting_position: RequestedStart
     max_records_per_trigger: int | None
+    max_records_per_trigger_total: int | None
     max_records_per_shard: int
     max_bytes_per_task: int
     max_fetch_time_ms: int
@@ -62,6 +67,22 @@ class SourceSettings:
     owner_wait_ms: int
     states_per_write: int
     start_is_default: bool = field(default=False, compare=False)
+    named_in_ids: str = ""
+
+    @property
+    def label(self) -> str:
+        """The stream as rows, dead letters and reports name it."""
+        return self.named_in_ids or self.stream.name
+
+    @property
+    def id_prefix(self) -> str:
+        """What stands before the shard id in message ids. Empty in a query of one stream."""
+        return f"{self.named_in_ids}/" if self.named_in_ids else ""
+
+    @property
+    def state_name(self) -> str:
+        """The place of the stream's state below the root. It names it in offsets too."""
+        return f"{self.application}/{self.stream.name}"
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> SourceSettings:
@@ -113,6 +134,141 @@ class SourceSettings:
             raise ConfigError(str(exc)) from exc
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySettings:
+    """The checked settings of all streams of a query, in the order in which they were given.
+
+    `max_records`: of a batch, over all streams; None for no limit.
+
+    In a query of several streams, each has a label, which rows, message ids and dead letters name:
+    the stream's name, or its ARN where two streams have the same name.
+    """
+
+    streams: tuple[SourceSettings, ...]
+    max_records: int | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> QuerySettings:
+        """Settings from reader options, in upper or lower case.
+
+        `streamName` may list several names and ARNs, with commas between. `stream.2.roleArn` is the
+        option `roleArn` of the second one alone. Raises `ConfigError`.
+        """
+        shared, own = _split(options)
+        texts = texts_from_options(shared)
+        refs = _refs(texts)
+        if len(refs) < 2:
+            if own:
+                raise ConfigError(
+                    f"option stream.{min(own)}.{next(iter(own[min(own)]))} is for a query of "
+                    "several streams; list them in streamName, or leave the prefix out"
+                )
+            one = SourceSettings.from_texts(texts)
+            return cls(streams=(one,), max_records=one.max_records_per_trigger_total)
+        if wrong := sorted(number for number in own if not 1 <= number <= len(refs)):
+            raise ConfigError(
+                f"option stream.{wrong[0]}.{next(iter(own[wrong[0]]))} is of stream {wrong[0]}, "
+                f"but streamName lists {len(refs)}; the first is stream.1"
+            )
+        streams = [
+            SourceSettings.from_texts(
+                _texts_of_one(texts, ref, texts_from_options(own.get(number, {})))
+            )
+            for number, ref in enumerate(refs, start=1)
+        ]
+        return cls.of(streams)
+
+    @classmethod
+    def of(cls, streams: Sequence[SourceSettings]) -> QuerySettings:
+        """The streams of a query with their labels. Raises `ConfigError` for two that are the same,
+        or that would have the same place in ZooKeeper.
+        """
+        labels = _labels(streams)
+        totals = [
+            one.max_records_per_trigger_total
+            for one in streams
+            if one.max_records_per_trigger_total is not None
+        ]
+        return cls(
+            streams=tuple(
+                replace(one, named_in_ids=label) for one, label in zip(streams, labels, strict=True)
+            ),
+            max_records=min(totals, default=None),
+        )
+
+    @property
+    def is_of_one(self) -> bool:
+        return len(self.streams) == 1
+
+    def with_passwords(self) -> QuerySettings:
+        """As `SourceSettings.with_password`, for all streams."""
+        return replace(self, streams=tuple(one.with_password() for one in self.streams))
+
+
+_OWN_OPTION = re.compile(r"stream\.([0-9]{1,4})\.(.+)", re.IGNORECASE | re.ASCII)
+
+
+def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
+    """The options of all streams, and those of single ones by the stream's number."""
+    shared: dict[str, str] = {}
+    own: dict[int, dict[str, str]] = {}
+    for key, value in options.items():
+        match = _OWN_OPTION.fullmatch(key)
+        if match is None:
+            shared[key] = value
+        else:
+            own.setdefault(int(match[1]), {})[match[2]] = value
+    return shared, own
+
+
+def _refs(texts: Mapping[str, str]) -> list[str]:
+    listed = texts.get("stream") or texts.get("stream_arn") or ""
+    refs = [part.strip() for part in listed.split(",")]
+    if "," in listed and not all(refs):
+        raise ConfigError(
+            f"option streamName is {listed!r}, a list with an empty part; give names "
+            "or ARNs with a comma between two"
+        )
+    return refs
+
+
+def _texts_of_one(shared: Mapping[str, str], ref: str, own: Mapping[str, str]) -> dict[str, str]:
+    if named := sorted({"stream", "stream_arn"} & own.keys()):
+        raise ConfigError(
+            f"option stream.<number>.{OPTIONS[named[0]].name} is not known; list the streams in "
+            "streamName"
+        )
+    is_arn = ref.startswith("arn:")
+    texts = {name: text for name, text in shared.items() if name not in ("stream", "stream_arn")}
+    if is_arn:  # it names its region itself; the shared one is for those that are given by name
+        texts.pop("region", None)
+    return {**texts, "stream_arn" if is_arn else "stream": ref, **own}
+
+
+def _labels(streams: Sequence[SourceSettings]) -> list[str]:
+    names = Counter(one.stream.name for one in streams)
+    labels: list[str] = []
+    for one in streams:
+        name, arn = one.stream.name, one.stream.arn
+        if names[name] > 1 and arn is None:
+            raise ConfigError(
+                f"the query names two streams {name}; name each stream once, and give streams of "
+                "different accounts or regions that have the same name by their ARNs"
+            )
+        labels.append(name if names[name] == 1 or arn is None else arn)
+    for label, count in Counter(labels).items():
+        if count > 1:
+            raise ConfigError(f"the query names stream {label} twice; name each stream once")
+    for place, count in Counter(one.state_name for one in streams).items():
+        if count > 1:
+            application, name = place.split("/")
+            raise ConfigError(
+                f"two streams {name} would have their checkpoints in one place of application "
+                f"{application}; give each of them its own applicationName"
+            )
+    return labels
+
+
 _REMEDIES = {
     "application": "give a name for this job's checkpoints, e.g. orders-etl",
     "zookeeper": "give a connect string like zk1:2181,zk2:2181/chroot, or "
@@ -123,11 +279,22 @@ _REMEDIES = {
 def texts_from_options(
     options: Mapping[str, str], table: Mapping[str, Option] = OPTIONS
 ) -> dict[str, str]:
-    """Options by field name. Raises `ConfigError` for one that the table does not have."""
+    """Options by field name, also those of other sources that mean the same. Raises `ConfigError`
+    for one that the table does not have, and for one that is given twice.
+    """
     names = {option.name.lower(): name for name, option in table.items()}
     texts: dict[str, str] = {}
-    for key, value in options.items():
+    for given, text in options.items():
+        key, value = given, text
+        if key.lower() not in names:
+            key, value = translated(key, text) or (key, text)
+        if not key:
+            continue
         name = names.get(key.lower())
+        if name in texts:
+            raise ConfigError(f"option {given} means {key}, which is given too; give one of them")
+        if name is None and key != given:
+            raise ConfigError(f"option {given} means {key}, which is not an option here")
         if name is None:
             known = sorted(option.name for option in table.values())
             by_field = {

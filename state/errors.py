@@ -11,6 +11,7 @@ StateError
 |-- EmbeddedZookeeperError                   the embedded server cannot be started
 |-- StateTooLargeError                       a value does not fit into one write
 |-- StreamMismatchError                      the state belongs to another stream
+|-- UnfinishedImportError                    an import into the application was stopped
 |-- OwnedByAnotherError                      another live consumer owns the application
 |-- StaleOwnerError                          a newer owner has taken over; this one may not write
 |-- NotListerError                           another task is the shard list leader
@@ -78,6 +79,12 @@ class StateTooLargeError(StateError):
 
 class StreamMismatchError(StateError):
     """The stored state belongs to another stream, or to an earlier stream with the same name."""
+
+
+class UnfinishedImportError(StateError):
+    """An import into the application was stopped before its end: its shards stand partly where they
+    were, and partly where the import puts them.
+    """
 
 
 class OwnedByAnotherError(StateError):

@@ -27,8 +27,9 @@ STEPS = (
     "plan-settled",
 )
 """Those of a batch, in its order."""
-OPERATOR_STEPS = ("letters-saved", "states-moved")
-"""Those of an operator's commands."""
+SKIP_STEPS = ("letters-saved", "states-moved")
+OPERATOR_STEPS = (*SKIP_STEPS, "import-begun")
+"""Those of an operator's commands; `checkpoint skip` has `SKIP_STEPS`."""
 NAMES = frozenset({*STEPS, *OPERATOR_STEPS})
 VARIABLE = "KINESIS_SPOUT_FAILPOINT"
 

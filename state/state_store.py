@@ -68,6 +68,7 @@ class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     - `wish`: the starting position as the user typed it.
     - `shards`: the shards that were listed then. Each starts at its position in `shard_positions`,
       or else at `position`. Shards that are listed later start at TRIM_HORIZON.
+    - `importing`: an import is under way, or was stopped: not all shards are where it puts them.
     """
 
     time_ms: int
@@ -75,6 +76,7 @@ class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     position: Position
     shards: tuple[str, ...]
     shard_positions: dict[str, Position] = {}
+    importing: bool = False
     format: int = 1
 
 
@@ -442,8 +444,10 @@ class StateStore(OutcomeStore, Protocol):
         """
         ...
 
-    def read_start(self) -> StartPin | None:
-        """The start pin, or None before `pin_start`."""
+    def read_start(self, *, also_unfinished: bool = False) -> StartPin | None:
+        """The start pin, or None before `pin_start`. Raises `UnfinishedImportError` for that of an
+        import that is not finished, unless `also_unfinished`.
+        """
         ...
 
     def pin_start(self, pin: StartPin) -> StartPin:
@@ -452,9 +456,9 @@ class StateStore(OutcomeStore, Protocol):
         """
         ...
 
-    def replace_start(self, pin: StartPin) -> None:
-        """Put another start pin in the place of the stored one, if there is one. Only for an
-        operator who restores an exported application. A write of the owner; raises
+    def replace_start(self, pin: StartPin | None) -> None:
+        """Put another start pin, or none, in the place of the stored one, if there is one. Only for
+        an operator who restores an exported application. A write of the owner; raises
         `ConflictError` when it was changed meanwhile.
         """
         ...

@@ -50,6 +50,8 @@ class Move:
     - `arrival_ms`: the arrival of the first record that is read then; None without one.
     - `lost_until_ms`: records that arrived before this may have expired, though the goal was to
       read them again; None if there are none.
+    - `expired_ms`: from when to when records arrived that were to be read, and have expired. They
+      are in no count, and nobody can say how many they were. None if all are there.
     - `note`: what the operator would not expect; None if there is nothing.
     """
 
@@ -60,6 +62,7 @@ class Move:
     dropped: int = 0
     arrival_ms: int | None = None
     lost_until_ms: int | None = None
+    expired_ms: tuple[int, int] | None = None
     note: str | None = None
 
     @property
@@ -89,7 +92,7 @@ def move_of(
     notes: list[str] = []
     try:
         found = _resolved(search, shard, goal, now_ms - retention_ms, notes)
-        lost_ms = _lost_until(search, goal, found, now_ms - retention_ms)
+        lost_ms = lost_until(search, goal, found, now_ms - retention_ms)
         found = _reached(search, state, found, notes)
         origin = search.locate(state.read_position)
     except ShardNotFoundError:
@@ -110,6 +113,7 @@ def move_of(
         dropped=state.unresolved_count - after.unresolved_count,
         arrival_ms=found.arrival_ms,
         lost_until_ms=None if after == state else lost_ms,
+        expired_ms=None if after == state else _expired_unread(state, now_ms - retention_ms),
         note="; ".join(notes) or None,
     )
 
@@ -167,11 +171,19 @@ def _resolved(
     return search.locate(SHARD_END) if found.at_shard_end else found
 
 
-def _lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int) -> int | None:
-    """See `Move.lost_until_ms`."""
-    if not goal.was_there or goal.position.is_end:
+def _expired_unread(state: ShardState, horizon_ms: int) -> tuple[int, int] | None:
+    """See `Move.expired_ms`. A job with this state would report data loss (`lapsed_shards`)."""
+    verified_ms = state.verified_until_ms
+    if state.read_position.is_end or verified_ms is None or verified_ms >= horizon_ms:
         return None
+    return verified_ms, horizon_ms
+
+
+def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int) -> int | None:
+    """See `Move.lost_until_ms`. `horizon_ms`: the service's time less the retention."""
     number, time_ms = goal.position.sequence, goal.position.timestamp_ms
+    if goal.position.is_end or (number is not None and not goal.was_there):
+        return None
     if number is not None:
         first = search.locate(Position.at(number.whole)).first
         has_expired = first is None or not first.shares_record(number)
@@ -203,4 +215,10 @@ def _check_number(
             "number of one of its records, or a time"
         )
     if not first.shares_record(sequence):
-        notes.append(f"record {sequence.whole} is not in the shard; the next one is {first}")
+        oldest = search.locate(TRIM_HORIZON).first
+        notes.append(
+            f"record {sequence.whole} has expired, or never was in the shard; the oldest one is "
+            f"{first}"
+            if first == oldest
+            else f"record {sequence.whole} is not in the shard; the next one is {first}"
+        )

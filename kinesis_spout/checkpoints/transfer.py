@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.shards.open_plan import closed_plan
 from state.codec.exported import ExportedApplication
 from state.errors import StreamMismatchError
+from state.failpoint import failpoint
 from state.moves.moved_state import never_settling
-from state.state_store import StateChange
+from state.position import TRIM_HORIZON
+from state.state_store import StartPin, StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
     from state.state_store import StateStore, StoredState, StreamIdentity
     from state.znodes.store import ZnodeStateStore
+
+_NO_WISH = ""  # no user can ask for it
 
 
 def export_application(
@@ -78,20 +84,24 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
 
 
 def import_application(
-    store: StateStore, exported: ExportedApplication, *, now_ms: Callable[[], int]
+    store: ZnodeStateStore, exported: ExportedApplication, *, now_ms: Callable[[], int]
 ) -> None:
     """Make the application what was exported. The caller owns all of it. `now_ms` tells the
     service's time, for the history, which stays: an export has none.
 
-    Stopped at any time, it leaves each shard as it was before or as it is after; called again, it
-    goes on.
+    Stopped at any time, it leaves each shard as it was before or as it is after, and the start says
+    so: nobody reads the stream from there (`UnfinishedImportError`). Called again, it goes on.
     """
     plan = closed_plan(store)
     stored = store.load_states()
+    start = _start_after(store, exported)
+    if exported.stream is not None and store.read_stream() is not None:
+        store.bind_stream(exported.stream)  # it only compares then
+    # The first write: an application that was begun on has no other start.
+    store.replace_start(replace(start or _no_start(now_ms()), importing=True))
+    failpoint("import-begun")
     if exported.stream is not None:
         store.bind_stream(exported.stream)
-    if exported.start is not None:
-        store.replace_start(exported.start)
     if exported.policy is not None:
         store.mark_tracked(exported.policy)
     else:
@@ -109,3 +119,21 @@ def import_application(
         store.remove_states([one for shard, one in sorted(stored.items()) if shard not in coming])
     if exported.shard_list is not None:
         store.save_shard_list(exported.shard_list)
+    store.replace_start(start)
+
+
+def _start_after(store: StateStore, exported: ExportedApplication) -> StartPin | None:
+    """The start that the application has after the import: an export without one leaves it the one
+    that it has.
+    """
+    if exported.start is not None:
+        return exported.start
+    there = store.read_start(also_unfinished=True)
+    if there is None or (there.importing and there.wish == _NO_WISH):
+        return None
+    return replace(there, importing=False)
+
+
+def _no_start(now_ms: int) -> StartPin:
+    """What stands for a start while there is none but an import."""
+    return StartPin(time_ms=now_ms, wish=_NO_WISH, position=TRIM_HORIZON, shards=())

@@ -42,6 +42,9 @@ _OPTION_NAMES = {
     "shards": "--shard",
     "max_records": "--max-records",
     "aggregated_records": "--aggregated-records",
+    "read_mode": "--read-mode",
+    "consumer_name": "--consumer-name",
+    "consumer_arn": "--consumer-arn",
     "task_index": "--task-index",
     "total_tasks": "--total-tasks",
     "max_pending": "--max-pending",
@@ -145,6 +148,28 @@ def consume(
             rich_help_panel=INPUT,
         ),
     ] = "unpack",
+    read_mode: Annotated[
+        str,
+        typer.Option(
+            metavar="[polling|efo]",
+            help="efo: have the records pushed, with enhanced fan-out.",
+            rich_help_panel=INPUT,
+        ),
+    ] = "polling",
+    consumer_name: Annotated[
+        str | None,
+        typer.Option(
+            help="With efo: the consumer to read with; registered when it is missing.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    consumer_arn: Annotated[
+        str | None,
+        typer.Option(
+            help="With efo: the ARN of a registered consumer, in place of a name.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
     region: Annotated[
         str | None,
         typer.Option(help="AWS region (default: the AWS configuration's).", rich_help_panel=INPUT),
@@ -256,6 +281,9 @@ def consume(
                 total_tasks=total_tasks,
                 max_records=max_records,
                 aggregated_records=aggregated_records,
+                read_mode=read_mode,
+                consumer_name=consumer_name,
+                consumer_arn=consumer_arn,
                 max_pending=max_pending
                 or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
                 # A line on stdout is acked once it is written. A slow reader must not make its

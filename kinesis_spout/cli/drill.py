@@ -53,6 +53,10 @@ def drill(
             "--spout", help="Drill the standalone spout, not a Spark job.", rich_help_panel=JOB
         ),
     ] = False,
+    efo: Annotated[
+        bool,
+        typer.Option("--efo", help="With --spout: read by enhanced fan-out.", rich_help_panel=JOB),
+    ] = False,
     executors: Annotated[
         bool,
         typer.Option(
@@ -152,6 +156,7 @@ def drill(
         return
     setting = Setting(
         spout=spout,
+        efo=efo,
         executors=executors,
         ensemble=ensemble,
         endpoint_url=endpoint_url or (LOCALSTACK if localstack else None),
@@ -185,6 +190,11 @@ def _check(setting: Setting) -> None:
     if setting.spout and (setting.process or setting.executors):
         raise typer.BadParameter(
             "--process and --executors are for a Spark job; leave them out", param_hint="--spout"
+        )
+    if setting.efo and not setting.spout:
+        raise typer.BadParameter(
+            "it is for the standalone spout; add --spout, as the Spark source polls",
+            param_hint="--efo",
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
         raise typer.BadParameter(

@@ -36,10 +36,12 @@ OWN_COMMANDS = {
         "ui": "inspection.ui.command:ui",
         "shards": "inspection.shards:shards",
         "checkpoint": "checkpoint.group:checkpoint",
+        "import": "checkpoint.move_in:import_from",
         "peek": "checkpoint.peek:peek",
         "pause": "checkpoint.pause:pause",
         "resume": "checkpoint.pause:resume",
         "reset": "checkpoint.reset:reset",
+        "consumers": "checkpoint.consumers:consumers",
         "local": "local:local",
         "drill": "drill:drill",
     }.items()

@@ -21,7 +21,7 @@ from state.errors import (
 from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # Option names of the Spark reader -> fields of AwsConfig.
 CONNECTION_OPTIONS = {
@@ -154,3 +154,22 @@ def root_options(ctx: typer.Context) -> RootOptions:
 def errors() -> Console:
     """The console on stderr."""
     return Console(stderr=True)
+
+
+def command_group(**commands: Callable[..., None]) -> Callable[[Callable[[], None]], typer.Typer]:
+    """The decorated function as a group of these commands, in their order."""
+
+    def group(function: Callable[[], None]) -> typer.Typer:
+        made = typer.Typer(
+            add_completion=False,
+            no_args_is_help=True,
+            rich_markup_mode="rich",
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        made.callback()(function)
+        for name, command in commands.items():
+            made.command(name)(command)
+        return made
+
+    return group

@@ -85,9 +85,16 @@ class Soak:
     """Runs once. `tell` gets a sentence now and then."""
 
     def __init__(
-        self, directory: Path, *, seed: int, records_per_s: float, tell: Callable[[str], object]
+        self,
+        directory: Path,
+        *,
+        seed: int,
+        records_per_s: float,
+        efo: bool,
+        tell: Callable[[str], object],
     ) -> None:
         self._directory = directory
+        self._efo = efo
         self._seed = seed
         self._records_per_s = records_per_s
         self._tell = tell
@@ -114,6 +121,7 @@ class Soak:
                 zookeeper=self._server.connect_string,
                 tasks=TASKS,
                 seed=self._seed,
+                efo=self._efo,
             )
             stack.callback(self._spouts.end)
             self._began_s = time.monotonic()
@@ -336,5 +344,11 @@ def spout_soak(
     setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
 ) -> Drilled:
     """The soak as a drill. Blocks."""
-    soak = Soak(directory, seed=setting.seed, records_per_s=setting.records_per_s, tell=tell)
+    soak = Soak(
+        directory,
+        seed=setting.seed,
+        records_per_s=setting.records_per_s,
+        efo=setting.efo,
+        tell=tell,
+    )
     return soak.run(minutes * 60)

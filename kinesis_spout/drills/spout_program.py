@@ -43,6 +43,7 @@ _OPENING_PAUSE_S = 0.5
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of a process. `path` is the file for its lines. `is_local`: the endpoint takes
     any credentials. `is_poisoned`: one record kills the process whenever it is delivered.
+    `efo`: it reads by enhanced fan-out, as the consumer of the application's name.
     """
 
     endpoint: str | None
@@ -57,6 +58,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     commit_interval_s: float = 1.0
     session_timeout_s: float = 4.0
     is_poisoned: bool = False
+    efo: bool = False
 
 
 class SpoutTeller(Teller):
@@ -141,6 +143,8 @@ def config(given: Given, teller: SpoutTeller) -> SpoutConfig:
         commit_interval_s=given.commit_interval_s,
         zookeeper_session_timeout_s=given.session_timeout_s,
         idle_poll_s=0.1,
+        read_mode="efo" if given.efo else "polling",
+        consumer_name=APPLICATION if given.efo else None,
         shard_refresh_interval_s=2.0,
         task_index=given.task,
         total_tasks=given.tasks,

@@ -158,6 +158,24 @@ DEFINITIONS: tuple[Definition, ...] = (
         by=SPOUT,
     ),
     *_of_application(
+        "subscriptions",
+        Kind.COUNTER,
+        "Subscriptions to shards that gave an event, with enhanced fan-out",
+        by=SPOUT,
+    ),
+    *_of_application(
+        "subscription_failures",
+        Kind.COUNTER,
+        "Subscriptions that could not be had or that broke, with enhanced fan-out",
+        by=SPOUT,
+    ),
+    *_of_application(
+        "polled_shards",
+        Kind.GAUGE,
+        "Shards that are polled because no subscription could be had, with enhanced fan-out",
+        by=SPOUT,
+    ),
+    *_of_application(
         "reading_held",
         Kind.GAUGE,
         "1 while no new record is read because most records fail, else 0",

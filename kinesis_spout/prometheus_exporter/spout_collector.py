@@ -129,6 +129,17 @@ def _of_application(here: tuple[str, ...], metrics: SpoutMetrics) -> Iterator[Me
     for part, count in metrics.outages.items():
         outages.add_metric((*here, part), count)
     yield outages
+    subscribed = metrics.subscriptions
+    if subscribed is None:
+        return
+    for name, value in (
+        ("subscriptions", subscribed.opened),
+        ("subscription_failures", subscribed.failed),
+        ("polled_shards", subscribed.polled_shards),
+    ):
+        one = family(name)
+        one.add_metric(here, value)
+        yield one
 
 
 def cumulative(latency: list[int]) -> list[tuple[str, int]]:

@@ -14,7 +14,7 @@ from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.reading.shard_getter import FetchPostponedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -28,6 +28,9 @@ _LOOK_AGAIN_S = 0.05
 class RoundRobinReader:
     """Keeps up to `max_concurrent` fetches in flight. A context manager, for one thread.
 
+    `pause`: waits so many seconds at most, less where something may be ready earlier than its
+    `ready_at_s` said; by default, the clock's sleep.
+
     Leaving the context waits for the fetches in flight; their pages are in the buffers then.
     Leaving it by an exception does not wait.
     """
@@ -39,6 +42,7 @@ class RoundRobinReader:
         max_concurrent: int,
         clock: Clock,
         new_pool: NewPool = thread_pool,
+        pause: Callable[[float], None] | None = None,
     ) -> None:
         if max_concurrent < 1:
             raise ValueError(f"{max_concurrent} concurrent fetches read nothing; use one or more")
@@ -46,6 +50,7 @@ class RoundRobinReader:
         self._max_concurrent = max_concurrent
         self._clock = clock
         self._new_pool = new_pool
+        self._pause = clock.sleep if pause is None else pause
         self._next = 0
         self._pool: Executor | None = None
         self._in_flight: dict[Future[Page], BufferedGetter] = {}
@@ -158,7 +163,7 @@ class RoundRobinReader:
         starts.
         """
         if not self._in_flight:
-            self._clock.sleep(timeout_s)
+            self._pause(timeout_s)
             return []
         done, _ = wait(self._in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
         finished = [

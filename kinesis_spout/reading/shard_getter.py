@@ -140,6 +140,10 @@ class KinesisShardGetter:
     def iterator(self) -> str | None:
         return self._iterator
 
+    def move_to(self, position: Position) -> None:
+        """Continue at `position`: somebody else has read up to there."""
+        self._position, self._iterator = position, None
+
     def ready_at_s(self) -> float:
         return self._pacer.ready_at_s(self._clock.monotonic_s())
 

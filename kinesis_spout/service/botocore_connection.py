@@ -35,7 +35,7 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StreamNotFoundError,
 )
-from kinesis_spout.service import put_records_wire, summary_wire
+from kinesis_spout.service import put_records_wire, subscription, summary_wire
 from kinesis_spout.service.call_retry import call_with_retries
 from kinesis_spout.service.faults import (
     EXPIRED_CREDENTIALS,
@@ -227,6 +227,15 @@ class KinesisConnection:
             self.close()
         raise AssertionError("the second attempt returns or raises")
 
+    def raise_event_error(self, about: str, code: str, message: str) -> NoReturn:
+        """Translate an exception event of a subscription, as the same error of an answer."""
+        status = 500 if code.startswith("Internal") else 400
+        response: Any = {
+            "Error": {"Code": code, "Message": message},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        }
+        self._raise_service_error(vendor.ClientError(response, "SubscribeToShard"), about)
+
     def service_time_ms(self) -> int | None:
         """The service's clock, also from an answer that refuses the call: ms since 1970, to the
         second; None if the answer has no date. One attempt.
@@ -247,7 +256,7 @@ class KinesisConnection:
         """
         try:
             with _building:
-                session = _new_session(self.aws, self._region)
+                session = new_session(self.aws, self._region)
             credentials = session.get_credentials()
             if credentials is None:
                 raise vendor.NoCredentialsError
@@ -277,6 +286,7 @@ class KinesisConnection:
                 self.wire.hook(client)
                 put_records_wire.hook(client)
                 summary_wire.hook(client)
+                subscription.hook(client, self._clock)
                 built = self._built = (os.getpid(), client)
             return built[1]
 
@@ -321,11 +331,11 @@ class KinesisConnection:
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
         """Translate an error of botocore's own, raised without an answer of the service."""
-        kind, sentence = _local_fault(exc, self.aws, self.where)
+        error = local_error(exc, self.aws, self.where)
         if isinstance(exc, vendor.EndpointConnectionError) and (self._region or "") in str(exc):
             # The address is made of the region, and not given by an option or by the environment.
             self._check_region_is_known(exc)
-        raise kind(sentence) from exc
+        raise error from exc
 
     def _check_region_is_known(self, exc: Exception) -> None:
         """Raise `ConfigError` for a region that no partition lists: it has no address, so a retry
@@ -346,7 +356,8 @@ class KinesisConnection:
         ) from exc
 
 
-def _new_session(aws: AwsConfig, region: str | None) -> Session:
+def new_session(aws: AwsConfig, region: str | None) -> Session:
+    """A session of botocore with these credentials. Reads files. Raises botocore's errors."""
     session = Session(profile=aws.profile)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     if aws.access_key_id is not None and aws.secret_access_key is not None:
@@ -357,7 +368,7 @@ def _new_session(aws: AwsConfig, region: str | None) -> Session:
 
 
 def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
-    session = _new_session(aws, region)
+    session = new_session(aws, region)
     settings = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
         max_pool_connections=_POOL_CONNECTIONS,
@@ -408,20 +419,17 @@ def _session_of_role(source: Session, aws: AwsConfig, role_arn: str, region: str
     return session
 
 
-def _local_fault(exc: Exception, aws: AwsConfig, where: str) -> tuple[type[KinesisError], str]:
-    """The error class and the message for an exception of botocore's own."""
+def local_error(exc: Exception, aws: AwsConfig, where: str) -> KinesisError:
+    """Our error for an exception of botocore's own, raised without an answer of the service."""
     if isinstance(exc, vendor.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):
-        return (
-            ConfigError,
-            (
-                f"the TLS certificate for {where} is not trusted; set AWS_CA_BUNDLE, or check the "
-                "endpoint"
-            ),
+        return ConfigError(
+            f"the TLS certificate for {where} is not trusted; set AWS_CA_BUNDLE, or check the "
+            "endpoint"
         )
     kind, sentence = meaning_of_local(type(exc))
     text = " ".join(str(exc).split())[:300]
-    return kind, sentence.format(
-        where=where, profile=aws.profile, kind=type(exc).__name__, text=text
+    return kind(
+        sentence.format(where=where, profile=aws.profile, kind=type(exc).__name__, text=text)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import Clock, SystemClock
@@ -20,6 +21,11 @@ from kinesis_spout.service.shapes import (
     stream_summary,
 )
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+from kinesis_spout.service.subscription import (
+    EVENTS,
+    ShardSubscription,
+    subscription_arguments,
+)
 
 if TYPE_CHECKING:
     from random import Random
@@ -70,6 +76,7 @@ class KinesisClient:
     ) -> None:
         self.aws = aws
         self.stream = stream
+        self._clock = clock
         self._connection = KinesisConnection(
             aws,
             stream,
@@ -92,10 +99,15 @@ class KinesisClient:
         """For a `RecordPutter` of the same stream, which then shares it."""
         return self._connection
 
-    def describe(self) -> StreamSummary:
-        """The stream's identity, status and retention; raises `StreamNotFoundError`."""
+    def describe(self, *, retry: bool = True) -> StreamSummary:
+        """The stream's identity, status and retention; raises `StreamNotFoundError`. With `retry`
+        off it makes one attempt.
+        """
         return self._connection.call(
-            "describe_stream_summary", self._connection.stream_argument(), stream_summary
+            "describe_stream_summary",
+            self._connection.stream_argument(),
+            stream_summary,
+            retry=retry,
         )
 
     def list_shards(self) -> tuple[ShardInfo, ...]:
@@ -147,6 +159,25 @@ class KinesisClient:
         if not retry:
             return fetch()
         return self._connection.retry(fetch, retry_throttled=retry_throttled)
+
+    def subscribe(self, consumer_arn: str, shard_id: str, position: Position) -> ShardSubscription:
+        """Subscribe a consumer to a shard at a position. One attempt. Raises `ShardNotFoundError`
+        also for a consumer that does not exist, and `ServiceUnavailableError` within five seconds
+        of the subscription before.
+        """
+        about = f"shard {shard_id}"
+        answer = self._connection.send(
+            "subscribe_to_shard",
+            subscription_arguments(consumer_arn, shard_id, position),
+            about=about,
+        )
+        return ShardSubscription(
+            answer[EVENTS],
+            where=f"the subscription to {about} of {self.where}",
+            service_time_ms=service_time_ms(answer),
+            refused=partial(self._connection.raise_event_error, about),
+            clock=self._clock,
+        )
 
     def close(self) -> None:
         """Close this process's connections. The next call opens new ones and looks credentials up

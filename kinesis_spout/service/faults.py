@@ -45,7 +45,32 @@ _WHEN_PUTTING = {
     _REFUSED: "check the stream, and the size of records that it takes",
 }
 
+_IN_USE = "wait until the stream is ACTIVE"
+_WHEN_SUBSCRIBING = {
+    _THROTTLED: "try again later; the calls that subscribe to shards are limited",
+    _POLICY: "allow kinesis:SubscribeToShard on the consumer (and kms:Decrypt if the stream is "
+    "encrypted)",
+    _IN_USE: "a consumer has one subscription to a shard, and a new one five seconds after the one "
+    "before at the earliest; check that nobody else reads with this consumer",
+}
+_CONSUMER_LIMIT = (
+    "a stream takes a limited number of consumers, and five that are being created; remove one "
+    "with kinesis-spout consumers remove, or name one that exists"
+)
+_WHEN_NAMING_CONSUMERS = {
+    _THROTTLED: "the account's calls that describe and list consumers are limited; try again later",
+    _POLICY: "allow kinesis:DescribeStreamConsumer, kinesis:ListStreamConsumers, "
+    "kinesis:RegisterStreamConsumer and kinesis:DeregisterStreamConsumer, or name a consumer by "
+    "its ARN",
+    _IN_USE: "wait until the stream and the consumer are ACTIVE",
+}
+
 _ADVICE_OF = {
+    "SubscribeToShard": _WHEN_SUBSCRIBING,
+    "RegisterStreamConsumer": _WHEN_NAMING_CONSUMERS | {_THROTTLED: _CONSUMER_LIMIT},
+    "DescribeStreamConsumer": _WHEN_NAMING_CONSUMERS,
+    "ListStreamConsumers": _WHEN_NAMING_CONSUMERS,
+    "DeregisterStreamConsumer": _WHEN_NAMING_CONSUMERS,
     "PutRecords": _WHEN_PUTTING,
     "ListShards": _WHEN_LISTING,
     "DescribeStreamSummary": _WHEN_LISTING,
@@ -65,7 +90,7 @@ _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "ServiceUnavailable": (ServiceUnavailableError, "try again later"),
     "RequestTimeout": (ServiceUnavailableError, "try again later"),
     "RequestTimeoutException": (ServiceUnavailableError, "try again later"),
-    "ResourceInUseException": (ServiceUnavailableError, "wait until the stream is ACTIVE"),
+    "ResourceInUseException": (ServiceUnavailableError, _IN_USE),
     "AccessDenied": (AccessDeniedError, _POLICY),
     "AccessDeniedException": (AccessDeniedError, _POLICY),
     "NotAuthorized": (AccessDeniedError, _POLICY),

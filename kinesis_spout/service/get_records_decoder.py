@@ -76,7 +76,14 @@ class Body(msgspec.Struct):
     ChildShards: list[_ChildShard] | None = None
 
 
+class _EventBody(Body):
+    """The payload of an event of SubscribeToShard. It has no iterator."""
+
+    ContinuationSequenceNumber: str | None = None
+
+
 _DECODER = msgspec.json.Decoder(Body)
+_EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 _MANY = 200  # for fewer records, calling Arrow's functions takes longer than a loop over them
 
 
@@ -88,8 +95,21 @@ def decode_get_records(body: bytes) -> DecodedPage:
         return page_of_rows(_DECODER.decode(body), _arrivals)
 
 
+def decode_event(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None]:
+    """Decode an event of SubscribeToShard: the page, and the number after which the next
+    subscription continues, None at the end of the shard. Raises `MalformedResponseError`. Pure.
+    """
+    with malformed_explained(payload, what="event of SubscribeToShard"):
+        body = _EVENT_DECODER.decode(payload)
+        number = body.ContinuationSequenceNumber
+        continuation = None if number is None else SequenceNumber.parse(number)
+        return page_of_rows(body, _arrivals), continuation
+
+
 @contextmanager
-def malformed_explained(body: bytes, encoding: str = "") -> Iterator[None]:
+def malformed_explained(
+    body: bytes, encoding: str = "", *, what: str = "answer to GetRecords"
+) -> Iterator[None]:
     """Translate the errors of a body that is no answer into `MalformedResponseError`."""
     try:
         yield
@@ -101,8 +121,7 @@ def malformed_explained(body: bytes, encoding: str = "") -> Iterator[None]:
         OverflowError,
     ) as exc:
         raise MalformedResponseError(
-            f"the service's answer to GetRecords cannot be read{encoding} ({_short_text(exc)}, "
-            f"{len(body)} bytes)"
+            f"the service's {what} cannot be read{encoding} ({_short_text(exc)}, {len(body)} bytes)"
         ) from exc
 
 

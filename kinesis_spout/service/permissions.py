@@ -24,7 +24,9 @@ READING = frozenset({"describe_stream_summary", "list_shards", "get_shard_iterat
 class Use(StrEnum):
     """What somebody does with a stream.
 
-    READ          queries, batch reads, the spout, `consume`, `peek`
+    READ          queries, batch reads, the spout, `consume`, `peek`, `import`
+    SUBSCRIBE     the spout and `consume` with enhanced fan-out, besides READ
+    CONSUMERS     `consumers`
     DESCRIBE      `shards`, `checkpoint`, `status --ask 0`
     PRODUCE       `produce`
     SINK          `df.write` and `df.writeStream`
@@ -34,6 +36,8 @@ class Use(StrEnum):
     """
 
     READ = "read"
+    SUBSCRIBE = "subscribe"
+    CONSUMERS = "consumers"
     DESCRIBE = "describe"
     PRODUCE = "produce"
     SINK = "sink"
@@ -71,6 +75,19 @@ PERMISSIONS: Mapping[Use, Permissions] = {
         operations=("describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"),
         kms=(DECRYPT,),
     ),
+    Use.SUBSCRIBE: Permissions(
+        operations=("describe_stream_consumer", "subscribe_to_shard"),
+        sometimes={
+            "register_stream_consumer": "with the name of a consumer that is not registered",
+        },
+    ),
+    Use.CONSUMERS: Permissions(
+        operations=("describe_stream_summary", "list_stream_consumers"),
+        sometimes={
+            "describe_stream_consumer": "in `consumers remove`",
+            "deregister_stream_consumer": "in `consumers remove`",
+        },
+    ),
     Use.DESCRIBE: Permissions(operations=("describe_stream_summary", "list_shards")),
     Use.PRODUCE: Permissions(
         operations=_PUT,
@@ -103,6 +120,9 @@ PERMISSIONS: Mapping[Use, Permissions] = {
             "split_shard": "in drills that reshard",
             "merge_shards": "in drills that reshard",
             "update_shard_count": "in drill update-shard-count",
+            "describe_stream_consumer": "with --efo",
+            "register_stream_consumer": "with --efo",
+            "subscribe_to_shard": "with --efo",
         },
     ),
 }

@@ -29,10 +29,10 @@ def service_time_ms(answer: dict[str, Any]) -> int | None:
 
 @lru_cache(maxsize=16)  # the answers of one second have the same date
 def _date_ms(date: str) -> int:
-    return _milliseconds(parsedate_to_datetime(date))
+    return milliseconds(parsedate_to_datetime(date))
 
 
-def _milliseconds(moment: datetime) -> int:
+def milliseconds(moment: datetime) -> int:
     """Milliseconds since 1970; a moment without a zone is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(aware.timestamp() * 1_000)
@@ -75,7 +75,7 @@ def stream_summary(answer: dict[str, Any]) -> StreamSummary:
     return StreamSummary(
         arn=summary["StreamARN"],
         name=summary["StreamName"],
-        created_ms=_milliseconds(summary["StreamCreationTimestamp"]),
+        created_ms=milliseconds(summary["StreamCreationTimestamp"]),
         status=summary["StreamStatus"],
         retention_ms=summary["RetentionPeriodHours"] * _HOUR_MS,
         service_time_ms=service_time_ms(answer),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_PENDING = 10_000
 AGGREGATED_RECORDS = ("unpack", "fail", "raw")
+READ_MODES = ("polling", "efo")
 STATES_PER_WRITE = 100
+_CONSUMER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
+_CONSUMER_ARN = re.compile(
+    r"(?P<stream>arn:[^:]+:kinesis:[^:]+:[0-9]+:stream/(?P<name>[^/]+))/consumer/[^:/]+:[0-9]+",
+    re.ASCII,
+)
 # The service's Date header has whole seconds only, and arrival times are approximate.
 UNTIL_NOW_MARGIN_MS = 2_000
 
@@ -92,6 +99,12 @@ class SpoutConfig:
       What waiting cannot mend, as a missing permission, stops it at once.
     - `idle_poll_s`: pause between reads of a shard at its tip. It grows to `max_idle_poll_s` while
       there are no records. The service allows 5 reads per second and shard.
+    - `read_mode`: `polling`, or `efo` for enhanced fan-out: the service pushes records to a
+      registered consumer, which has each shard's throughput for itself.
+    - `consumer_name`: with `efo`, the name of that consumer, which is registered when it is
+      missing; `consumer_arn`: the ARN of one that exists, in place of a name.
+    - `efo_fallback_after_s`: a shard that had no subscription for so many seconds is polled until
+      there is one.
     - `close_timeout_s`: how long `close` may take, in case Kinesis, ZooKeeper or `dead_letter`
       hangs: a second longer at most. What is not stored by then comes again.
     - `start_active`: False defers even connecting until `activate` is called.
@@ -130,6 +143,10 @@ class SpoutConfig:
     fetch_concurrency: int = 8
     idle_poll_s: float = 0.25
     max_idle_poll_s: float = 1.0
+    read_mode: str = "polling"
+    consumer_name: str | None = None
+    consumer_arn: str | None = None
+    efo_fallback_after_s: float = 30.0
     rate: ReadRate = field(default_factory=ReadRate)
     shard_refresh_interval_s: float = 30.0
     fail_on_data_loss: bool = True
@@ -193,6 +210,7 @@ class SpoutConfig:
             "owner_wait_s", self.owner_wait_s, "0 or more", holds=0 <= self.owner_wait_s < math.inf
         )
         self._check_tasks()
+        self._check_read_mode()
 
     @property
     def stream_ref(self) -> StreamRef:
@@ -261,6 +279,39 @@ class SpoutConfig:
                 self.total_tasks,
             )
 
+    def _check_read_mode(self) -> None:
+        name, arn = self.consumer_name, self.consumer_arn
+        _require("read_mode", self.read_mode, "polling or efo", holds=self.read_mode in READ_MODES)
+        if self.read_mode != "efo":
+            for option in ("consumer_name", "consumer_arn"):
+                if getattr(self, option) is not None:
+                    raise ConfigError.of(option, "is of use only with read_mode efo")
+            return
+        if (name is None) == (arn is None):
+            raise ConfigError.of(
+                "consumer_name", "or consumer_arn has to be given with read_mode efo, and not both"
+            )
+        _require(
+            "consumer_name",
+            name,
+            "1 to 128 letters, digits, dots, dashes or underscores",
+            holds=name is None or _CONSUMER_NAME.fullmatch(name) is not None,
+        )
+        _require(
+            "consumer_arn",
+            arn,
+            "the ARN of a consumer, like arn:aws:kinesis:<region>:<account>:stream/<name>/"
+            "consumer/<name>:<number>, of the stream that is read",
+            holds=arn is None or self._is_own_consumer(arn),
+        )
+
+    def _is_own_consumer(self, arn: str) -> bool:
+        match = _CONSUMER_ARN.fullmatch(arn)
+        if match is None:
+            return False
+        stream = self.stream_ref
+        return match["stream"] == stream.arn if stream.arn else match["name"] == stream.name
+
 
 _COUNTS = (
     "max_pending",
@@ -278,6 +329,7 @@ _DURATIONS = (
     "close_timeout_s",
     "idle_poll_s",
     "max_idle_poll_s",
+    "efo_fallback_after_s",
     "shard_refresh_interval_s",
 )
 

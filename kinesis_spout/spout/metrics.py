@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kinesis_spout.reading.subscription_totals import SubscriptionTotals
+
 LATENCY_BUCKETS = 32  # of 2 ** n ms each: up to 24 days
 
 
@@ -96,6 +98,8 @@ class SpoutMetrics:
     By part of the spout's work (`fetch`, `retries`, `listing`, `commit`, `letters`): `failing_s`,
     for how many seconds it has failed so far, 0 when it does not; `outages`, how many outages it
     has had.
+
+    `subscriptions`: of a spout that reads by enhanced fan-out; None for one that polls.
     """
 
     total: ShardMetrics
@@ -103,6 +107,7 @@ class SpoutMetrics:
     waits: WaitTimes = field(default_factory=WaitTimes)
     failing_s: Mapping[str, float] = field(default_factory=dict)
     outages: Mapping[str, int] = field(default_factory=dict)
+    subscriptions: SubscriptionTotals | None = None
 
 
 def quantile_ms(latency: list[int], share: float) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import threading
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError, ThrottledError
@@ -10,17 +10,22 @@ from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
-from kinesis_spout.reading.shard_getter import FetchPostponedError, OneAttemptGetter
+from kinesis_spout.reading.shard_getter import FetchPostponedError
+from kinesis_spout.reading.subscribed_getter import SubscribedGetter
+from kinesis_spout.reading.subscription_counts import SubscriptionCounts
 from kinesis_spout.reading.user_records import begins_within, unpacked_page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.spout.outages import SpoutPart
+from kinesis_spout.spout.tip_getter import TipGetter
 from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.aggregation.unpacking import Unpacker
+    from kinesis_spout.reading.subscription_totals import SubscriptionTotals
     from kinesis_spout.spout.services import SpoutContext
+    from state.position import Position
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
@@ -29,9 +34,6 @@ _ONE_RECORD = (
     b'{"Records":[{"SequenceNumber":"1","ApproximateArrivalTimestamp":1.0,"Data":"","PartitionKey":"k"}],'
     b'"NextShardIterator":"i","MillisBehindLatest":0}'
 )
-_EMPTY_BEFORE_BACKOFF = 8
-_BACKOFF_GROWTH = 1.5
-_MAX_BACKOFF_STEPS = 20
 _NOTHING_TO_DO_S = 1.0
 _REMEDY = (
     "set aggregated_records to unpack for its user records, or set aggregated_records to raw for "
@@ -39,8 +41,8 @@ _REMEDY = (
 )
 
 
-class SpoutShardGetter(OneAttemptGetter):
-    """The getter of a spout: it polls a shard at its tip less often, and stops at a time.
+class SpoutShardGetter:
+    """The getter of a spout over `source`, which polls or is pushed to. It stops at a time.
 
     `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit). A
     transient fault postpones the fetch, and the next one comes after a pause that grows.
@@ -49,38 +51,33 @@ class SpoutShardGetter(OneAttemptGetter):
     them, `AggregatedRecordError` is raised before any record of the page is known.
     """
 
-    keeps_lists = True
-
     def __init__(
         self,
+        source: TipGetter | SubscribedGetter,
         context: SpoutContext,
-        state: ShardState,
         *,
-        ending_sequence: SequenceNumber | None,
         until_ms: int | None,
         unpacker: Unpacker,
     ) -> None:
-        config, services = context.config, context.services
-        super().__init__(
-            services.client,
-            state.shard_id,
-            state.read_position,
-            pacer=services.pacer(state.shard_id),
-            clock=services.clock,
-            random=services.random,
-            ending_sequence=ending_sequence,
-            patience_s=math.inf,  # `SpoutOutages` tells how long is too long
-        )
+        self._source = source
         self._outages = context.outages
-        self._idle_poll_s = config.idle_poll_s
-        self._max_idle_poll_s = max(config.idle_poll_s, config.max_idle_poll_s)
-        self._start = state.read_position
-        self._aggregates = config.aggregated_records
+        self._start = source.position
+        self._aggregates = context.config.aggregated_records
         self._unpacker = unpacker
         self._until_ms = until_ms
         self._final_page: Page | None = None
-        self._idle_until_s = float("-inf")
-        self._empty_in_a_row = 0
+
+    @property
+    def shard_id(self) -> str:
+        return self._source.shard_id
+
+    @property
+    def position(self) -> Position:
+        return self._source.position
+
+    @property
+    def iterator(self) -> str | None:
+        return self._source.iterator
 
     @property
     def final_page(self) -> Page | None:
@@ -91,9 +88,16 @@ class SpoutShardGetter(OneAttemptGetter):
 
     def ready_at_s(self) -> float:
         retry_at_s = self._outages.retry_at_s(SpoutPart.FETCH, self.shard_id)
-        return max(super().ready_at_s(), self._idle_until_s, retry_at_s)
+        return max(self._source.ready_at_s(), retry_at_s)
+
+    def fetch(self, limit: int) -> Page:
+        """See `fetch_unless_throttled`."""
+        return self.fetch_unless_throttled(limit)
 
     def fetch_unless_throttled(self, limit: int) -> Page:
+        """The next page now. Raises `ThrottledError` and `FetchPostponedError` as
+        `ThrottleRaisingGetter`, and the error that stops the spout.
+        """
         if self._final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
             # one if that has no records, as the buffer keeps the newest empty page only.
@@ -113,14 +117,15 @@ class SpoutShardGetter(OneAttemptGetter):
             self._final_page = page.without_records()
         return self._unpacked(page)
 
+    def close(self) -> None:
+        """End a subscription. Any thread; never blocks."""
+        if isinstance(self._source, SubscribedGetter):
+            self._source.close()
+
     def _fetch_page(self, limit: int) -> Page:
-        page = super().fetch_unless_throttled(limit)
+        page = self._source.fetch_unless_throttled(limit)
         if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
             refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
-        if page.at_tip:
-            # With records too: a call at once would use up the second's calls for single records,
-            # and then wait for the next second.
-            self._idle_until_s = self._clock.monotonic_s() + self._idle_s(page)
         return page
 
     def _unpacked(self, page: Page) -> Page:
@@ -132,15 +137,6 @@ class SpoutShardGetter(OneAttemptGetter):
         if not is_begun and not page.columns.any_begins_with(KPL_MAGIC):
             return page
         return unpacked_page(page, self._unpacker, self._start, only_first=is_raw)
-
-    def _idle_s(self, page: Page) -> float:
-        """Exponential backoff from the ninth empty page on. A shard whose records come a second
-        apart stays below that, and is polled at the same rate.
-        """
-        self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
-        steps = max(0, self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
-        growth = _BACKOFF_GROWTH ** min(steps, _MAX_BACKOFF_STEPS)
-        return min(self._max_idle_poll_s, self._idle_poll_s * growth)
 
 
 class Prefetched:
@@ -168,6 +164,11 @@ class Prefetched:
     def first(self) -> Page | None:
         return self.buffer.first()
 
+    def close(self) -> None:
+        """Fetch nothing more. The pages in the buffer can still be taken."""
+        self.buffer.close()
+        self._getter.close()
+
     def drop(self, page: Page) -> None:
         self.buffer.drop(page)
         if page.count:
@@ -189,11 +190,15 @@ class SpoutPrefetcher:
         self._budget = ByteBudget(config.prefetch_bytes)
         self._buffers: dict[str, Prefetched] = {}
         self._is_stale = False  # the reader's list of buffers is out of date
+        self._consumer = services.consumer(config)
+        self._subscriptions = SubscriptionCounts()
+        self._pushed = threading.Event()
         self._reader = RoundRobinReader(
             [],
             max_concurrent=config.fetch_concurrency,
             clock=services.clock,
             new_pool=services.new_pool,
+            pause=None if self._consumer is None else self._wait_for_push,
         )
 
     def open(self) -> None:
@@ -205,6 +210,8 @@ class SpoutPrefetcher:
 
     def close(self) -> None:
         """Waits for the fetches that are running."""
+        for pages in list(self._buffers.values()):
+            pages.close()
         self._reader.__exit__(None, None, None)
 
     def add(
@@ -218,13 +225,8 @@ class SpoutPrefetcher:
         """Start to read a shard at its read position. `until_ms`, `unpacker`: see
         `SpoutShardGetter`.
         """
-        getter = SpoutShardGetter(
-            self._context,
-            state,
-            ending_sequence=ending_sequence,
-            until_ms=until_ms,
-            unpacker=unpacker,
-        )
+        source = self._source(state, ending_sequence)
+        getter = SpoutShardGetter(source, self._context, until_ms=until_ms, unpacker=unpacker)
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget
         )
@@ -237,12 +239,16 @@ class SpoutPrefetcher:
         """Stop reading a shard, and drop its buffered pages."""
         pages = self._buffers.pop(shard_id, None)
         if pages is not None:
-            pages.buffer.close()
+            pages.close()
             _drop_all(pages.buffer)
             self._is_stale = True
 
     def get(self, shard_id: str) -> Prefetched | None:
         return self._buffers.get(shard_id)
+
+    def subscriptions(self) -> SubscriptionTotals | None:
+        """What subscribing has come to; None for a spout that polls."""
+        return None if self._consumer is None else self._subscriptions.totals()
 
     def wake(self) -> None:
         """Fetch again: a pause is over."""
@@ -267,6 +273,30 @@ class SpoutPrefetcher:
                 self._changed.notify_all()
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
 
+    def _source(
+        self, state: ShardState, ending_sequence: SequenceNumber | None
+    ) -> TipGetter | SubscribedGetter:
+        services = self._context.services
+        polling = TipGetter(self._config, services, state, ending_sequence=ending_sequence)
+        if self._consumer is None:
+            return polling
+        return SubscribedGetter(
+            polling,
+            self._consumer.subscribe,
+            new_feed=services.new_feed,
+            on_news=self._pushed.set,
+            counts=self._subscriptions,
+            fallback_after_s=self._config.efo_fallback_after_s,
+            clock=services.clock,
+            random=services.random,
+        )
+
+    def _wait_for_push(self, timeout_s: float) -> None:
+        """Wait in the fetching thread until an event has come."""
+        # Cleared after the wait: what comes from now on is seen by the look that follows.
+        self._context.services.wait_for(self._pushed, timeout_s)
+        self._pushed.clear()
+
     def _on_page(self, buffer: BufferedGetter) -> None:
         assigned = self._scheduler.assigned.get(buffer.shard_id)
         pages = self._buffers.get(buffer.shard_id)
@@ -274,7 +304,7 @@ class SpoutPrefetcher:
             _drop_all(buffer)  # the shard was released while the fetch was running
             return
         if pages.gone or pages.final_page is not None:
-            buffer.close()
+            pages.close()
         assigned.is_dirty = True
         self._scheduler.reschedule(assigned)
 

@@ -13,12 +13,16 @@ from kinesis_spout.clock import Clock, InterruptibleClock, SystemClock
 from kinesis_spout.config import ReadRate
 from kinesis_spout.programs.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
+from kinesis_spout.reading.subscription_feed import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.consumers import OwnConsumer
 from state.memory_store import MemoryStateStore
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.reading.retry_reader import Search
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.listener import SpoutNotifier
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 class SpoutServices:
     """The connections of one spout, which closes them. `store` is bound to the application and the
     stream. `closing` is set while the spout is closed: no sleep of `connect`'s clock outlasts that.
+    `wait_for` waits for a push, so many seconds at most.
     """
 
     client: KinesisClient
@@ -38,6 +43,8 @@ class SpoutServices:
     clock: Clock = field(default_factory=SystemClock)
     new_pool: NewPool = DaemonPool
     start_loop: StartLoop = ThreadLoop.start
+    new_feed: NewFeed = ThreadFeed.start
+    wait_for: Callable[[threading.Event, float], object] = threading.Event.wait
     random: Random = field(default_factory=Random)
     rate: ReadRate = field(default_factory=ReadRate)
     closing: threading.Event = field(default_factory=threading.Event)
@@ -74,6 +81,14 @@ class SpoutServices:
         if shard_id not in self._retry_pacers:
             self._retry_pacers[shard_id] = RetryPacer(self.rate, self.pacer(shard_id))
         return self._retry_pacers[shard_id]
+
+    def consumer(self, config: SpoutConfig) -> OwnConsumer | None:
+        """The consumer to subscribe with; None for a spout that polls."""
+        if config.read_mode != "efo":
+            return None
+        return OwnConsumer(
+            self.client, name=config.consumer_name, arn=config.consumer_arn, clock=self.clock
+        )
 
     def close(self) -> None:
         """Close the store, which releases the ownership, and the client."""

@@ -325,7 +325,12 @@ class SpoutSession:
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
         with self._changed:
             metrics = self.scheduler.metrics(waits, self._coordinator.catalog.service_now_ms())
-        return replace(metrics, failing_s=self._outages.failing_s(), outages=self._outages.counts())
+        return replace(
+            metrics,
+            failing_s=self._outages.failing_s(),
+            outages=self._outages.counts(),
+            subscriptions=self._fetching.subscriptions(),
+        )
 
     def health(self) -> SpoutHealth:
         """See `KinesisSpout.health`."""

@@ -89,6 +89,8 @@ def _directive(module: str, name: str) -> str:
         return _struct(module, name, value)
     kind = "exception" if issubclass(value, BaseException) else "class"
     options = [":members:"]
+    if any(base.__name__.startswith("_") for base in value.__mro__):  # its methods are ours to show
+        options.append(":inherited-members: object")
     if getattr(value, "_is_protocol", False):
         options.append(":undoc-members:")
     # The fields of the settings have a table of their own: as a signature they would fill a screen.

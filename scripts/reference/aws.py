@@ -15,6 +15,11 @@ from spark_job.options import OPTIONS
 
 SERVICE = Path(__file__).resolve().parents[2] / "kinesis_spout" / "service"
 STREAM_ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+CONSUMER_ARN = f"{STREAM_ARN}/consumer/*"
+# The operations whose resource is a consumer (Service Authorization Reference).
+ON_CONSUMERS = frozenset(
+    {"describe_stream_consumer", "deregister_stream_consumer", "subscribe_to_shard"}
+)
 KEY_ARN = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 _SENDERS = frozenset({"call", "send"})
 
@@ -54,7 +59,13 @@ def aws_page() -> str:
 
 def document_of(policy: Policy) -> str:
     """The policy as JSON, for a stream that is encrypted with a key of one's own."""
-    statements = [_statement([CALLS[name].action for name in policy.operations], STREAM_ARN)]
+    on_consumers = [name for name in policy.operations if name in ON_CONSUMERS]
+    on_stream = [name for name in policy.operations if name not in on_consumers]
+    statements = [
+        _statement([CALLS[name].action for name in names], arn)
+        for names, arn in ((on_stream, STREAM_ARN), (on_consumers, CONSUMER_ARN))
+        if names
+    ]
     if policy.kms:
         statements.append(_statement([policy.kms], KEY_ARN))
     return _document(statements)

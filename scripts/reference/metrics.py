@@ -30,7 +30,7 @@ def progress_keys(folder: Path = DRIVER) -> list[str]:
                     for key in one.keys
                     if isinstance(key, ast.Constant) and isinstance(key.value, str)
                 )
-    return keys
+    return list(dict.fromkeys(keys))
 
 
 def metrics_page() -> str:

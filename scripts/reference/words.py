@@ -13,8 +13,9 @@ from kinesis_spout.service.permissions import PERMISSIONS, Use
 # columns ------------------------------------------------------------------------------------------
 
 COLUMNS = {
-    "streamName": "the stream",
-    "shardId": "the shard",
+    "streamName": "the stream: its name; its ARN in a query of several streams of which two have "
+    "the same name",
+    "shardId": "the shard; other streams have shards of the same ids",
     "sequenceNumber": "the sequence number, in decimal; compare it as a number, not as text",
     "subSequenceNumber": "the number of a user record in its aggregate, from 0; 0 for a record "
     "that is not part of one",
@@ -23,7 +24,8 @@ COLUMNS = {
     "approximateArrivalTimestamp": "the time at which the service accepted the record",
     "attempt": "which delivery of the record this is: 1 for the first",
     "messageId": "`shardId:sequenceNumber:attempt`; in an aggregate, from the second user record "
-    "on, `shardId:sequenceNumber.subSequenceNumber:attempt`",
+    "on, `shardId:sequenceNumber.subSequenceNumber:attempt`; in a query of several streams, the "
+    "stream and a `/` before it",
 }
 
 LETTER_COLUMNS = {
@@ -217,6 +219,7 @@ FIELDS = {
         "position": "where the shards in `shards` start",
         "shards": "the shards that the stream had then; later ones start at TRIM_HORIZON",
         "shardPositions": "positions of single shards, by shard id",
+        "importing": "`checkpoint import` is under way or was stopped: nobody reads from here",
         "format": "format of the value",
     },
     "OwnerInfo": {
@@ -439,6 +442,9 @@ PROGRESS = {
     "deadLettered": "letters that were written in this run",
     "oldestUnresolvedMs": "how long ago the oldest unresolved record failed for the first time",
     "outage": "true while nothing new is read because most records fail",
+    "streams": "in a query of several streams, and beside `format` alone: a report like this one "
+    "for each stream",
+    "trouble": "in such a query, why the stream is left out of the batches; absent where it is not",
 }
 
 # errors -------------------------------------------------------------------------------------------
@@ -513,6 +519,11 @@ ERRORS = {
         "Another process changed the same state between a read and a write.",
         "Let one query, or one set of tasks, use an application name. Restart the query: it reads "
         "the state again.",
+    ),
+    "ConsumerNotFoundError": Trouble(
+        "The stream has no consumer of that name or ARN.",
+        "`kinesis-spout consumers list STREAM` shows those that it has. With `consumer_name`, a "
+        "spout registers the one that is missing.",
     ),
     "CredentialsError": Trouble(
         "No credentials were found, only half of them, or they are refused or expired.",
@@ -589,6 +600,11 @@ ERRORS = {
     "MalformedResponseError": Trouble(
         "Something other than Kinesis answers at the endpoint, or a proxy changes answers.",
         "Check `endpointUrl` and the proxy.",
+    ),
+    "MigrationError": Trouble(
+        "`kinesis-spout import` cannot read what another consumer has stored, or that does not say "
+        "where it is in a shard.",
+        "The message says what to do, as to give `--at`. Nothing was changed.",
     ),
     "MissingExtraError": Trouble(
         "A package that only an extra brings is not installed.",
@@ -682,10 +698,18 @@ ERRORS = {
         "ZooKeeper does not answer within the time limit.",
         "Check the servers in `zookeeper` and the network. The query goes on after a restart.",
     ),
+    "UnfinishedImportError": Trouble(
+        "`checkpoint import` was stopped before its end, so not all shards are where they belong.",
+        "Give the import again, or remove the state: `kinesis-spout reset`.",
+    ),
     "StreamMismatchError": Trouble(
         "The stream was deleted and created again, or the application name was used for another "
         "stream.",
         "Use another `applicationName`, or remove the old state: `kinesis-spout reset`.",
+    ),
+    "StreamError": Trouble(
+        "A query of several streams met an error on one of them, whose own text does not name it.",
+        "The text names the stream. Do what the error after it says.",
     ),
     "StreamNotFoundError": Trouble(
         "There is no stream of this name in this region and account.",
@@ -796,6 +820,38 @@ CALLS = {
             "2 s with `--watch`",
         },
     ),
+    "subscribe_to_shard": Call(
+        "kinesis:SubscribeToShard",
+        {
+            "spout with `read_mode` `efo`": "once per shard every 5 minutes, and after an error",
+        },
+    ),
+    "describe_stream_consumer": Call(
+        "kinesis:DescribeStreamConsumer",
+        {
+            "spout with `read_mode` `efo`": "once at the start, then every 2 s until the consumer "
+            "is ACTIVE; after ResourceNotFoundException",
+            "`kinesis-spout consumers remove`": "once",
+        },
+    ),
+    "register_stream_consumer": Call(
+        "kinesis:RegisterStreamConsumer",
+        {
+            "spout with `consumer_name`": "once where there is no consumer of that name",
+        },
+    ),
+    "list_stream_consumers": Call(
+        "kinesis:ListStreamConsumers",
+        {
+            "`kinesis-spout consumers list`": "once, one call per page of 100 consumers",
+        },
+    ),
+    "deregister_stream_consumer": Call(
+        "kinesis:DeregisterStreamConsumer",
+        {
+            "`kinesis-spout consumers remove`": "once",
+        },
+    ),
     "put_records": Call(
         "kinesis:PutRecords",
         {
@@ -839,6 +895,18 @@ POLICIES = (
         "`KinesisSpout` and `kinesis-spout consume`",
         PERMISSIONS[Use.READ].operations,
         "kms:Decrypt",
+    ),
+    Policy(
+        "Read with enhanced fan-out",
+        "the spout and `kinesis-spout consume` with `read_mode` `efo`, besides the policy above",
+        PERMISSIONS[Use.SUBSCRIBE].all_operations,
+        "",
+    ),
+    Policy(
+        "Manage consumers",
+        "`kinesis-spout consumers`",
+        PERMISSIONS[Use.CONSUMERS].all_operations,
+        "",
     ),
     Policy(
         "Look at shards",
@@ -885,6 +953,7 @@ FAILPOINTS = {
     "shard-states-half-written": "some shard states moved, others not",
     "plan-settled": "all shard states moved, and the plan is marked as settled",
     "letters-saved": "`checkpoint skip --to` wrote its file; no shard state has moved",
+    "import-begun": "`checkpoint import` wrote the start, and no shard state yet",
     "states-moved": "`checkpoint set` or `skip` wrote the shard states; it still owns the "
     "application",
 }

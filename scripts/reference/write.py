@@ -13,16 +13,20 @@ from scripts.reference.columns import columns_page
 from scripts.reference.commands import commands_page
 from scripts.reference.errors import errors_page
 from scripts.reference.failpoints import failpoints_page
+from scripts.reference.foreign_options import foreign_options_page
 from scripts.reference.metrics import metrics_page
 from scripts.reference.options import options_page
 from scripts.reference.spout_config import spout_config_page
 from scripts.reference.znodes import znodes_page
+from spark_job.options.foreign import AWSLABS, DATABRICKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAGES: dict[str, Callable[[], str]] = {
     "options": options_page,
+    "options-awslabs": partial(foreign_options_page, AWSLABS),
+    "options-databricks": partial(foreign_options_page, DATABRICKS),
     "spout-config": spout_config_page,
     "columns": columns_page,
     "command-line": commands_page,

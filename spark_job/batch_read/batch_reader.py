@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.surroundings import for_executors
 from kinesis_spout.shards.lineage import open_range_holes
 from spark_job.batch_read.batch_settings import BatchSettings
 from spark_job.batch_read.pushed_filters import PushedFilters
@@ -131,6 +132,8 @@ def new_reader(
     """
     settings = BatchSettings.from_options(options)
     kind = FilteringBatchReader if settings.push_down_filters else KinesisBatchReader
+    # The executors have neither the driver's files nor its environment.
+    settings = replace(settings, aws=for_executors(settings.aws, settings.stream))
     return kind(settings, pin or pin_load(options), columns)
 
 

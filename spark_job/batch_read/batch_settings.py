@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
 from kinesis_spout.errors import ConfigError
-from spark_job.option_values import read_boolean, read_positions
 from spark_job.options import CONNECTION, OPTIONS, Option
+from spark_job.options.values import read_boolean, read_positions
 from spark_job.settings import connection_of, texts_from_options, values_of
 from state.position import TRIM_HORIZON
 

@@ -42,7 +42,11 @@ def run(
     ctx: typer.Context,
     *,
     stream: Annotated[
-        str | None, typer.Option(help="Name of the stream.", rich_help_panel=STREAM)
+        str | None,
+        typer.Option(
+            help="Name of the stream, or names and ARNs of several with commas between.",
+            rich_help_panel=STREAM,
+        ),
     ] = None,
     application: Annotated[
         str | None,
@@ -159,9 +163,8 @@ def run(
             available_now=available_now,
             process=None if process is None else load_process(process),
         )
-        refuse_embedded_on_cluster(
-            job.source.settings().zookeeper, master or settings.get("spark.master")
-        )
+        for one in job.source.query().streams:
+            refuse_embedded_on_cluster(one.zookeeper, master or settings.get("spark.master"))
         console = Console(
             file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
         )

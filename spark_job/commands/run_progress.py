@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -11,6 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kinesis_spout.config import duration
+from spark_job.metrics.source_report import own_reports
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,14 +87,23 @@ def _source_report(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """The source's own report, which Spark passes on as its latest offset. Empty without one."""
     sources: Sequence[Mapping[str, Any]] = report.get("sources") or ()
     for source in sources:
-        latest = source.get("latestOffset")
-        try:
-            found = json.loads(latest) if isinstance(latest, str) else latest
-        except ValueError:
-            continue
-        if isinstance(found, Mapping):
-            return found
+        found = [one for one in own_reports(source.get("latestOffset")) if isinstance(one, Mapping)]
+        if found:
+            return found[0] if len(found) == 1 else _of_all(found)
     return {}
+
+
+def _of_all(reports: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """One report of several streams: the greatest lag and age, and the sums of the others."""
+
+    def values(name: str) -> list[int]:
+        return [one[name] for one in reports if isinstance(one.get(name), int)]
+
+    return {
+        **{name: max(values(name), default=None) for name in ("lagMs", "oldestUnresolvedMs")},
+        **{name: sum(values(name)) for name in ("deadLettered", "unresolved")},
+        "outage": any(one.get("outage") is True for one in reports),
+    }
 
 
 def _integer(value: object) -> int | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.service.surroundings import for_executors
 from spark_job.dead_letter.letter import Letter, letter_of, letters_with_plain_times
 from spark_job.dead_letter.payload_records import payload_records
 
@@ -59,7 +60,9 @@ class StreamSink:
         return f"stream {self.stream}"
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # message ids identify repetitions
-        letters_with_plain_times(letters).foreachPartition(self.put)
+        # The executors have neither the driver's files nor its environment.
+        sink = replace(self, aws=for_executors(self.aws, self.stream))
+        letters_with_plain_times(letters).foreachPartition(sink.put)
 
     def put(self, rows: Iterable[Any]) -> None:
         """Put rows of letters. Runs on an executor.

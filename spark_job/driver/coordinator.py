@@ -67,6 +67,7 @@ NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
 NEVER_S = float("-inf")
+NO_LIMIT_MS = 2**62
 MAX_REPORTED_SHARDS = 100
 
 
@@ -99,6 +100,8 @@ class Coordinator:
         self._plan_of_this_run = ""  # the newest plan, unless an earlier run made it
         self._newest_plan_s = NEVER_S
         self._created_plan: Plan | None = None
+        self._found: Sequence[str] = ()
+        self.came_back_empty = False  # the last settled plan, though a shard of it is behind
         self._available_now: AvailableNowRun | None = None
 
     # Spark's calls
@@ -166,31 +169,86 @@ class Coordinator:
         that are not read up to its start, and up to `availableNowRetryWait` for retries. A paused
         one ends.
         """
-        pin = self._open(start)
-        self._settle_if_current(start, pin)
+        self.settle(start)
         begun_s = self._clock.monotonic_s()
-        while True:
-            if self._is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):
-                return start
-            self._refresh(pin)
-            # After settling: a shard that is given up would not fit the plan that has read of it.
-            self._catalog.give_up_vanished()
-            self._outcomes.queue.release(self._catalog.gone())
-            self._record_history()
-            wanted = self._wanted_shards()
-            shards = self._due_shards(wanted)
-            left_s = self._wait_left_s(begun_s)
-            # While an answer is missing, nobody knows whether there is something to read.
-            is_over = left_s <= 0 and not self._prober.is_waiting
-            if shards or self._has_due_retries() or is_over:
-                break
-            pause_s = self._probes.pause_s(self._probed(wanted))
-            pause_s = min(pause_s, left_s) if left_s > 0 else pause_s
+        while not self.is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):
+            pause_s = self.look(begun_s)
+            if pause_s is None:
+                return self.plan(start, max_records=max_records) or self.without_plan(start)
             self._clock.sleep(pause_s)
-            if self._available_now is not None:
-                self._available_now.waited_s += pause_s
+            self.note_waited(pause_s)
+        return start
+
+    # The steps of `next_plan`, which a query of several streams takes for all of them in turn.
+    def settle(self, start: str) -> None:
+        """Settle plan `start`, if it is the newest one."""
+        self._settle_if_current(start, self._open(start))
+
+    def look(self, begun_s: float) -> float | None:
+        """Look for something to plan, once, in a wait that began at `begun_s`.
+
+        Returns None when something was found or the wait is over, else the seconds to wait until
+        the next look.
+        """
+        self._found = ()
+        self._refresh(self.pin_start())
+        # After settling: a shard that is given up would not fit the plan that has read of it.
+        self._catalog.give_up_vanished()
+        self._outcomes.queue.release(self._catalog.gone())
+        self._record_history()
+        wanted = self._wanted_shards()
+        self._found = self._due_shards(wanted)
+        left_s = self._wait_left_s(begun_s)
+        # While an answer is missing, nobody knows whether there is something to read.
+        is_over = left_s <= 0 and not self._prober.is_waiting
+        if self.has_work or is_over:
+            return None
+        pause_s = self._probes.pause_s(self._probed(wanted))
+        return min(pause_s, left_s) if left_s > 0 else pause_s
+
+    @property
+    def found_shards(self) -> int:
+        """How many shards the last look has found to plan."""
+        return len(self._found)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the last look has found something to plan."""
+        return bool(self._found) or self._has_due_retries()
+
+    def forget_found(self) -> None:
+        """Nothing is to be planned, whatever the last look has found."""
+        self._found = ()
+
+    def note_waited(self, seconds: float) -> None:
+        if self._available_now is not None:
+            self._available_now.waited_s += seconds
+
+    def plan(
+        self,
+        start: str,
+        *,
+        max_records: int | None,
+        max_tasks: int | None = None,
+        max_search_ms: int | None = None,
+    ) -> str | None:
+        """Make a plan of what the last look has found, and return its id; None when there is
+        nothing. `max_tasks`, `max_search_ms`: lower limits than those of the options.
+        """
         self._catalog.save_verified()
-        return self._create_plan(start, shards, max_records) or self._without_plan(start)
+        settings = self._settings
+        limits = PlanLimits(
+            max_records_per_trigger=max_records,
+            max_records_per_shard=settings.max_records_per_shard,
+            max_bytes_per_task=settings.max_bytes_per_task,
+            max_fetch_time_ms=settings.max_fetch_time_ms,
+            max_search_time_ms=min(settings.max_search_time_ms, max_search_ms or NO_LIMIT_MS),
+            max_tasks=max_tasks or settings.max_tasks,
+            max_unresolved_per_shard=settings.max_unresolved_per_shard,
+            retention_ms=self._catalog.retention_ms,
+            aggregated_records=settings.aggregated_records,
+        )
+        return self._create_plan(start, self._found, limits)
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
         """The tasks of a plan, by number.
@@ -238,6 +296,42 @@ class Coordinator:
         )
         return {task: tasks[task] for task in tasks if task in ends}
 
+    def close_open_plan(self, known_plan: str) -> None:
+        """Close the newest plan if it is open: the batch that runs next has nothing of it.
+
+        In a query of several streams a batch may have no plan of this one, and a tracked batch
+        takes an open plan for its own. `known_plan`: as in `pin_start`.
+        """
+        self._open(known_plan)
+        pointer = self._store.read_pointer()
+        if pointer is not None and pointer.status is PlanStatus.OPEN:
+            self._store.close_plan(pointer.id)
+
+    def is_open(self, plan_id: str) -> bool:
+        """Whether this is the newest plan, and open."""
+        pointer = self._store.read_pointer()
+        return pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
+
+    def knows(self, plan_id: str) -> bool:
+        """Whether the stream has or had this plan, as far as ZooKeeper can still tell."""
+        pointer = self._store.read_pointer()
+        if pointer is not None and pointer.id == plan_id:
+            return True
+        if plan_id in self._store.known_plans():
+            return True
+        return any(
+            stored.state.settled_plan == plan_id for stored in self._store.load_states().values()
+        )
+
+    @property
+    def is_available_now(self) -> bool:
+        return self._available_now is not None
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether the state is owned, and the stream was reached."""
+        return self._opened
+
     def _can_go_on(self, plan: Plan) -> bool:
         """Whether the tasks of an open plan of an earlier run may read what they have not read yet.
         Warns where they may not.
@@ -284,7 +378,7 @@ class Coordinator:
         return {
             "format": 1,
             "application": self._settings.application,
-            "stream": self._settings.stream.name,
+            "stream": self._settings.label,
             "plan": self._newest_plan,
             "lagMs": max(lags_ms.values(), default=0),
             "retentionMs": self._catalog.retention_ms,
@@ -315,7 +409,7 @@ class Coordinator:
             self._opened = True
         return self.pin_start(known_plan)
 
-    def _is_paused_until(self, end_s: float) -> bool:
+    def is_paused_until(self, end_s: float) -> bool:
         """Whether the application is paused, and stays so up to this time; waits to find out. An
         AvailableNow run does not wait.
         """
@@ -355,6 +449,9 @@ class Coordinator:
         self._refresh(pin)
         settled = self._settled(plan_id, pin)
         self._catalog.states = settled.states
+        self.came_back_empty = not any(settled.deliveries.emitted.values()) and any(
+            not (end.at_tip or end.at_shard_end) for end in settled.ends
+        )
         for end in settled.ends:
             self._on_read(
                 end,
@@ -475,7 +572,7 @@ class Coordinator:
         comes_in_time = (next_ms - self._clock.now_ms()) / 1000 <= patience_s
         return max(search_s, patience_s if comes_in_time else 0.0)
 
-    def _without_plan(self, start: str) -> str:
+    def without_plan(self, start: str) -> str:
         """Return `start`, and warn of what an AvailableNow run leaves, since this ends it."""
         if self._available_now is None:
             return start
@@ -534,9 +631,7 @@ class Coordinator:
             self._available_now.on_tip(shard_id)
 
     # making a plan --------------------------------------------------------------------------------
-    def _create_plan(
-        self, start: str, shards: Sequence[str], max_records: int | None
-    ) -> str | None:
+    def _create_plan(self, start: str, shards: Sequence[str], limits: PlanLimits) -> str | None:
         """Store a plan and return its id; None when there is nothing to plan."""
         now_ms = self._clock.now_ms()
         retries = self._outcomes.queue.due(now_ms) if shards or self._has_due_retries() else {}
@@ -548,7 +643,7 @@ class Coordinator:
             make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
             shards,
             self._catalog.verified_states({*shards, *retries}),
-            self._limits(max_records),
+            limits,
             endings=self._catalog.endings(),
             iterators=self._tips.iterators(shards, now_s),
             next_reads=self._tips.next_reads([*shards, *retries], now_ms),
@@ -588,17 +683,3 @@ class Coordinator:
             *self._settled_plans(),
         ]
         return 1 + max((plan_number(plan_id) for plan_id in seen if plan_id), default=0)
-
-    def _limits(self, max_records: int | None) -> PlanLimits:
-        settings = self._settings
-        return PlanLimits(
-            max_records_per_trigger=max_records,
-            max_records_per_shard=settings.max_records_per_shard,
-            max_bytes_per_task=settings.max_bytes_per_task,
-            max_fetch_time_ms=settings.max_fetch_time_ms,
-            max_search_time_ms=settings.max_search_time_ms,
-            max_tasks=settings.max_tasks,
-            max_unresolved_per_shard=settings.max_unresolved_per_shard,
-            retention_ms=self._catalog.retention_ms,
-            aggregated_records=settings.aggregated_records,
-        )

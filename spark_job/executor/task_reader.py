@@ -208,7 +208,8 @@ class _Attempt:
         if shard_id not in self._shard_rows:
             self._shard_rows[shard_id] = ShardRows(
                 shard_id,
-                stream=self._settings.stream.name,
+                stream=self._settings.label,
+                id_prefix=self._settings.id_prefix,
                 aggregated_records=self._mode,
                 hash_range=_hash_range(self._slices[shard_id]),
                 columns=self._columns,

@@ -7,6 +7,7 @@ there, which may be anything.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -77,21 +78,39 @@ def reports_in(progress: Mapping[str, Any]) -> Iterator[SourceProgress]:
     durations = progress.get("durationMs") or {}
     age_ms = int(durations.get("triggerExecution", 0)) - int(durations.get("latestOffset", 0))
     for source in progress.get("sources") or ():
-        report = _report(source.get("latestOffset"))
-        if report is not None:
+        for report in _reports(source.get("latestOffset")):
             yield SourceProgress(
                 report=report,
                 batch_id=int(progress.get("batchId", 0)),
-                had_plan=_decoded(source.get("startOffset")) != _decoded(source.get("endOffset")),
+                had_plan=_plan(source.get("startOffset"), report)
+                != _plan(source.get("endOffset"), report),
                 age_s=max(0, age_ms) / 1000,
             )
 
 
-def _report(offset: object) -> SourceReport | None:
-    try:
-        return msgspec.convert(_decoded(offset), SourceReport)
-    except msgspec.ValidationError:
-        return None
+def own_reports(offset: object) -> list[object]:
+    """The reports in what Spark calls the latest offset: one, or one for each of several streams.
+    They are not checked.
+    """
+    decoded = _decoded(offset)
+    streams = decoded.get("streams") if isinstance(decoded, dict) else None
+    return streams if isinstance(streams, list) else [decoded]
+
+
+def _reports(offset: object) -> Iterator[SourceReport]:
+    for one in own_reports(offset):
+        with suppress(msgspec.ValidationError):
+            yield msgspec.convert(one, SourceReport)
+
+
+def _plan(offset: object, report: SourceReport) -> object:
+    """The plan of the report's stream in an offset (`spark_job.driver.offsets`); else all of it."""
+    decoded = _decoded(offset)
+    plans = decoded.get("plans") if isinstance(decoded, dict) else None
+    if not isinstance(plans, dict):
+        return decoded
+    name = report.stream.rpartition("/")[2]  # an ARN ends with it
+    return plans.get(f"{report.application}/{name}")
 
 
 def _decoded(offset: object) -> object:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from kinesis_spout.service.record_putter import (
     RecordPutter,
     refusal,
 )
+from kinesis_spout.service.surroundings import Surroundings
 from kinesis_spout.shards.shard_packer import ShardPacker, user_count
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from spark_job.sink.sink_columns import MOST_RECORD_BYTES, UnwritableRecordError, checked
@@ -48,6 +49,7 @@ RELIST_S = 10.0
 RELIST_TO_PACK_S = 1.0
 CALM_S = 30.0
 _SYSTEM_CLOCK = SystemClock()
+_UNKNOWN = Surroundings()
 
 
 @dataclass(slots=True)
@@ -189,19 +191,21 @@ class RecordWriter:
     `write` blocks on the network until every record is accepted, and raises `KinesisError`; then
     any of the records may have been put. Besides the batch that it is given it holds the requests
     in flight, and about twice their records that wait; with an order by key, where a batch has keys
-    more than once, also a copy of the batch.
+    more than once, also a copy of the batch. `surroundings`: of the driver.
     """
 
     def __init__(
         self,
         settings: SinkSettings,
         columns: SinkColumns,
+        surroundings: Surroundings = _UNKNOWN,
         *,
         clock: Clock = _SYSTEM_CLOCK,
         new_pool: NewPool = thread_pool,
     ) -> None:
         self._settings = settings
         self._columns = columns
+        self._surroundings = surroundings
         self._clock = clock
         self._pool: Executor = new_pool(settings.requests_in_flight, "kinesis-put")
         self._targets: dict[str | None, TargetStream] = {}
@@ -262,7 +266,9 @@ class RecordWriter:
         """The target of a row: the stream that it names, or the one of the option."""
         if stream not in self._targets:
             ref = self._settings.stream or StreamRef.of(stream or "")
-            self._targets[stream] = TargetStream(self._settings, ref, self._clock)
+            aws = self._surroundings.around(self._settings.aws, ref)
+            settings = replace(self._settings, aws=aws)
+            self._targets[stream] = TargetStream(settings, ref, self._clock)
         return self._targets[stream]
 
     def _is_full(self) -> bool:

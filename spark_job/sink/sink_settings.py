@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
-from spark_job.option_values import choice, duration, read_boolean, whole_number
 from spark_job.options import CONNECTION, OPTIONS, Option
+from spark_job.options.values import choice, duration, read_boolean, whole_number
 from spark_job.settings import connection_of, texts_from_options, values_of
 
 if TYPE_CHECKING:

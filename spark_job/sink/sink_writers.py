@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.surroundings import Surroundings
 from spark_job.sink.record_writer import PutCounts, RecordWriter
 from spark_job.sink.sink_columns import SinkColumns
 from spark_job.sink.sink_settings import SinkSettings, refuse_keys
@@ -42,10 +43,13 @@ class PutMessage(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Sink:
-    """A checked write: its settings, and its columns in the frame. Picklable."""
+    """A checked write: its settings, its columns in the frame, and the surroundings of the process
+    that planned it, which the executors do not have. Picklable.
+    """
 
     settings: SinkSettings
     columns: SinkColumns
+    surroundings: Surroundings
 
     @classmethod
     def checked(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Sink:
@@ -63,13 +67,13 @@ class Sink:
             with closing(KinesisClient(settings.aws, settings.stream)) as client:
                 if client.describe().ignores_keys:
                     refuse_keys(settings, settings.stream)
-        return cls(settings, columns)
+        return cls(settings, columns, Surroundings.of_this_process(settings.aws))
 
     def put(self, batches: Iterator[pa.RecordBatch]) -> PutMessage:
         """Put the rows of one task. Runs on an executor and blocks until all are accepted. Raises
         `KinesisError`.
         """
-        with closing(RecordWriter(self.settings, self.columns)) as writer:
+        with closing(RecordWriter(self.settings, self.columns, self.surroundings)) as writer:
             return PutMessage(writer.write(batches))
 
     @property

@@ -10,7 +10,7 @@ batch_frame       the batch's source rows on the driver, read once and persisted
 unanswered        which rows the function gets after deliveries that never answered (pure)
 withholding       which rows the function does not get: exhausted ones, and blocked ones (pure)
 content_check     compares the rows of the batch with the rows that the tasks published (pure)
-expired_rows      asks the service whether the rows that are missing have expired
+stream_parts      the parts of a batch by stream, and whether rows that are missing have expired
 batch_run         runs the function on the batch, or on parts of it
 bisect            finds the poison records of a batch that fails as a whole (pure)
 

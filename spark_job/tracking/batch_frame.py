@@ -34,7 +34,6 @@ INDEX = "_ks_index"
 SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
 _WITHHOLDING_COLUMNS = (
     "messageId",
-    "shardId",
     "sequenceNumber",
     "subSequenceNumber",
     "partitionKey",
@@ -78,6 +77,9 @@ class BatchFrame:
 
     The rows of a shard are in the order of their sequence numbers. Use it from one thread at a
     time.
+
+    `several`: the rows are of several streams, whose shards have the same ids. Then a shard is
+    named `stream/shardId` in all that this takes and returns, as in message ids.
     """
 
     def __init__(
@@ -86,8 +88,10 @@ class BatchFrame:
         *,
         rules: Mapping[str, ShardRules] | None = None,
         on_failure: OnFailure = OnFailure.CONTINUE,
+        several: bool = False,
     ) -> None:
         self._frame = frame
+        self.several = several
         self.rules = dict(rules or {})
         self.on_failure = on_failure
         self._persisted: DataFrame | None = None
@@ -157,7 +161,9 @@ class BatchFrame:
                 ),
             }
         )
-        rows = self.rows().select("shardId", "sequenceNumber", "subSequenceNumber")
+        rows = self.rows().select(
+            self._shard.alias("shardId"), "sequenceNumber", "subSequenceNumber"
+        )
         ends_frame = F.broadcast(rows.sparkSession.createDataFrame(known))
         joined = rows.join(ends_frame, rows["shardId"] == ends_frame["endShard"], "left")
         number, first = (
@@ -202,7 +208,7 @@ class BatchFrame:
     def first_numbers(self, shard_id: str, count: int) -> list[SequenceNumber]:
         """The numbers of the first `count` rows of a shard, ascending. Runs a job."""
         number = _number("sequenceNumber", "subSequenceNumber")
-        rows = self.rows().where(F.col("shardId") == shard_id).select(number.alias("number"))
+        rows = self.rows().where(self._shard == shard_id).select(number.alias("number"))
         found = rows.orderBy("number").limit(count).toArrow().column("number").to_pylist()
         return [SequenceNumber(int(one["sequence"]), one["sub"]) for one in found]
 
@@ -218,14 +224,23 @@ class BatchFrame:
             F.lit(text).alias("sequence"),
             F.lit(until.sub).cast("bigint").alias("sub"),
         )
-        wanted = F.col("shardId").isin(*shards) | ((F.col("shardId") == last) & (number <= most))
-        return BatchFrame(self.rows().where(wanted), rules=self.rules, on_failure=self.on_failure)
+        wanted = self._shard.isin(*shards) | ((self._shard == last) & (number <= most))
+        return BatchFrame(
+            self.rows().where(wanted),
+            rules=self.rules,
+            on_failure=self.on_failure,
+            several=self.several,
+        )
 
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records that these rules withhold. Runs a job."""
         sorter = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
         found = (
-            map_in_arrow(self.rows().select(*_WITHHOLDING_COLUMNS), sorter, WITHHELD_DDL)
+            map_in_arrow(
+                self.rows().select(self._shard.alias("shardId"), *_WITHHOLDING_COLUMNS),
+                sorter,
+                WITHHELD_DDL,
+            )
             .toArrow()
             .to_pylist()
         )
@@ -261,7 +276,7 @@ class BatchFrame:
 
     def fingerprint(self) -> Fingerprint:
         """The fingerprint of the given records. Order and attempt do not change it. Runs a job."""
-        number = [F.col("shardId"), F.col("sequenceNumber"), F.col("subSequenceNumber")]
+        number = [self._shard, F.col("sequenceNumber"), F.col("subSequenceNumber")]
         row = (
             self.given()
             .agg(
@@ -283,7 +298,7 @@ class BatchFrame:
         Needs a frame with an index.
         """
         rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
-        part = BatchFrame(self._frame, on_failure=self.on_failure)
+        part = BatchFrame(self._frame, on_failure=self.on_failure, several=self.several)
         part._persisted, part._is_part = rows, True
         return part
 
@@ -293,6 +308,10 @@ class BatchFrame:
             str(one)
             for one in self.given().select("messageId").toArrow().column("messageId").to_pylist()
         ]
+
+    @property
+    def _shard(self) -> Column:
+        return F.concat_ws("/", "streamName", "shardId") if self.several else F.col("shardId")
 
     def close(self) -> None:
         """Unpersist the rows. Idempotent."""

@@ -33,9 +33,10 @@ import logging
 import secrets
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
@@ -44,7 +45,6 @@ from spark_job.rows import RAW, mode_of
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError, check_content
-from spark_job.tracking.expired_rows import ExpiredRows
 from spark_job.tracking.letters_frame import letters_frame
 from spark_job.tracking.options import OnExhausted, SparkConnectError, refuse_connect
 from spark_job.tracking.outcome_rules import (
@@ -56,6 +56,15 @@ from spark_job.tracking.outcome_rules import (
     nothing_succeeded,
 )
 from spark_job.tracking.outcomes import FailedRecord, Outcome
+from spark_job.tracking.stream_parts import (
+    ExpiredRows,
+    StreamPart,
+    joined_ends,
+    joined_plan,
+    joined_rules,
+    joined_states,
+    refuse_foreign,
+)
 from spark_job.tracking.unanswered import (
     Given,
     delivery,
@@ -66,7 +75,6 @@ from spark_job.tracking.unanswered import (
     rows_in,
     with_withheld,
 )
-from spark_job.tracking.withholding import plan_rules
 from state.failpoint import failpoint
 from state.plan import PlanStatus
 from state.report import OnFailure
@@ -77,13 +85,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from kinesis_spout.clock import Clock
-    from spark_job.settings import SourceSettings
+    from spark_job.settings import QuerySettings, SourceSettings
     from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.options import TrackOptions
+    from spark_job.tracking.outcome_rules import LetterNote
     from spark_job.tracking.tracked_batch import TrackedBatch
     from spark_job.tracking.unanswered import Delivery
+    from spark_job.tracking.withholding import ShardRules
     from state.plan import Plan, TaskResult
-    from state.report import OpenReport, PlanReport
+    from state.report import PlanReport
     from state.shard_state import ShardState
     from state.state_store import OutcomeStore
 
@@ -100,15 +110,6 @@ class _RowsExpiredError(Exception):
     """Rows that the tasks had read have expired, so the batch ends without a report."""
 
 
-class _Reported(NamedTuple):
-    """A batch that is reported: its plan, its open report, and the shard states (`_states`)."""
-
-    store: OutcomeStore
-    opened: OpenReport
-    plan: Plan
-    states: Mapping[str, ShardState]
-
-
 class Tracked:
     """The function that `KinesisSource.tracked` returns, for `foreachBatch`.
 
@@ -118,12 +119,14 @@ class Tracked:
     def __init__(
         self,
         process: Callable[[TrackedBatch], object],
-        settings: SourceSettings,
+        query: QuerySettings,
         options: TrackOptions,
         clock: Clock | None = None,
     ) -> None:
         self._process = process
-        self._settings = settings
+        self._query = query
+        # The order of the batch's partitions (`driver.joint_coordinator`).
+        self._streams = sorted(query.streams, key=lambda one: one.label)
         self._options = options
         self._clock = clock or SystemClock()
         self._marked_run: str | None = None
@@ -143,13 +146,54 @@ class Tracked:
         """
         refuse_connect(frame)
         check_columns(frame)
-        store = ProcessServices.here(self._settings).store
         # Before all else: the plan of a batch that cannot be reported must not be settled as acked.
-        self._mark(store, frame)
-        plan = self._open_plan(store)
-        if plan is None:
-            if (known := self._reported_plan(store, frame)) is None:
-                self._run_unreported(frame, batch_id)
+        self._mark(frame)
+        plans = [(one, self._open_plan(_store(one))) for one in self._streams]
+        is_open = [one for one, plan in plans if plan is not None]
+        if not is_open:
+            self._repeat_closed(frame, batch_id)
+            return
+        parts: list[StreamPart] = []
+        try:
+            for settings, plan in plans:
+                if plan is not None:
+                    parts.append(self._opened(settings, plan, parts))
+            self._run_reported(parts, self._of(frame, is_open), batch_id)
+        except _RowsExpiredError as exc:
+            log.warning("%s", exc)
+            _answer(parts)
+        except BaseException as exc:
+            # An error is an answer, unless the batch failed because a process died. It is noted at
+            # best: without the note, the next delivery is taken for one more after a crash.
+            if not died(exc):
+                with suppress(Exception):
+                    _answer(parts)
+            raise
+
+    def _opened(
+        self, settings: SourceSettings, plan: Plan, before: Sequence[StreamPart]
+    ) -> StreamPart:
+        store = _store(settings)
+        opened = store.open_report(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
+        failpoint("report-opened")
+        return StreamPart(
+            settings=settings,
+            store=store,
+            plan=plan,
+            opened=opened,
+            states=self._states(store, plan),
+            first_task=sum(len(part.plan.tasks) for part in before),
+        )
+
+    def _repeat_closed(self, frame: DataFrame, batch_id: int) -> None:
+        """Run a batch that Spark repeats after its plans were closed. Nothing of it is acked, and
+        what is reported already is left out.
+        """
+        left: list[SourceSettings] = []
+        for settings in self._streams:
+            known = self._reported_plan(settings, self._of(frame, [settings]))
+            if known is None:
+                left.append(settings)
             else:
                 log.warning(
                     "batch %d was processed and reported before its plan %s was closed, so the "
@@ -157,33 +201,27 @@ class Tracked:
                     batch_id,
                     known,
                 )
-            return
-        opened = store.open_report(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
-        failpoint("report-opened")
-        try:
-            reported = _Reported(store, opened, plan, self._states(store, plan))
-            self._run_reported(reported, frame, batch_id)
-        except _RowsExpiredError as exc:
-            log.warning("%s", exc)
-            store.answer_report(opened)
-        except BaseException as exc:
-            # An error is an answer, unless the batch failed because a process died. It is noted at
-            # best: without the note, the next delivery is taken for one more after a crash.
-            if not died(exc):
-                with suppress(Exception):
-                    store.answer_report(opened)
-            raise
+        if left:
+            self._run_unreported(self._of(frame, left), batch_id)
 
-    def _run_reported(self, reported: _Reported, frame: DataFrame, batch_id: int) -> None:
-        opened, plan = reported.opened, reported.plan
-        whole = batch = self._batch_frame(frame, plan, reported.states)
+    def _of(self, frame: DataFrame, streams: Sequence[SourceSettings]) -> DataFrame:
+        """The rows of some of the query's streams."""
+        if len(streams) == len(self._streams):
+            return frame
+        return frame.where(F.col("streamName").isin([one.label for one in streams]))
+
+    def _run_reported(self, parts: Sequence[StreamPart], frame: DataFrame, batch_id: int) -> None:
+        whole = batch = self._batch_frame(frame, joined_rules(parts, self._on_failure))
+        openings = max(part.opened.openings for part in parts)
+        limits = [part.plan.delivery_limit for part in parts]
+        limit = min((one for one in limits if one is not None), default=None)
         run = given = None
         try:
-            if is_limited(opened.openings, plan.delivery_limit):
-                batch, given, run = self._limited(reported, whole)
+            if is_limited(openings, limit):
+                batch, given, run = self._limited(parts, whole, openings, limit)
             if run is None:
                 run = run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
-            self._report(reported, run, given)
+            self._report(parts, run, given)
         finally:
             if run is not None:
                 run.close()
@@ -202,15 +240,16 @@ class Tracked:
             return None
         return store.read_plan(pointer.id)
 
-    def _mark(self, store: OutcomeStore, frame: DataFrame) -> None:
-        """Mark the application as tracked, once per query run.
+    def _mark(self, frame: DataFrame) -> None:
+        """Mark the application as tracked on each of its streams, once per query run.
 
         An instance may serve several runs, and a query with `wholeBatchAck` may have taken the mark
         off between them.
         """
         run = frame.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if self._marked_run != run:
-            store.mark_tracked(self._options.policy)
+            for settings in self._streams:
+                _store(settings).mark_tracked(self._options.policy)
             self._marked_run = run
 
     def _states(self, store: OutcomeStore, plan: Plan) -> dict[str, ShardState]:
@@ -224,38 +263,48 @@ class Tracked:
             return {}
         return _all_states(store)
 
-    def _batch_frame(
-        self, frame: DataFrame, plan: Plan, states: Mapping[str, ShardState]
-    ) -> BatchFrame:
-        on_failure = self._options.policy.on_failure
-        rows = with_index(frame) if self._options.bisect else frame
-        return BatchFrame(rows, rules=plan_rules(plan, states, on_failure), on_failure=on_failure)
+    @property
+    def _on_failure(self) -> OnFailure:
+        return self._options.policy.on_failure
+
+    def _batch_frame(self, frame: DataFrame, rules: Mapping[str, ShardRules]) -> BatchFrame:
+        return BatchFrame(
+            with_index(frame) if self._options.bisect else frame,
+            rules=rules,
+            on_failure=self._on_failure,
+            several=not self._query.is_of_one,
+        )
 
     def _limited(
-        self, reported: _Reported, whole: BatchFrame
+        self,
+        parts: Sequence[StreamPart],
+        whole: BatchFrame,
+        openings: int,
+        limit: int | None,
     ) -> tuple[BatchFrame, Given | None, BatchRun | None]:
         """The part of a batch that the function is given, and a run that takes its place where the
         only record of that part is not tried again.
 
         Reads all tasks first: the published ends fix the order of the rows.
         """
-        store, opened, plan, states = reported
         whole.count()
-        ends = store.read_ends(plan.plan_id)
+        own_ends = [part.read_ends() for part in parts]
+        ends = joined_ends(parts, own_ends)
         rows = rows_in(ends)
         if not rows:
             return whole, None, None
-        self._check(whole.content(ends), ends, plan)
-        now = delivery(rows, opened.openings, plan.delivery_limit)
+        self._check_all(whole.content(ends), own_ends, parts)
+        now = delivery(rows, openings, limit)
         order = first_rows(ends, now.records)
         numbers = whole.first_numbers(order.last, order.rows + 1)
-        given = give(order, numbers, plan, ends, states)
+        states = joined_states(parts)
+        given = give(order, numbers, joined_plan(parts), ends, states)
         batch = whole.limited(order.shards, order.last, numbers[order.rows - 1])
         if given.withheld:
             log.warning(
-                "plan %s: deliveries of its records did not answer, so the function is given the "
+                "plans %s: deliveries of its records did not answer, so the function is given the "
                 "first %d of its %d records; the others were not tried and are queued again",
-                plan.plan_id,
+                ", ".join(part.plan.plan_id for part in parts),
                 now.records,
                 rows,
             )
@@ -287,28 +336,37 @@ class Tracked:
         )
         return run
 
-    def _reported_plan(self, store: OutcomeStore, frame: DataFrame) -> str | None:
+    def _reported_plan(self, settings: SourceSettings, frame: DataFrame) -> str | None:
         """The closed plan of this batch if it has a done report, else None.
 
         What that report acks stays acked. Called again, the function could fail a record that it
         did not fail before, and a sink that overwrites by batch would lose it. The plan is known by
         its rows: the pointer may name a newer one. They are read only if some plan has a report.
         """
+        store = _store(settings)
         reported = [one for one in store.known_plans() if store.read_report(one) is not None]
         batch = BatchFrame(frame)
         try:
             for plan_id in reversed(reported):
                 plan = store.read_plan(plan_id)
-                if plan is not None and self._holds(batch, plan, store.read_ends(plan_id)):
+                if plan is not None and self._holds(
+                    batch, plan, store.read_ends(plan_id), settings
+                ):
                     return plan_id
         finally:
             batch.close()
         return None
 
-    def _holds(self, batch: BatchFrame, plan: Plan, ends: Mapping[int, TaskResult]) -> bool:
+    def _holds(
+        self,
+        batch: BatchFrame,
+        plan: Plan,
+        ends: Mapping[int, TaskResult],
+        settings: SourceSettings,
+    ) -> bool:
         """Whether these are the rows of the plan, all or what has not expired."""
         try:
-            self._check(batch.content(ends), ends, plan)
+            self._check(batch.content(ends), ends, plan, settings)
         except _RowsExpiredError:
             return True
         except BatchContentError:
@@ -320,10 +378,7 @@ class Tracked:
 
         Nothing of it is acked. The shard states bring its records again.
         """
-        batch = BatchFrame(
-            with_index(frame) if self._options.bisect else frame,
-            on_failure=self._options.policy.on_failure,
-        )
+        batch = self._batch_frame(frame, {})
         run = None
         try:
             run = run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
@@ -339,51 +394,71 @@ class Tracked:
             batch.close()
 
     # after the function
-    def _report(self, reported: _Reported, run: BatchRun, given: Given | None) -> None:
-        store, opened, plan, states = reported
+    def _report(self, parts: Sequence[StreamPart], run: BatchRun, given: Given | None) -> None:
         # The ends are read after the function has read the rows: a task publishes before it hands
         # rows over, so every row of the batch is in an end by now.
-        ends = store.read_ends(plan.plan_id) if run.has_read else {}
-        if unsealed := sorted(task for task, end in ends.items() if not end.sealed):
-            # What is appended from now on would be settled as acked, and no sink has its rows.
-            raise BatchContentError(
-                f"tasks {', '.join(map(str, unsealed))} of plan {plan.plan_id} were not read to "
-                "their end, so nothing is acked; read all rows of the batch in the function given "
-                "to tracked(...), or run the batch again"
-            )
-        tasks = tuple(sorted(ends))
-        if given is not None and ends:
-            ends = given.ends
-        content = run.content(ends, tasks=len(plan.tasks))
-        self._check(content, ends, plan)
+        own_ends = [part.read_ends() if run.has_read else {} for part in parts]
+        for part, ends in zip(parts, own_ends, strict=True):
+            _refuse_unsealed(part, ends)
+        tasks = [tuple(sorted(ends)) for ends in own_ends]
+        if any(own_ends) and given is not None:
+            own_given = [part.own_given(given) for part in parts]
+            own_ends = [one.ends for one in own_given]
+        else:
+            own_given, given = [], None
+        content = run.content(
+            joined_ends(parts, own_ends), tasks=sum(len(part.plan.tasks) for part in parts)
+        )
+        self._check_all(content, own_ends, parts)
         # No ends: the function has read nothing, so nothing can have failed.
-        failed: Sequence[FailedRecord] = run.all_failures() if ends else []
-        context = self._context(plan, ends, states, failed)
-        if not states and nothing_succeeded(failed, context.records):
-            # Records that failed before may tell an outage. The states are read only here, because
-            # a batch without any success is rare.
-            context = dataclasses.replace(context, states=_all_states(store))
-        if is_outage(failed, context):
+        failed: Sequence[FailedRecord] = run.all_failures() if any(own_ends) else []
+        contexts = [
+            self._context(part, ends, part.own_failures(failed))
+            for part, ends in zip(parts, own_ends, strict=True)
+        ]
+        if any(
+            is_outage(part.own_failures(failed), context)
+            for part, context in zip(parts, contexts, strict=True)
+        ):
             failed = run.with_ordinals(failed)
-        outcomes = decide(failed, context)
-        self._write_letters(outcomes, opened, run)
+        outcomes = [
+            decide(part.own_failures(failed), context)
+            for part, context in zip(parts, contexts, strict=True)
+        ]
+        for part, decided in zip(parts, outcomes, strict=True):
+            self._write_letters(decided, part, run)
         failpoint("dead-letters-written")
-        report = replace(self._counted(outcomes), tasks=tasks)
-        if given is not None and ends:
-            report = with_withheld(report, given)
-        if mode_of(plan, self._settings) == RAW:
-            report = report.of_whole_records
-        store.finish_report(opened, report)
+        for index, part in enumerate(parts):
+            report = replace(self._counted(outcomes[index]), tasks=tasks[index])
+            if given is not None:
+                report = with_withheld(report, own_given[index])
+            if mode_of(part.plan, part.settings) == RAW:
+                report = report.of_whole_records
+            part.store.finish_report(part.opened, report)
         if len(failed) < sum(shard.new_count + shard.retry_rows for shard in content.values()):
-            self._succeeded_ms = context.now_ms
+            self._succeeded_ms = contexts[0].now_ms
+
+    def _check_all(
+        self,
+        content: Mapping[str, ShardContent],
+        own_ends: Sequence[Mapping[int, TaskResult]],
+        parts: Sequence[StreamPart],
+    ) -> None:
+        refuse_foreign(content, parts)
+        for part, ends in zip(parts, own_ends, strict=True):
+            self._check(part.own_content(content), ends, part.plan, part.settings)
 
     def _check(
-        self, content: Mapping[str, ShardContent], ends: Mapping[int, TaskResult], plan: Plan
+        self,
+        content: Mapping[str, ShardContent],
+        ends: Mapping[int, TaskResult],
+        plan: Plan,
+        settings: SourceSettings,
     ) -> None:
         """Raise `BatchContentError` if the batch holds other rows than were published, and
         `_RowsExpiredError` if they have expired.
         """
-        expired = ExpiredRows(plan, ProcessServices.here(self._settings))
+        expired = ExpiredRows(plan, ProcessServices.here(settings))
         if shards := check_content(content, ends, plan.plan_id, has_expired=expired):
             raise _RowsExpiredError(
                 f"plan {plan.plan_id}: records that its tasks had read are past the stream's "
@@ -393,34 +468,40 @@ class Tracked:
 
     def _context(
         self,
-        plan: Plan,
+        part: StreamPart,
         task_ends: Mapping[int, TaskResult],
-        states: Mapping[str, ShardState],
         failed: Sequence[FailedRecord],
     ) -> BatchContext:
-        slices = plan.slices
+        plan, slices = part.plan, part.plan.slices
         ends = {end.shard_id: end for task in task_ends.values() for end in task.shards}
-        return BatchContext(
+        context = BatchContext(
             policy=self._options.policy,
             slices=slices,
             ends=ends,
-            states=states,
+            states=part.states,
             records=sum(end.count + end.retry_rows for end in ends.values()),
             outages=plan.outages,
             first_tries=first_tries(slices.values(), ends.values(), failed),
             succeeded_ms=self._succeeded_ms,
             now_ms=self._clock.now_ms(),
             random=Random(plan.plan_id),  # noqa: S311  # jitter; a repeated batch draws the same
-            whole=mode_of(plan, self._settings) == RAW,
+            whole=mode_of(plan, part.settings) == RAW,
         )
+        if part.states or not nothing_succeeded(failed, context.records):
+            return context
+        # Records that failed before may tell an outage. The states are read only here, because a
+        # batch without any success is rare.
+        return dataclasses.replace(context, states=_all_states(part.store))
 
-    def _write_letters(self, outcomes: BatchOutcomes, opened: OpenReport, run: BatchRun) -> None:
+    def _write_letters(self, outcomes: BatchOutcomes, part: StreamPart, run: BatchRun) -> None:
         """Write the dead letters, or log or raise as `on_exhausted` says.
 
         If the plan was reported before, this writes also if there are no letters: an earlier run of
         the batch may have written some, and they must be replaced.
         """
-        letters, exhausted = outcomes.letters, self._options.on_exhausted
+        opened, prefix = part.opened, part.settings.id_prefix
+        letters = [_named(letter, prefix) for letter in outcomes.letters]
+        exhausted = self._options.on_exhausted
         if letters and exhausted is OnExhausted.STOP:
             first = letters[0]
             raise ExhaustedRecordError(
@@ -442,8 +523,8 @@ class Tracked:
                 letters,
                 frame=run.frame,
                 evaluations=run.evaluations,
-                stream=self._settings.stream.name,
-                application=self._settings.application,
+                stream=part.settings.label,
+                application=part.settings.application,
             )
             dead_letter.write(frame, plan_id=opened.plan_id)
 
@@ -452,6 +533,32 @@ class Tracked:
         if self._options.on_exhausted is OnExhausted.DROP:
             return replace(outcomes.report, dropped=count)
         return replace(outcomes.report, dead_lettered=count)
+
+
+def _store(settings: SourceSettings) -> OutcomeStore:
+    return ProcessServices.here(settings).store
+
+
+def _answer(parts: Sequence[StreamPart]) -> None:
+    for part in parts:
+        part.store.answer_report(part.opened)
+
+
+def _refuse_unsealed(part: StreamPart, ends: Mapping[int, TaskResult]) -> None:
+    if unsealed := sorted(task for task, end in ends.items() if not end.sealed):
+        # What is appended from now on would be settled as acked, and no sink has its rows.
+        raise BatchContentError(
+            f"tasks {', '.join(map(str, unsealed))} of plan {part.plan.plan_id} were not read to "
+            "their end, so nothing is acked; read all rows of the batch in the function given "
+            "to tracked(...), or run the batch again"
+        )
+
+
+def _named(letter: LetterNote, prefix: str) -> LetterNote:
+    """The letter of a record that is gone has no row, whose message id names the stream."""
+    if not prefix or letter.message_id.startswith(prefix):
+        return letter
+    return dataclasses.replace(letter, message_id=f"{prefix}{letter.message_id}")
 
 
 def _all_states(store: OutcomeStore) -> dict[str, ShardState]:

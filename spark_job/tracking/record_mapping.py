@@ -61,6 +61,7 @@ class RecordMapper:
     columns: OutputColumns
     rules: Mapping[str, ShardRules]
     on_failure: OnFailure
+    several: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         walk = _Partition(self, secrets.token_hex(RUN_BYTES))
@@ -69,8 +70,10 @@ class RecordMapper:
                 yield from walk.map(batch)
 
 
-def records_of(batch: pa.RecordBatch) -> list[Record]:
-    """The rows of an Arrow batch that has the source's columns, as records."""
+def records_of(batch: pa.RecordBatch, *, several: bool = False) -> list[Record]:
+    """The rows of an Arrow batch that has the source's columns, as records. `several`: of several
+    streams.
+    """
     arrival_us = (
         batch.column("approximateArrivalTimestamp")
         .cast(pa.timestamp("us", tz="UTC"))
@@ -97,6 +100,7 @@ def records_of(batch: pa.RecordBatch) -> list[Record]:
             approximate_arrival_ms=arrival_ms,
             sub_sequence_number=sub,
             attempt=attempt,
+            id_prefix=f"{stream}/" if several else "",
         )
         for stream, shard, sequence, key, data, sub, attempt, arrival_ms in zip(
             *columns, arrivals_ms, strict=True
@@ -136,19 +140,23 @@ class _Partition:
     latest: dict[str, Number] = field(default_factory=dict)
 
     def map(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        records = records_of(batch)
+        several = self.mapper.several
+        records = records_of(batch, several=several)
+        shards = batch.column("shardId")
+        if several:
+            shards = pc.binary_join_element_wise(batch.column("streamName"), shards, "/")
         calls = _Calls()
         stretches: list[Stretch] = []
         before: list[tuple[int, int]] = []
-        for start, stop in _stretches(batch.column("shardId")):
-            shard_id = records[start].shard_id
+        for start, stop in _stretches(shards):
+            shard_id = shards[start].as_py()
             rules = self.mapper.rules.get(shard_id, _NO_RULES)
             before.append((start, self.ordinals.take(shard_id, stop - start) - start))
             if rules.withholds or self.mapper.on_failure is not OnFailure.CONTINUE:
-                self._call_in_order(records, start, stop, calls, rules)
+                self._call_in_order(shard_id, records, range(start, stop), calls, rules)
             else:
                 self._call(records, start, stop, calls)
-            stretches.append(_summary(records, start, stop, rules))
+            stretches.append(_summary(shard_id, records[start:stop], rules))
         arrays, bad = self.mapper.columns.build(calls.rows, calls.owners)
         calls.failures |= {owner: Failure(Outcome.RETRY, reason) for owner, reason in bad.items()}
         notes = [summary_notes(stretches, self.run)]
@@ -186,7 +194,12 @@ class _Partition:
                 calls.failures[index] = failure_of(exc)
 
     def _call_in_order(
-        self, records: Sequence[Record], start: int, stop: int, calls: _Calls, rules: ShardRules
+        self,
+        shard_id: str,
+        records: Sequence[Record],
+        indexes: range,
+        calls: _Calls,
+        rules: ShardRules,
     ) -> None:
         """Call the function where a row may be withheld.
 
@@ -194,17 +207,17 @@ class _Partition:
         records after it.
         """
         on_failure, columns = self.mapper.on_failure, self.mapper.columns
-        for index in range(start, stop):
+        for index in indexes:
             record = records[index]
             number = int(record.sequence_number), record.sub_sequence_number
             key = (
-                order_key(record.partition_key, record.shard_id, number)
+                order_key(record.partition_key, shard_id, number)
                 if on_failure is OnFailure.BLOCK_KEY
                 else None
             )
             outcome = rules.outcome(number, key)
-            self._check_order(record.shard_id, number)
-            waiting = self.waiting.setdefault(record.shard_id, set())
+            self._check_order(shard_id, number)
+            waiting = self.waiting.setdefault(shard_id, set())
             if outcome is None and (key or "") in waiting:
                 outcome = Outcome.BLOCKED
             if outcome is not None:
@@ -263,15 +276,14 @@ def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], count], strict=True))
 
 
-def _summary(records: Sequence[Record], start: int, stop: int, rules: ShardRules) -> Stretch:
-    shard_id, retries = records[start].shard_id, 0
+def _summary(shard_id: str, rows: Sequence[Record], rules: ShardRules) -> Stretch:
+    retries = 0
     # A shard's retries come before its new records.
     if rules.last_retry is not None:
-        rows = records[start:stop]
         retries = sum(
             (int(row.sequence_number), row.sub_sequence_number) <= rules.last_retry for row in rows
         )
-    new = records[start + retries : stop]
+    new = rows[retries:]
     first = _text(new[0]) if new else None
     last = _text(new[-1]) if new else None
     return Stretch(

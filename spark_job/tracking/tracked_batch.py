@@ -167,7 +167,11 @@ class TrackedBatch:
         struct, columns = output_schema(schema)
         frame = self._frame
         mapper = RecordMapper(
-            function=function, columns=columns, rules=frame.rules, on_failure=frame.on_failure
+            function=function,
+            columns=columns,
+            rules=frame.rules,
+            on_failure=frame.on_failure,
+            several=frame.several,
         )
         rows = frame.rows() if self._evaluations else frame.cheapest
         evaluation = Evaluation(rows.select(*SOURCE_COLUMNS), mapper, struct)

@@ -29,8 +29,11 @@ class Emission(msgspec.Struct, frozen=True):
 def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
     """Shard id, sequence number and attempt of `shardId:sequence[.sub]:attempt`. Raises ValueError
     for any other text.
+
+    In a query of several streams the shard id has the stream before it, which may be an ARN:
+    `stream/shardId`.
     """
-    parts = message_id.split(":")
+    parts = message_id.rsplit(":", 2)
     if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
         raise ValueError(
             f"{message_id!r} is not a message id; pass the message id of a record unchanged"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from state.codec.values import decode, encode
-from state.errors import StateError, StreamMismatchError
+from state.errors import StateError, StreamMismatchError, UnfinishedImportError
 from state.state_store import (
     HistoryEntry,
     HistoryIndex,
@@ -37,7 +37,14 @@ from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
 from state.znodes.shard_list import ShardListZnodes
 from state.znodes.shard_states import ShardZnodes, conflict
-from state.znodes.tree import Create, Set, TransactionRefusedError, ZnodeTree
+from state.znodes.tree import (
+    Create,
+    Delete,
+    Operation,
+    Set,
+    TransactionRefusedError,
+    ZnodeTree,
+)
 from state.znodes.view import ViewZnodes
 
 if TYPE_CHECKING:
@@ -99,7 +106,7 @@ class ZnodeStateStore:
 
     def read_application(self) -> StoredApplication:
         """All that is stored of the application, in one pass (`state.znodes.view`)."""
-        return self._view.read(self.read_stream(), self.read_start())
+        return self._view.read(self.read_stream(), self.read_start(also_unfinished=True))
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         """Remove all state of the application and stream. Returns the number of shards that had
@@ -158,21 +165,35 @@ class ZnodeStateStore:
         node = self._tree.read([self._paths.identity])[0]
         return None if node is None else decode(node.data, StreamIdentity, self._paths.identity)
 
-    def read_start(self) -> StartPin | None:
+    def read_start(self, *, also_unfinished: bool = False) -> StartPin | None:
         node = self._tree.read([self._paths.start])[0]
-        return None if node is None else decode(node.data, StartPin, self._paths.start)
+        pin = None if node is None else decode(node.data, StartPin, self._paths.start)
+        if pin is not None and pin.importing and not also_unfinished:
+            raise UnfinishedImportError(
+                f"an import into application {self._paths.application} on stream "
+                f"{self._paths.stream} was stopped before its end, so its shards are not all where "
+                "they belong; give `kinesis-spout checkpoint import` again, or drop the state "
+                f"with: {self._reset_command}"
+            )
+        return pin
 
     def pin_start(self, pin: StartPin) -> StartPin:
         stored = self._create_once(self._paths.start, encode(pin, self._paths.start), fenced=False)
         return decode(stored, StartPin, self._paths.start)
 
-    def replace_start(self, pin: StartPin) -> None:
+    def replace_start(self, pin: StartPin | None) -> None:
         path = self._paths.start
-        data, node = encode(pin, path), self._tree.read([path])[0]
+        node = self._tree.read([path])[0]
+        write: Operation
+        if pin is not None:
+            data = encode(pin, path)
+            write = Create(path, data) if node is None else Set(path, data, node.version)
+        elif node is not None:
+            write = Delete(path)
+        else:
+            return
         try:
-            self._fence.commit(
-                [Create(path, data) if node is None else Set(path, data, node.version)]
-            )
+            self._fence.commit([write])
         except TransactionRefusedError as refused:
             raise conflict(refused) from refused
 

@@ -28,7 +28,7 @@ _ENGINE = _SERVICE | {
 _STORES = frozenset(
     {"state.settle", "state.memory_store", "state.znodes", "state.zookeeper", "state.collections"}
 )
-_SPARK_LEAVES = _ENGINE | _STORES | {"spark_job", "spark_job.query_failure"}
+_SPARK_LEAVES = _ENGINE | _STORES | {"spark_job", "spark_job.options", "spark_job.query_failure"}
 _TRACKING = _SPARK_LEAVES | {"spark_job.dead_letter"}
 
 MAY_ENTER: dict[str, frozenset[str]] = {
@@ -50,6 +50,9 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     "kinesis_spout.reading": _SERVICE | {"kinesis_spout.aggregation"},
     "kinesis_spout.shards": _SERVICE | {"kinesis_spout.aggregation"},
     "kinesis_spout.checkpoints": _ENGINE | {"state.znodes"},
+    # where other consumers stand: readers of what they have stored
+    "kinesis_spout.checkpoints.migration": _ENGINE
+    | {"state.codec", "state.znodes", "kinesis_spout.checkpoints"},
     "kinesis_spout.tuple_tree": _LEAVES | {"state.collections"},
     "kinesis_spout.spout": _ENGINE | _STORES | {"kinesis_spout.tuple_tree"},
     "kinesis_spout.acker": frozenset({"kinesis_spout.tuple_tree"}),
@@ -88,6 +91,7 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     | _STORES
     | {
         "kinesis_spout.checkpoints",
+        "kinesis_spout.checkpoints.migration",
         "kinesis_spout.spout",
         "kinesis_spout.prometheus_exporter",
         "kinesis_spout.tuple_tree",
@@ -101,6 +105,7 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     },
     # spark_job: demo -> commands -> kinesis_source -> {data_source, acker}
     "spark_job": _SPARK_LEAVES,
+    "spark_job.options": _ENGINE | _STORES,
     "spark_job.query_failure": frozenset(),
     "spark_job.driver": _SPARK_LEAVES,
     "spark_job.executor": _SPARK_LEAVES,

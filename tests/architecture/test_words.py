@@ -27,7 +27,7 @@ INSTEAD = {
     r"in vain": "without success",
     r"no witness": "does not count as evidence",
     r"is no UTF-8": "is not UTF-8",
-    r"storms?(?! spout)": "outage",
+    r"storms?(?![ _-]spout)": "outage",
     r"longer and longer": "exponential backoff",
     r"(?:StartWish|RetryRoom|ShardEnd|TaskEnd|AckerCore|TrackerCore|seen_ms)": "see rooms",
 }

@@ -34,6 +34,7 @@ KNOWN: dict[str, Callable[..., Any]] = {
     "KinesisSource": KinesisSource,
     "tracked": KinesisSource.tracked,
     "read_stream": KinesisSource.read_stream,
+    "several": KinesisSource.several,
     "SpoutConfig": SpoutConfig,
     "KinesisSpout": KinesisSpout,
     "AwsConfig": AwsConfig,

@@ -172,7 +172,7 @@ def test_a_remedy_names_options_and_commands_that_exist() -> None:
         name for one in ERRORS.values() for name in re.findall(r"`kinesis-spout ([a-z]+)", one.help)
     ]
     assert named
-    assert set(named) <= set(commands())
+    assert set(named) <= {name.split()[0] for name in commands()}
 
 
 def test_the_codes_of_the_service_are_those_that_the_client_knows(written: dict[str, str]) -> None:
@@ -196,7 +196,8 @@ def test_every_action_is_in_a_policy() -> None:
             for statement in json.loads(aws.document_of(policy))["Statement"]
             for action in statement["Action"]
         ]
-        wanted = [CALLS[name].action for name in policy.operations]
+        names = sorted(policy.operations, key=lambda name: name in aws.ON_CONSUMERS)
+        wanted = [CALLS[name].action for name in names]
         assert actions == [*wanted, *([policy.kms] if policy.kms else [])]
 
 
@@ -230,12 +231,12 @@ def test_every_public_name_is_on_a_page_of_the_api(written: dict[str, str]) -> N
 
 def test_every_generated_page_is_included(written: dict[str, str]) -> None:
     """By a page with a title and an introduction."""
-    root = aws.SERVICE.parents[1] / "docs" / "reference"
+    root = aws.SERVICE.parents[1] / "docs"
     included = {
         name
         for path in root.rglob("*.md")
         for name in re.findall(
-            r"\{include\} (?:\.\./)?_generated/([\w-]+)\.md", path.read_text("utf-8")
+            r"\{include\} (?:\.\./(?:reference/)?)?_generated/([\w-]+)\.md", path.read_text("utf-8")
         )
     }
     assert included == set(PAGES) == set(written)

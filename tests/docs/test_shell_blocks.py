@@ -20,7 +20,7 @@ from tests.support.shell.pages import ROOT, Page, commands, commands_in, lines_o
 ORDINARY = frozenset(
     {"aws", "cat", "cd", "curl", "docker", "echo", "export", "git", "grep", "head", "jq", "kill"}
     | {"mkdir", "python", "python3", "rm", "sleep", "sort", "source", "spark-submit", "tail"}
-    | {"unzip", "venv-pack"}
+    | {"unzip", "venv-pack", "wc"}
 )
 CHECKOUT_PYTHON = ".venv/bin/python"
 COMMANDS = commands()

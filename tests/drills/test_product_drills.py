@@ -19,6 +19,7 @@ DRILLS = (
     "kill-driver-at-every-step",
     # Draws kills, reshards and an absence of ZooKeeper within that time.
     "soak --spout --minutes 0.5 --seed 5 --records-per-second 100",
+    "soak --spout --efo --minutes 0.5 --seed 6 --records-per-second 100",
 )
 
 

@@ -31,8 +31,8 @@ AGGREGATES = (
     Mutant(
         "outcomes are of whole records by the option of today",
         "spark_job/tracking/foreach_batch.py",
-        "        if mode_of(plan, self._settings) == RAW:\n",
-        "        if self._settings.aggregated_records == RAW:\n",
+        "            if mode_of(part.plan, part.settings) == RAW:\n",
+        "            if part.settings.aggregated_records == RAW:\n",
         "tests/integration/outcomes/test_aggregates.py",
     ),
     Mutant(

@@ -19,7 +19,9 @@ import msgspec
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.get_records_wire import ANSWERED_S, RAW_BODY
+from kinesis_spout.service.subscription import EVENTS
 from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
+from tests.simulation.subscriptions import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.testing import FakeKinesis
+    from kinesis_spout.testing.http.protocol import Answer
     from spark_job.settings import SourceSettings
 
 
@@ -37,6 +40,7 @@ class Service:
 
     def __init__(self, fake: FakeKinesis) -> None:
         self.reads = 0
+        self.connections: list[Connection] = []
         self._protocol = FakeKinesisProtocol(fake)
         self._clock = fake.clock
 
@@ -61,6 +65,30 @@ class Service:
         body = self._body("GetRecords", arguments)
         return self._told({RAW_BODY: body, ANSWERED_S: self._clock.monotonic_s()})
 
+    def describe_stream_consumer(self, **arguments: Any) -> dict[str, Any]:
+        return self._consumer("DescribeStreamConsumer", "ConsumerDescription", arguments)
+
+    def register_stream_consumer(self, **arguments: Any) -> dict[str, Any]:
+        return self._consumer("RegisterStreamConsumer", "Consumer", arguments)
+
+    def subscribe_to_shard(self, **arguments: Any) -> dict[str, Any]:
+        """Its events are in `connections`, the newest last."""
+        start = arguments["StartingPosition"]
+        if (moment := start.get("Timestamp")) is not None:
+            start["Timestamp"] = moment.timestamp()
+        answer = self._answer("SubscribeToShard", arguments)
+        assert answer.subscription is not None
+        connection = Connection(answer.subscription, answer.alter, self._clock)
+        self.connections = [one for one in self.connections if not one.is_closed]
+        self.connections.append(connection)
+        return self._told({EVENTS: connection.source()})
+
+    def _consumer(self, operation: str, member: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        answer = self._parsed(operation, arguments)
+        created_s = answer[member]["ConsumerCreationTimestamp"]
+        answer[member]["ConsumerCreationTimestamp"] = datetime.fromtimestamp(created_s, UTC)
+        return answer
+
     def _parsed(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return self._told(msgspec.json.decode(self._body(operation, arguments)))
 
@@ -70,6 +98,9 @@ class Service:
         }
 
     def _body(self, operation: str, arguments: dict[str, Any]) -> bytes:
+        return self._answer(operation, arguments).body
+
+    def _answer(self, operation: str, arguments: dict[str, Any]) -> Answer:
         try:
             answer = self._protocol.answer(
                 f"Kinesis_20131202.{operation}", msgspec.json.encode(arguments), authorization=None
@@ -77,7 +108,7 @@ class Service:
         except TransportFaultError as exc:
             raise vendor.ConnectionClosedError(endpoint_url="in this process") from exc
         if answer.status < 300:
-            return answer.body
+            return answer
         told = msgspec.json.decode(answer.body)
         response: Any = {
             "Error": {"Code": told["__type"], "Message": told["message"]},

@@ -15,15 +15,15 @@ PAUSES = (
     Mutant(
         "a paused job plans on",
         "spark_job/driver/coordinator.py",
-        "            if self._is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):\n",
-        "            if False:\n",
+        "        while not self.is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):\n",
+        "        while True:\n",
     ),
     Mutant(
         "a paused job does not settle its last batch",
         "spark_job/driver/coordinator.py",
-        "        self._settle_if_current(start, pin)\n        begun_s",
-        "        if self._pause.look():\n            return start\n"
-        "        self._settle_if_current(start, pin)\n        begun_s",
+        "        self.settle(start)\n        begun_s",
+        "        self._open(start)\n        if self._pause.look():\n            return start\n"
+        "        self.settle(start)\n        begun_s",
         _DRIVER,
     ),
     Mutant(

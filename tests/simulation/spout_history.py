@@ -169,13 +169,15 @@ def drawn(seed: int) -> tuple[SpoutHistory, dict[str, int]]:
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     world = World.drawn(random)
     world.aggregates = random.random() < 0.4
-    job: Any = SpoutJob(drawn_options(random), orderly=random.random() < 0.5)
+    pushed = {"read_mode": "efo", "consumer_name": "reader"} if seed % 2 else {}
+    job: Any = SpoutJob(drawn_options(random) | pushed, orderly=random.random() < 0.5)
     history = SpoutHistory(world, random, job, refusals=random.choice((0.0, 0.2)))
     history.days_pass = random.random() < 0.25
     history.log.append(f"{'days pass, ' if history.days_pass else ''}{history.spouts.options}")
     history.open_all()  # records put from here on arrive after the pin, even a late one
     world.clock.advance(10)
-    return history, WEIGHTS | (DAYS if history.days_pass else {})
+    weights = WEIGHTS | (DAYS if history.days_pass else {})
+    return history, weights | ({"break": 2} if pushed else {})
 
 
 def play_spout(seed: int) -> Counter[str]:

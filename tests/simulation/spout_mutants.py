@@ -179,8 +179,8 @@ _STORING = (
     Mutant(
         "a shard in trouble is read again at once",
         "kinesis_spout/spout/prefetcher.py",
-        "max(super().ready_at_s(), self._idle_until_s, retry_at_s)",
-        "max(super().ready_at_s(), self._idle_until_s)",
+        "max(self._source.ready_at_s(), retry_at_s)",
+        "self._source.ready_at_s()",
         OUTAGES,
     ),
     Mutant(

@@ -18,6 +18,7 @@ from state.memory_store import MemoryTree
 from state.znodes.store import ZnodeStateStore
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.store_outage import OutageTree
+from tests.simulation.subscriptions import InlineFeed, wait_in
 from tests.simulation.world import PATHS
 from tests.support.spout.spout_world import StepLoops
 
@@ -138,6 +139,8 @@ class SpoutProcess:
             clock=world.skewed,
             new_pool=InlinePool,
             start_loop=self.loops,
+            new_feed=InlineFeed,
+            wait_for=wait_in(world.skewed),
             random=world.random,
             rate=world.settings.rate,
         )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.spout.config import SpoutConfig
+from kinesis_spout.testing import error, internal_failure
+from kinesis_spout.testing.faults.plan import drop
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.checks import Checks
 from tests.simulation.past import SHARD
@@ -328,6 +330,19 @@ class SpoutSteps(Checks):
         self.zombies = []
         after = {path: node for path, node in self.world.znodes().items() if node.data}
         assert after == before, "a process that was overtaken has written"
+
+    def do_break(self) -> None:
+        """A subscription's connection breaks or falls silent, or the next ones are refused."""
+        connections = self.world.service.connections
+        refusals = ("ResourceInUseException", "ResourceNotFoundException", "LimitExceededException")
+        if self.random.random() < 0.5:
+            fault = self.random.choice((*map(error, refusals), internal_failure(), drop()))
+            times = self.random.choice((1, 3))
+            self.world.fake.faults.add(fault, operation="SubscribeToShard", times=times)
+        elif connections:
+            connection = self.random.choice(connections)
+            self.random.choice((connection.cut, connection.silence))()
+            self.count("subscriptions broken")
 
     def do_lose_session(self) -> None:
         self.world.backend.expire(self._any().tree.session_id())

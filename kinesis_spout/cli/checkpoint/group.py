@@ -1,9 +1,6 @@
 """`kinesis-spout checkpoint`: the group of its commands."""
 
-from collections.abc import Callable
 from typing import Any
-
-import typer
 
 from kinesis_spout.cli.checkpoint.export import export
 from kinesis_spout.cli.checkpoint.history import history
@@ -13,26 +10,7 @@ from kinesis_spout.cli.checkpoint.reset import reset
 from kinesis_spout.cli.checkpoint.rewind import rewind
 from kinesis_spout.cli.checkpoint.show import show
 from kinesis_spout.cli.checkpoint.skip import skip
-
-
-def _group(**commands: Callable[..., None]) -> Callable[[Callable[[], None]], typer.Typer]:
-    """The decorated function as a group of these commands, in their order."""
-
-    def group(function: Callable[[], None]) -> typer.Typer:
-        made = typer.Typer(
-            add_completion=False,
-            no_args_is_help=True,
-            rich_markup_mode="rich",
-            pretty_exceptions_enable=False,
-            context_settings={"help_option_names": ["-h", "--help"]},
-        )
-        made.callback()(function)
-        for name, command in commands.items():
-            made.command(name)(command)
-        return made
-
-    return group
-
+from kinesis_spout.cli.shared_options import command_group
 
 _COMMANDS: dict[str, Any] = {
     "show": show,
@@ -46,6 +24,6 @@ _COMMANDS: dict[str, Any] = {
 }
 
 
-@_group(**_COMMANDS)
+@command_group(**_COMMANDS)
 def checkpoint() -> None:
     """Show, move, save and restore an application's checkpoints."""

@@ -43,7 +43,8 @@ def import_export(
 
     The stream must be the one that was exported. Refused while the application runs,
     and without --replace where it has state already. What was read since the export
-    is read again.
+    is read again. Stopped before its end, the application does not start until this is
+    given again.
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
@@ -59,8 +60,12 @@ def import_export(
             check_stream(exported, summary.identity)
             own(store, dry_run=dry_run)
             found = import_of(exported, store.load_states())
+            start = store.read_start(also_unfinished=True)
         _say(found)
-        if found.replaces and not replace:
+        goes_on = start is not None and start.importing
+        if goes_on:
+            say("an import was stopped before its end; this one takes its place")
+        if found.replaces and not replace and not goes_on:
             raise CliError(
                 f"application {application} has state on stream {stream} already; give --replace "
                 "to replace it, or another --application"

@@ -102,7 +102,7 @@ def resume(
 
 
 def _check_known(store: ZookeeperStateStore, application: str, stream: str) -> None:
-    is_known = store.read_stream() is not None or store.read_start() is not None
+    is_known = store.read_stream() is not None or store.read_start(also_unfinished=True) is not None
     if not is_known and not store.load_states() and store.read_owner() is None:
         raise CliError(
             f"application {application} has never run on stream {stream}; correct the names, or "

@@ -9,6 +9,7 @@ from rich.console import Console
 from state.position import Position
 
 if TYPE_CHECKING:
+    from kinesis_spout.checkpoints.located import Counted
     from kinesis_spout.checkpoints.moves import Move
     from state.shard_state import ShardState
 
@@ -79,7 +80,18 @@ def move_lines(move: Move) -> list[str]:
     if move.lost_until_ms is not None:
         until = Position.at_timestamp(move.lost_until_ms)
         lines.append(f"  what arrived there before {until} may have expired")
+    if move.expired_ms is not None:
+        since, until = map(Position.at_timestamp, move.expired_ms)
+        lines.append(
+            f"  what arrived from {since} to {until} was not read, and is not in the stream any "
+            "more"
+        )
     return lines if move.note is None else [*lines, f"  note: {move.note}"]
+
+
+def records_of(count: Counted) -> str:
+    """As `12 records`, or `more than 10000 records`."""
+    return _records(str(count))
 
 
 def _effect(move: Move) -> str:

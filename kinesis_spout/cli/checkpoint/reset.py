@@ -42,7 +42,7 @@ def reset(
         place = Place(application, stream, zookeeper, zookeeper_root, option)
         store = place.new_store(stack)
         states = store.load_states()
-        if not states and store.read_start() is None:
+        if not states and store.read_start(also_unfinished=True) is None:
             say(f"application {application} has no state on stream {stream}: nothing to reset")
             return
         say(

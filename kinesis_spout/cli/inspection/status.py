@@ -89,7 +89,7 @@ def status(
         if as_json:
             typer.echo(json.dumps(found.as_json(), indent=2))
         else:
-            _print(stdout_console(), found, most, looks.tips.refused)
+            _print(stdout_console(), found, most)
         if found.verdict not in PASSED:
             raise typer.Exit(FAILED)
 
@@ -114,13 +114,10 @@ def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | No
                 found,
                 width=console.width,
                 most=room if most is None or room is None else min(most, room),
-                refused=looks.tips.refused,
             )
             live.update(screen, refresh=True)
             signals.wait(REFRESH_S)
 
 
-def _print(
-    console: Console, found: ApplicationStatus, most: int | None, refused: str | None
-) -> None:
-    show(console, status_screen(found, width=console.width, most=most, refused=refused))
+def _print(console: Console, found: ApplicationStatus, most: int | None) -> None:
+    show(console, status_screen(found, width=console.width, most=most))

@@ -43,14 +43,10 @@ COLOURS = {
 }
 
 
-def status_screen(
-    status: ApplicationStatus, *, width: int, most: int | None, refused: str | None = None
-) -> RenderableType:
-    """The whole screen. `most`: how many shards to show, None for all. `refused`: why no shard was
-    asked, where that is so.
-    """
+def status_screen(status: ApplicationStatus, *, width: int, most: int | None) -> RenderableType:
+    """The whole screen. `most`: how many shards to show, None for all."""
     shown = status.shards if most is None else status.live[:most]
-    parts: list[RenderableType] = [_head(status, refused)]
+    parts: list[RenderableType] = [_head(status)]
     if shown:
         parts += ["", _table(shown, is_wide=width >= WIDE)]
     if more := _rest(status, shown):
@@ -58,7 +54,7 @@ def status_screen(
     return Group(*parts)
 
 
-def _head(status: ApplicationStatus, refused: str | None) -> Table:
+def _head(status: ApplicationStatus) -> Table:
     now, verdict = status.look.now, status.verdict
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True, style="dim")
@@ -77,7 +73,7 @@ def _head(status: ApplicationStatus, refused: str | None) -> Table:
     lines.add_row("records", escape(unresolved_sentence(status)))
     counts = Counter(one.phase.value for one in status.shards)
     lines.add_row("shards", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
-    if refused is not None:
+    if (refused := status.look.refused) is not None:
         lines.add_row("not asked", f"[yellow]{escape(refused)}[/]")
     return lines
 

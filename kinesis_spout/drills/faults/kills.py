@@ -33,7 +33,9 @@ def kill_driver(world: World) -> None:
 
 
 def kill_driver_at(*steps: str) -> Callable[[World], None]:
-    """At one failpoint after the other, each of a job that was started for it."""
+    """At one failpoint after the other, each of a job that was started for it. Records go on until
+    the last one works again: a job that skipped what was put while it was down would show it.
+    """
 
     def act(world: World) -> None:
         for step in steps:
@@ -42,6 +44,7 @@ def kill_driver_at(*steps: str) -> Callable[[World], None]:
             world.tell(f"{run} is at {step}: kill -9")
             world.faults.append(world.job.kill(f"kill -9 of the driver at {step}"))
         world.job.start()
+        world.wait_for_acks(_AGAIN)
 
     return act
 

@@ -30,6 +30,7 @@ class SpoutJob:
         seed: int,
         variables: Mapping[str, str] | None = None,
         is_poisoned: bool = False,
+        efo: bool = False,
     ) -> None:
         self._directory = directory
         self._processes = SpoutProcesses(
@@ -43,6 +44,7 @@ class SpoutJob:
             is_local=stream.is_local,
             variables=variables,
             is_poisoned=is_poisoned,
+            efo=efo,
         )
         self._first: Running | None = None  # of a task for which two processes run
 

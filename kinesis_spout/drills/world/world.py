@@ -126,6 +126,7 @@ class World:
                 seed=self.setting.seed,
                 variables=variables,
                 is_poisoned=Extra.POISON in extras,
+                efo=self.setting.efo,
             )
         arguments = spark_arguments(
             self.directory,

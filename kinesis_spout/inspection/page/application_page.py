@@ -134,8 +134,8 @@ def _facts(view: View) -> Iterator[tuple[str, Node]]:
     if losing:
         least_ms = min(losing)
         yield "lost in", duration(least_ms) if least_ms else "now: records expire, or have expired"
-    if view.refused is not None:
-        yield "not asked", cells.prose(view.refused)
+    if view.look.refused is not None:
+        yield "not asked", cells.prose(view.look.refused)
 
 
 def _healths(view: View, found: list[tuple[Health, int]]) -> Iterator[Node]:

@@ -43,7 +43,6 @@ class Wish:
 @dataclass(frozen=True, kw_only=True)
 class View:
     """- `commands`: the commands of `kinesis-spout` that advice may name; None: all.
-    - `refused`: why no shard is asked for its tip.
     - `letters`: None where no place of dead letters was given.
     - `is_live`: a server has the page, so links lead somewhere.
     """
@@ -52,7 +51,6 @@ class View:
     samples: Sequence[Sample] = ()
     trouble: Trouble | None = None
     letters: Letters | None = None
-    refused: str | None = None
     commands: Collection[str] | None = None
     is_live: bool = True
     wish: Wish = field(default_factory=Wish)

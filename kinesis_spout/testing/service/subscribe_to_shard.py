@@ -54,7 +54,7 @@ class Subscription:
         self._shard_id = shard_id
         self._position = position
         self.started_ms = account.clock.now_ms()
-        self._next_at_ms = self.started_ms
+        self._now_ms = self._next_at_ms = self.started_ms
         self._quiet_until_ms = self.started_ms
         self._ended = False
         self._taken_over = False
@@ -86,6 +86,9 @@ class Subscription:
             if now_ms - self.started_ms >= LIFETIME_MS:
                 self._ended = True
                 return None
+            if now_ms < self._now_ms:  # a test has set the clock back
+                self._next_at_ms = self._quiet_until_ms = now_ms
+            self._now_ms = now_ms
             return None if now_ms < self._next_at_ms else self._event(stream, shard, now_ms)
 
     def _still_there(self, now_ms: int) -> tuple[Stream, Shard]:
@@ -153,7 +156,7 @@ class Subscriptions(StreamConsumers):
             raise in_use(f"Consumer {consumer.arn} is not ACTIVE, but {status}.")
         shard = stream.shard(shard_id)
         before = self._subscriptions.get((consumer, shard_id))
-        if before is not None and now_ms - before.started_ms < RESUBSCRIBE_MS:
+        if before is not None and 0 <= now_ms - before.started_ms < RESUBSCRIBE_MS:
             raise in_use(
                 f"Consumer {consumer.arn} subscribed to shard {shard_id} less than "
                 f"{RESUBSCRIBE_MS // 1000} seconds ago."

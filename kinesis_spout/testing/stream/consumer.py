@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 class Consumer:
-    """A registered consumer: CREATING, ACTIVE, then DELETING. Times in ms since 1970.
+    """A registered consumer: CREATING, ACTIVE, then DELETING. Times in ms since 1970. One that was
+    ACTIVE stays so, also when a test sets the clock back.
 
     Its ARN ends in the second of its registration. CREATING and DELETING last `phase_ms` each.
     """
@@ -16,11 +17,13 @@ class Consumer:
         self.arn = f"{stream_arn}/consumer/{name}:{created_ms // 1000}"
         self._phase_ms = phase_ms
         self._deregistered_ms: int | None = None
+        self._is_created = False
 
     def status(self, now_ms: int) -> str:
         if self._deregistered_ms is not None:
             return "DELETING"
-        return "CREATING" if now_ms < self.created_ms + self._phase_ms else "ACTIVE"
+        self._is_created = self._is_created or now_ms >= self.created_ms + self._phase_ms
+        return "ACTIVE" if self._is_created else "CREATING"
 
     def deregister(self, now_ms: int) -> None:
         if self._deregistered_ms is None:

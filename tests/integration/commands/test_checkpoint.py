@@ -241,3 +241,23 @@ def test_a_time_without_history_is_refused(shell: Shell) -> None:
     assert "`checkpoint set --to 20" in refused.stderr
     for to in ("LATEST", "TRIM_HORIZON", "AT:5", "nonsense"):
         assert shell.checkpoint("rewind", "--to", to).returncode == 2
+
+
+def test_an_import_that_is_killed_is_told_and_goes_on(shell: Shell) -> None:
+    """Between its start and its states, nobody would know where to read on: so nobody reads."""
+    shell.put("a", "b")
+    shell.consume()
+    assert shell.checkpoint("export", "--to", "etl.json").returncode == 0
+    there = Shell(shell.fake, f"{shell.zookeeper}-new", shell.folder)
+    there.kill_at("import-begun", "import", "etl.json", "--yes")
+    assert there.states() == {}
+    ended = there.run_consume()
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "an import into application etl on stream orders was stopped" in ended.stderr
+    assert "give `kinesis-spout checkpoint import` again" in ended.stderr
+    assert there.states() == {}
+    again = there.checkpoint("import", "etl.json", "--yes")
+    assert again.returncode == 0, again.stderr
+    assert there.states() == shell.states()
+    shell.put("c")
+    assert there.consume() == ["c"]

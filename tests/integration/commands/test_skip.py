@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 
 import pytest
 from msgspec.structs import replace
 
-from state.failpoint import OPERATOR_STEPS, VARIABLE
+from state.failpoint import SKIP_STEPS
 from state.ownership import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
@@ -110,7 +108,7 @@ def test_what_cannot_be_skipped_is_refused_in_a_sentence(shell: Shell) -> None:
     ]
 
 
-@pytest.mark.parametrize("step", OPERATOR_STEPS)
+@pytest.mark.parametrize("step", SKIP_STEPS)
 def test_a_kill_one_line_later_is_safe(shell: Shell, step: str) -> None:
     """The records are in the file before they are given up. The command can be given again at once,
     and nothing else has changed.
@@ -119,25 +117,7 @@ def test_a_kill_one_line_later_is_safe(shell: Shell, step: str) -> None:
     shell.consume()
     leave_unresolved(shell, *numbers)
     before = shell.states()[SHARD]
-    marker = shell.folder / "reached"
-    command = ("checkpoint", "skip", numbers[0], "--shard", "0", "--to", "letters.jsonl", "--yes")
-    named = ("--application", "etl", "--stream", "orders", "--zookeeper", shell.zookeeper)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kinesis_spout.cli.entry", *command, *named, *shell.endpoint],
-        cwd=shell.folder,
-        env=environment(
-            AWS_ACCESS_KEY_ID=ACCESS_KEY,
-            AWS_SECRET_ACCESS_KEY=SECRET_KEY,
-            **{VARIABLE: f"{step}@{marker}"},
-        ),
-    )
-    try:
-        while not (marker.exists() and marker.read_text()):
-            assert process.poll() is None, "it ended before it reached the failpoint"
-            os.sched_yield()
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait(LIMIT_S)
+    shell.kill_at(step, "skip", numbers[0], "--shard", "0", "--to", "letters.jsonl", "--yes")
     assert json.loads((shell.folder / "letters.jsonl").read_text())["data"] == "a"
     after = shell.states()[SHARD]
     given_up = step == "states-moved"

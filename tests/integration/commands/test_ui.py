@@ -17,6 +17,7 @@ import pytest
 
 from kinesis_spout.testing import error
 from state.retry_policy import RetryPolicy
+from state.zookeeper.embedded import ensure_running, stop
 from tests.support.html.parsed_page import ParsedPage
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.shell.command_line import command_line, environment, run_cli
@@ -48,11 +49,11 @@ def consumer(fake_kinesis: ServedFake, zookeeper_chroot: str) -> Iterator[None]:
         fake_kinesis.model.put("orders", str(number), b"data")
     retry = RetryPolicy(retry_limit=100, first_delay_ms=600_000, max_delay_ms=600_000)
     spout = spout_on(fake_kinesis, application="etl", zookeeper=zookeeper_chroot, retry=retry)
-    stop, seen = threading.Event(), threading.Semaphore(0)
+    ends, seen = threading.Event(), threading.Semaphore(0)
 
     def consume() -> None:
         with spout:
-            for emission in spout.emissions(stop.is_set):
+            for emission in spout.emissions(ends.is_set):
                 if emission.partition_key == "7":
                     emission.fail(HOSTILE)
                 else:
@@ -66,7 +67,7 @@ def consumer(fake_kinesis: ServedFake, zookeeper_chroot: str) -> Iterator[None]:
             assert seen.acquire(timeout=60)
         yield
     finally:
-        stop.set()
+        ends.set()
         thread.join(60)
 
 
@@ -143,6 +144,50 @@ def test_while_kinesis_does_not_answer_the_last_look_is_shown(
         fake_kinesis.model.faults.clear()
         wait_until(lambda: "No new look" not in get(url)[1], timeout_s=90)
         assert get(url, "/status.json")[0] == 200
+
+
+@pytest.fixture
+def own_directory(tmp_path: Path) -> Iterator[Path]:
+    """Of a ZooKeeper that the test may stop; it keeps its port."""
+    directory = tmp_path / "zookeeper"
+    try:
+        yield directory
+    finally:
+        stop(directory)
+
+
+def test_while_zookeeper_is_stopped_the_last_look_is_shown(
+    own_directory: Path, fake_kinesis: ServedFake, tmp_path: Path
+) -> None:
+    """The banner names ZooKeeper. When it is started again, looks go on by themselves."""
+    fake_kinesis.model.create("orders")
+    fake_kinesis.model.put("orders", "key", b"data")
+    address = ensure_running(own_directory)
+    words = ["--application", "etl", "--zookeeper", address]
+    service = ["--endpoint-url", fake_kinesis.endpoint_url, "--region", REGION]
+    consumed = run("consume", "orders", *words, "--until", "now", *service, folder=tmp_path)
+    assert consumed.returncode == 0, consumed.stderr
+    page = ["ui", "--port", "0", "--window", "2s", "--stream", "orders", *words, *service]
+    with served(page, tmp_path) as (process, url):
+        assert "No new look" not in get(url)[1]
+        for _ in range(2):
+            stop(own_directory)
+            wait_until(lambda: "No new look" in get(url)[1], timeout_s=90)
+            wait_until(lambda: "ZooKeeper" in banner(url), timeout_s=90)
+            status, text = get(url, "/status.json")
+            assert (status, json.loads(text)["application"]) == (503, "etl")
+            assert get(url, "/shard/shardId-000000000000")[0] == 200
+            assert ensure_running(own_directory) == address
+            wait_until(lambda: "No new look" not in get(url)[1], timeout_s=90)
+            assert get(url, "/status.json")[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
+
+
+def banner(url: str) -> str:
+    """What the page says of the looks that fail."""
+    text = ParsedPage(get(url)[1]).text()
+    return text.partition("No new look")[2][:300]
 
 
 def test_ctrl_c_ends_it_at_once(consumer: None, words: list[str], tmp_path: Path) -> None:

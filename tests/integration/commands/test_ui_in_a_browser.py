@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,8 @@ class CountedPages:
             if self.count > self.fails_after:
                 return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"away")
             view = View(
-                look=self.seen, refused=f"answer {self.count}", wish=Wish(text="what was typed")
+                look=replace(self.seen, refused=f"answer {self.count}"),
+                wish=Wish(text="what was typed"),
             )
             page = application_page(view).replace("</body>", f"{self.extra}</body>")
             return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())

@@ -51,8 +51,11 @@ def test_a_killed_spark_job_loses_nothing_and_the_verdict_says_so(tmp_path: Path
     assert set(history.tasks) == {"job-1", "job-2"}
 
 
-def test_a_killed_spout_loses_nothing_and_the_verdict_says_so(tmp_path: Path) -> None:
-    verdict = drilled(tmp_path, "kill-driver", "--spout")
+@pytest.mark.parametrize("more", [(), ("--efo",)])
+def test_a_killed_spout_loses_nothing_and_the_verdict_says_so(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
+    verdict = drilled(tmp_path, "kill-driver", "--spout", *more)
     assert_kept(verdict)
     assert [one["fault"] for one in verdict["faults"]] == ["kill -9 of the driver"]
 

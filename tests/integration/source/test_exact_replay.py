@@ -72,6 +72,7 @@ def test_two_concurrent_reads_of_a_task_with_different_limits_give_the_same_rows
         partition.plan_id,
         partition.task,
         _limited(partition.plan, 7),
+        partition.aws,
     )
     barrier = threading.Barrier(2)
     results: dict[str, list[dict[str, Any]]] = {}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_job.data_source import START_OFFSET, KinesisDataSource
+from spark_job.data_source import KinesisDataSource
+from spark_job.driver.offsets import START_OFFSET
 from spark_job.process_services import ProcessServices
 from state.errors import StoreAccessError
 from state.zookeeper.store import ZookeeperStateStore

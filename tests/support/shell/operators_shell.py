@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from state import failpoint
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.shell.command_line import run_cli
+from tests.support.shell.command_line import environment, run_cli
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
 
 SHARD = "shardId-000000000000"
+_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -48,17 +54,42 @@ class Shell:
         stream = () if arguments[0] in {"show", "export", "reset", "history"} else self.endpoint
         return self.operate("checkpoint", *arguments, *stream, application=application)
 
+    def kill_at(self, step: str, *arguments: str) -> None:
+        """Run `checkpoint` with these arguments up to a failpoint, and kill it there."""
+        marker = self.folder / f"reached-{step}"
+        named = ("--application", "etl", "--stream", "orders", "--zookeeper", self.zookeeper)
+        program = (sys.executable, "-m", "kinesis_spout.cli.entry", "checkpoint")
+        process = subprocess.Popen(
+            [*program, *arguments, *named, *self.endpoint],
+            cwd=self.folder,
+            env=environment(
+                AWS_ACCESS_KEY_ID=ACCESS_KEY,
+                AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+                **{failpoint.VARIABLE: f"{step}@{marker}"},
+            ),
+        )
+        try:
+            while not (marker.exists() and marker.read_text()):
+                assert process.poll() is None, "it ended before it reached the failpoint"
+                os.sched_yield()
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait(_LIMIT_S)
+
     @property
     def endpoint(self) -> tuple[str, ...]:
         return "--endpoint-url", self.fake.endpoint_url, "--region", REGION
 
     def consume(self) -> list[str]:
         """What the application reads, up to now."""
-        named = ("--application", "etl", "--zookeeper", self.zookeeper)
-        start = ("--from", "TRIM_HORIZON", "--until", "now")
-        ended = self.run("consume", "orders", *named, *start, *self.endpoint)
+        ended = self.run_consume()
         assert ended.returncode == 0, ended.stderr
         return [json.loads(line)["data"] for line in ended.stdout.splitlines()]
+
+    def run_consume(self) -> CompletedProcess[str]:
+        named = ("--application", "etl", "--zookeeper", self.zookeeper)
+        start = ("--from", "TRIM_HORIZON", "--until", "now")
+        return self.run("consume", "orders", *named, *start, *self.endpoint)
 
     def put(self, *data: str) -> list[str]:
         """The new records' sequence numbers."""

@@ -1,4 +1,5 @@
-"""Plays docs/runbook.md: its commands in their order, each output compared with the page's.
+"""Plays docs/runbook.md and pages like it: the commands in their order, each output compared with
+the page's.
 
 A symptom is a `##` section; its `console` blocks hold commands (`$ ...`) with what they print on
 stdout and stderr, without blank lines. The page is written again, with what the commands print now,
@@ -42,6 +43,7 @@ _DIFFERS = (
     (r"\b\d\d:\d\d:\d\d\b", "TIME"),
     (r"\b(AT|AFTER):\.\.\d+", "POSITION"),
     (r"\b\d{50,}\b|\.\.\d{8,12}\b", "SEQUENCE"),
+    (r"<\d(\.\d+)? s\b", "tip"),  # a look may end before Kinesis says that there is no more
     (r"(?<![\w.])\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION"),
     (r"\b\d+\.\d+x", "SPEED"),
     (r"DURATION +\d+$", "DURATION TRIES"),
@@ -80,10 +82,10 @@ class Step:
     output: str
 
 
-def section(title: str) -> str:
+def section(title: str, page: Path = PAGE) -> str:
     """The text below a `##` heading, up to the next one."""
     pattern = rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)"
-    (found,) = re.findall(pattern, PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (found,) = re.findall(pattern, page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     return str(found)
 
 
@@ -110,21 +112,30 @@ def normalised(text: str) -> str:
 
 
 class RunbookPlayer:
-    """One symptom, on a service and a ZooKeeper of its own. `zookeeper` is the server that the
-    page's `zk1:2181` stands for, `others` are more names of the page. Each is replaced in the
-    commands, and put back in what they print. A sequence number in a command is replaced by
-    `sequence`, the one of this run. `variables` are more variables of the environment.
+    """One symptom, or another section of `page`, on a service and a ZooKeeper of its own.
+    `zookeeper` is the server that the page's `zk1:2181` stands for, `others` are more names of the
+    page. Each is replaced in the commands, and put back in what they print. A sequence number in a
+    command is replaced by `sequence`, the one of this run. `variables` are more variables of the
+    environment.
     """
 
     def __init__(
-        self, title: str, folder: Path, fake: ServedFake, zookeeper: str, **others: str
+        self,
+        title: str,
+        folder: Path,
+        fake: ServedFake,
+        zookeeper: str,
+        *,
+        page: Path = PAGE,
+        **others: str,
     ) -> None:
         self.folder = folder
         self.fake = fake
         self.variables: dict[str, str] = {}
         self.sequence = ""
         self._title = title
-        self._text = section(title)
+        self._page = page
+        self._text = section(title, page)
         self._steps = steps(self._text)
         self._at = 0
         self._names = {CONNECT: zookeeper} | {
@@ -200,8 +211,8 @@ class RunbookPlayer:
                 ),
                 text,
             )
-            page = PAGE.read_text("utf-8")
-            PAGE.write_text(page.replace(self._text, text))
+            page = self._page.read_text("utf-8")
+            self._page.write_text(page.replace(self._text, text))
 
     # private
 

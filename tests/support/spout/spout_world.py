@@ -17,6 +17,7 @@ from kinesis_spout.spout.services import SpoutServices
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from state.memory_store import MemoryBackend, MemoryStateStore
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
+from tests.simulation.subscriptions import InlineFeed, wait_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +111,7 @@ class SpoutUnderTest:
 
     clock: ManualClock | PassingClock = field(default_factory=ManualClock)
     fake: FakeKinesis = field(init=False)
+    service: Service = field(init=False)  # of the newest spout
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     loops: StepLoops = field(default_factory=StepLoops)
     shards: int = 1
@@ -131,12 +133,15 @@ class SpoutUnderTest:
     def services(self, **given: Any) -> SpoutServices:
         random = Random(0)  # noqa: S311  # a test to repeat, not a secret
         terms: Any = ServiceTerms()  # of the source's settings, the client takes these two
-        client = InProcessClient(self.new_service(self.fake), terms, self.clock, random)
+        self.service = self.new_service(self.fake)
+        client = InProcessClient(self.service, terms, self.clock, random)
         chosen: dict[str, Any] = {
             "store": self.store(),
             "new_pool": InlinePool,
             "start_loop": self.loops,
             "clock": self.clock,
+            "new_feed": InlineFeed,
+            "wait_for": wait_in(self.clock),
         } | given
         if isinstance(self.clock, PassingClock):
             chosen["closing"] = self.clock.interrupted

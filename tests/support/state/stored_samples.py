@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from scripts.reference.znodes import structs
-from spark_job.data_source import OFFSET_FORMAT
+from spark_job.driver.offsets import OF_ONE
 from state.codec.exported import ExportedApplication, decode_export, encode_export
 from state.codec.history import HistoryHead, decode_entry, encode_entry, mark_of
 from state.codec.reports import (
@@ -133,6 +134,7 @@ START = StartPin(
     shards=(SHARD, "shardId-000000000001"),
     shard_positions={"shardId-000000000001": TRIM_HORIZON},
 )
+IMPORTING = replace(START, importing=True)
 OWNER = OwnerInfo(host="host-a", pid=42, since_ms=T, host_identity="k:1", process_start="77")
 POLICY = OutcomePolicy(
     retry=RetryPolicy(
@@ -246,7 +248,7 @@ def written() -> dict[str, list[str]]:
     plan = PlanHeader(created_ms=T, tasks=1, until_ms=T, outages=2, delivery_limit=100)
     stored: dict[str, list[bytes]] = {
         "stream": [encode(IDENTITY, PATH)],
-        "start": [encode(START, PATH)],
+        "start": [encode(START, PATH), encode(IMPORTING, PATH)],
         "owner": [encode(OWNER, PATH), encode(named["Tasks"](total_tasks=3), PATH)],
         "owner/<i>-of-<n>": [encode(OWNER, PATH)],
         "epoch/lister": [encode(named["Leader"](task="1-of-3", epoch=4), PATH)],
@@ -266,7 +268,7 @@ def written() -> dict[str, list[str]]:
         "batches/<planId>/report": [encode_open_report("t", 1, PATH), done, encode(several, PATH)],
         "batches/<planId>/report/<token>-<version>-<part>": [encode(outcomes, PATH)],
         EXPORT: [encode_export(EXPORTED)],
-        OFFSET: [json.dumps({"format": OFFSET_FORMAT, "plan": "4-0a1b"}).encode()],
+        OFFSET: [json.dumps({"format": OF_ONE, "plan": "4-0a1b"}).encode()],
     }
     return {node: [data.decode() for data in texts] for node, texts in stored.items()}
 

@@ -79,7 +79,6 @@ class ApplicationPages:
             samples=seen.samples,
             trouble=seen.trouble,
             letters=seen.letters,
-            refused=seen.refused,
             commands=self._commands,
             wish=wish,
         )

@@ -96,7 +96,6 @@ def ui(
             window_s=window_s,
             clock=looks.clock,
             letters=letters,
-            refused=lambda: looks.tips.refused,
         )
         commands = ctx.find_root().command.list_commands(ctx)  # type: ignore[attr-defined]  # a group
         server = PageServer(ApplicationPages(watcher.newest, commands), port, host)
@@ -138,7 +137,6 @@ def _write(
     view = View(
         look=look,
         letters=None if letters is None else letters.read(),
-        refused=looks.tips.refused,
         is_live=False,
     )
     try:

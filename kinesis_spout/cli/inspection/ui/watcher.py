@@ -13,7 +13,6 @@ from kinesis_spout.inspection.page.throughput import sample_of
 from kinesis_spout.inspection.page.view import Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Self
 
     from kinesis_spout.cli.inspection.looking import MovingWindow
@@ -37,7 +36,6 @@ class Seen:
     look: Look
     samples: tuple[Sample, ...]
     letters: Letters | None
-    refused: str | None
     trouble: Trouble | None
 
 
@@ -55,13 +53,11 @@ class Watcher:
         window_s: float,
         clock: Clock,
         letters: LetterFolder | None = None,
-        refused: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._window = window
         self._slow_s = max(window_s, REFRESH_S)
         self._clock = clock
         self._letters = letters
-        self._refused = refused
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -99,7 +95,6 @@ class Watcher:
             seen.look,
             seen.samples,
             seen.letters,
-            seen.refused,
             Trouble(says, round(late_s * 1000)),
         )
 
@@ -131,7 +126,7 @@ class Watcher:
         with self._lock:
             self._looked_s = self._clock.monotonic_s()
             version = 1 if was is None else was.version + 1
-            self._seen = Seen(version, look, tuple(self._samples), letters, self._refused(), None)
+            self._seen = Seen(version, look, tuple(self._samples), letters, None)
 
     def _fail(self, says: str) -> None:
         with self._lock:
@@ -142,6 +137,5 @@ class Watcher:
                     one.look,
                     one.samples,
                     one.letters,
-                    one.refused,
                     Trouble(says, 0),
                 )

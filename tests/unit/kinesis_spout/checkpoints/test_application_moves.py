@@ -12,6 +12,7 @@ from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_mo
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.cli.checkpoint.printing import move_lines
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.shards.history_recorder import MARGIN_MS
 from kinesis_spout.testing import ManualClock
@@ -34,6 +35,8 @@ from tests.support.state.dying_store import DyingTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+DAY_MS = 24 * 3600_000
 
 
 def moved(
@@ -235,7 +238,9 @@ def test_a_number_that_the_shard_does_not_have_is_refused(one: SimulatedJob) -> 
         moved(one, f"AT:{old[1]}", shard(0))
     young = one.put(2)
     move = moved(one, f"AT:{old[1]}", shard(0), write=False)[shard(0)]
-    assert move.note == f"record {old[1]} is not in the shard; the next one is {young[0]}"
+    assert move.note == (
+        f"record {old[1]} has expired, or never was in the shard; the oldest one is {young[0]}"
+    )
 
 
 def test_a_time_in_the_future_is_refused(one: SimulatedJob) -> None:
@@ -276,6 +281,55 @@ def test_a_moved_shard_is_no_data_loss(one: SimulatedJob) -> None:
     moved(one, "LATEST")
     later = one.put(1)
     assert run_job(one, plan)[1] == later
+
+
+@pytest.mark.parametrize("to", ["TRIM_HORIZON", "LATEST", "-1h", "AT"])
+def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_gone(
+    one: SimulatedJob, to: str
+) -> None:
+    """Only those that are there are counted. The move says from when to when others came."""
+    one.put(3)
+    run_job(one)
+    one.put(4)
+    one.clock.advance(26 * 3600)
+    young = one.put(2)
+    one.clock.advance(60)
+    horizon_ms = one.clock.now_ms() - DAY_MS
+    position = f"AT:{young[1]}" if to == "AT" else to
+    move = moved(one, position, shard(0))[shard(0)]
+    skipped = {"LATEST": "2", "AT": "1"}.get(to, "0")
+    assert effect(move) == (skipped, "0")
+    assert move.expired_ms is not None
+    assert START_MS <= move.expired_ms[0] < START_MS + 60_000
+    assert move.expired_ms[1] == horizon_ms
+    since, until = map(Position.at_timestamp, move.expired_ms)
+    assert move_lines(move)[4] == (
+        f"  what arrived from {since} to {until} was not read, and is not in the stream any more"
+    )
+
+
+def test_where_all_records_have_expired_a_move_says_so(one: SimulatedJob) -> None:
+    """With no record left there is nothing to count."""
+    one.put(3)
+    run_job(one)
+    one.put(4)
+    one.clock.advance(26 * 3600)
+    for to in ("TRIM_HORIZON", "LATEST"):
+        move = moved(one, to, write=False)[shard(0)]
+        assert effect(move) == ("0", "0")
+        assert move.expired_ms is not None
+
+
+def test_nothing_unread_is_gone_where_all_was_read_in_time(one: SimulatedJob) -> None:
+    """Records that were read may expire."""
+    one.put(3)
+    plan, _ = run_job(one)
+    one.clock.advance(23 * 3600)
+    one.put(3)
+    run_job(one, plan)
+    one.clock.advance(2 * 3600)
+    move = moved(one, "TRIM_HORIZON")[shard(0)]
+    assert (effect(move), move.expired_ms, move.lost_until_ms) == (("0", "3"), None, None)
 
 
 def test_records_that_expire_after_a_move_are_data_loss(one: SimulatedJob) -> None:
@@ -396,8 +450,11 @@ def test_a_time_older_than_the_retention_is_the_oldest_record() -> None:
         one.put(2)
         run_job(one)
         one.clock.advance(30 * 3600)
+        horizon_ms = one.clock.now_ms() - DAY_MS
         move = moved(one, "-29h")[shard(0)]
         assert move.after.read_position == TRIM_HORIZON
+        assert move.lost_until_ms == horizon_ms
+        assert any("arrived there before" in line for line in move_lines(move))
 
 
 @pytest.mark.parametrize(("kind", "first"), [("AT", 2), ("AFTER", 3)])

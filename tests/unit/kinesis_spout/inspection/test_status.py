@@ -206,7 +206,8 @@ def test_a_paused_application_is_said_to_be_paused() -> None:
 def test_an_error_of_the_service_is_text_and_not_markup() -> None:
     """It may quote anything."""
     console = Console(file=io.StringIO(), width=120)
-    console.print(status_screen(status_of(SEEN), width=120, most=None, refused="[red]not[/] yours"))
+    refused = replace(SEEN, refused="[red]not[/] yours")
+    console.print(status_screen(status_of(refused), width=120, most=None))
     assert isinstance(console.file, io.StringIO)
     assert "not asked    [red]not[/] yours" in console.file.getvalue()
 

@@ -12,7 +12,7 @@ import pytest
 
 from scripts.reference.words import NODES
 from scripts.reference.znodes import members, stored, structs
-from spark_job.data_source import plan_of
+from spark_job.driver.offsets import plan_of
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.errors import StoredDataError
 from tests.support.state.stored_samples import (
@@ -21,6 +21,7 @@ from tests.support.state.stored_samples import (
     EXPORTED,
     FINISHED,
     IDENTITY,
+    IMPORTING,
     OFFSET,
     OWNER,
     PATH,
@@ -116,13 +117,13 @@ def test_the_samples_mean_what_they_meant() -> None:
     }
     assert found["<shardId>/state"] == [STATE, FINISHED, DRAINED]
     assert found["stream"] == [IDENTITY]
-    assert found["start"] == [START]
+    assert found["start"] == [START, IMPORTING]
     assert found["owner"][0] == OWNER
     assert found["tracked"] == [POLICY]
     assert found["batches/<planId>/<task>"] == [TASK]
     assert [log.entries for log in found["batches/<planId>/<task>/end"]] == [(RESULT,)] * 2
     assert found[EXPORT] == [EXPORTED]
-    assert plan_of(json.loads(read("0.1.0")[OFFSET][0])) == "4-0a1b"
+    assert plan_of(json.loads(read("0.1.0")[OFFSET][0]), "etl/orders") == "4-0a1b"
 
 
 @pytest.mark.parametrize(

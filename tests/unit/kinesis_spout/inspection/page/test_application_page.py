@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from typing import TYPE_CHECKING, Any
@@ -90,9 +91,8 @@ def test_every_value_is_text_whatever_it_holds() -> None:
         shard_id=hostile_id,
     )
     view = View(
-        look=look(renamed, known, plan=plan(plan_id=HOSTILE)),
+        look=dataclasses.replace(look(renamed, known, plan=plan(plan_id=HOSTILE)), refused=HOSTILE),
         letters=letters(Letter(message_id=HOSTILE, shard_id=hostile_id, reason=HOSTILE)),
-        refused=HOSTILE,
         trouble=Trouble(HOSTILE, 5_000),
         wish=Wish(text=HOSTILE, page=3, span=HOSTILE),
     )

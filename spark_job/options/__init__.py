@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from spark_job.option_values import (
+from spark_job.options.values import (
     Reader,
     choice,
     duration,
@@ -61,7 +61,10 @@ ZOOKEEPER_SECURITY = tuple(ZOOKEEPER_PREFIX + each.name for each in fields(Zooke
 # By field of KinesisSource. `scripts/reference/options.py` makes the page of options from it.
 OPTIONS: dict[str, Option] = {
     "stream": Option(
-        "streamName", read_text, meaning="name of the stream; give this or `streamArn`"
+        "streamName",
+        read_text,
+        meaning="name of the stream, or names and ARNs of several with commas between; give this "
+        "or `streamArn`",
     ),
     "stream_arn": Option(
         "streamArn",
@@ -214,7 +217,14 @@ OPTIONS: dict[str, Option] = {
     "max_records_per_trigger": Option(
         "maxRecordsPerTrigger",
         whole_number(1),
-        meaning="maximum records in a batch, over all shards; 1 or more; default: no limit",
+        meaning="maximum records of a stream in a batch, over all its shards; 1 or more; default: "
+        "no limit",
+    ),
+    "max_records_per_trigger_total": Option(
+        "maxRecordsPerTriggerTotal",
+        whole_number(1),
+        meaning="maximum records in a batch, over all streams that a query reads, shared "
+        "between those that have something to read; 1 or more; default: no limit",
     ),
     "max_records_per_shard": Option(
         "maxRecordsPerShard",

@@ -1,0 +1,262 @@
+"""Where a query of awslabs' Spark connector stands: its checkpoint location. Blocks on files.
+
+Its formats, from `KinesisV2SourceOffset`, `KinesisV2PartitionReader`, `HDFSMetadataCommitter` and
+`DynamodbMetadataCommitter` of awslabs/spark-sql-kinesis-connector (Apache 2.0):
+
+    offsets/<n>                              where batch n *begins* in each shard, and the
+                                             connector's own number of it, `metadata.batchId`
+    sources/<i>/shard-source/<b>/<shard id>  where its batch b *ended* in the shard, written by the
+                                             task; or the same in a table of DynamoDB
+
+So the connector stands where its last committed batch ended. A batch that was planned and not
+committed is read again. What its tasks wrote tells how much that is.
+
+A position is `iteratorType`, `iteratorPosition`, `subSequenceNumber` (-1: no aggregate) and
+`isLast` (the last user record of its aggregate).
+
+The connector leaves a shard where it is as soon as that is closed (`ShardSyncer.updateShard`). The
+rest of such a shard was never read. Batches that are still there tell where it was left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinesis_spout.checkpoints.migration.origin import (
+    MigrationError,
+    Origin,
+    OriginShard,
+    after_user_record,
+    number_in,
+)
+from kinesis_spout.checkpoints.migration.spark_checkpoint import (
+    PlannedBatch,
+    local_folder,
+    numbered,
+    read_checkpoint,
+    text_of,
+)
+from kinesis_spout.shards.start_position import LATEST_MARGIN_MS
+from state.errors import InvalidPositionError
+from state.position import SHARD_END, TRIM_HORIZON, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+_METADATA = "metadata"
+
+
+class EndInShard(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A position in a shard, as the connector stores it."""
+
+    iterator_type: str
+    iterator_position: str = ""
+    sub_sequence_number: int = -1
+    is_last: bool = True
+
+
+class _SourceMetadata(msgspec.Struct, rename="camel"):
+    batch_id: int
+    stream_name: str
+
+
+class _SourceOffset(msgspec.Struct):
+    batch: int
+    shards: dict[str, EndInShard]
+
+
+def origin_of(
+    location: Path,
+    stream: str,
+    *,
+    metadata_path: Path | None = None,
+    table_items: Iterable[Mapping[str, Mapping[str, Any]]] | None = None,
+) -> Origin:
+    """Where the query stands on the stream.
+
+    `metadata_path`: its option `kinesis.metadataPath`. `table_items`: all items of its table, where
+    its metadata is in DynamoDB. Raises `MigrationError`.
+    """
+    location = local_folder(location)
+    checkpoint = read_checkpoint(location)
+    current = checkpoint.committed or checkpoint.planned
+    if current is None:
+        raise MigrationError(f"{location} has neither commits/0 nor offsets/0; nothing was read")
+    source, offset = _of_stream(current, stream, location)
+    ends = (
+        ends_in(table_items)
+        if table_items is not None
+        else _ends_in_files(metadata_path or location / "sources" / str(source))
+    )
+    is_committed = checkpoint.committed is not None
+    latest = None if current.planned_ms is None else current.planned_ms - LATEST_MARGIN_MS
+    ended = ends.get(offset.batch, {}) if is_committed else {}
+    notes = []
+    if is_committed and offset.shards and not ended:
+        notes.append(
+            f"the ends of the last batch, {current.number}, are not there, so all of it is read "
+            "again; give its metadata by --metadata-path or --metadata-table, if it is elsewhere"
+        )
+    begun = ends.get(offset.batch + 1 if is_committed else offset.batch, {})
+    if begun or (is_committed and checkpoint.planned is not None):
+        notes.append(
+            f"batch {current.number + is_committed} was planned and not committed, so it is read "
+            "again"
+        )
+    shards = {}
+    for shard, start in offset.shards.items():
+        shards[shard] = _shard(shard, ended.get(shard, start), begun.get(shard), latest)
+    for shard, end in _left(ends, offset.batch).items():
+        shards.setdefault(shard, _left_shard(shard, end))
+    return Origin(name="awslabs", shards=shards, drops_finished=True, notes=tuple(notes))
+
+
+def ends_in(items: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[int, dict[str, EndInShard]]:
+    """The ends of batches, from the items of the connector's table. Raises `MigrationError`."""
+    ends: dict[int, dict[str, EndInShard]] = {}
+    for item in items:
+        key, shard, value = (
+            item.get(name, {}).get("S")
+            for name in ("metadataKey", "metadataSortKey", "metadataValue")
+        )
+        if key is None or shard is None or value is None or not key.isdigit():
+            raise MigrationError(
+                "the table has an item without metadataKey, metadataSortKey and metadataValue; "
+                "give the connector's option kinesis.dynamodb.tableName"
+            )
+        ends.setdefault(int(key), {})[shard] = _decoded(value, EndInShard, f"batch {key}, {shard}")
+    return ends
+
+
+def _ends_in_files(source: Path) -> dict[int, dict[str, EndInShard]]:
+    folder = source / "shard-source"
+    return {
+        batch: {
+            file.name: _decoded(text_of(file), EndInShard, str(file))
+            for file in sorted((folder / str(batch)).iterdir())
+            if not file.name.startswith(".")
+        }
+        for batch in numbered(folder)
+    }
+
+
+def _of_stream(batch: PlannedBatch, stream: str, location: Path) -> tuple[int, _SourceOffset]:
+    """The source of the query that reads the stream, by its index, and its offset."""
+    found = []
+    for source, text in enumerate(batch.offsets):
+        where = f"{location}/offsets/{batch.number}"
+        offset = None if text is None else _source_offset(text, stream, where)
+        if offset is not None:
+            found.append((source, offset))
+    if len(found) != 1:
+        said = "reads stream {0} in several sources" if found else "does not read stream {0}"
+        raise MigrationError(
+            f"the query of {location} {said.format(stream)}, as far as its batch {batch.number} "
+            "says"
+        )
+    return found[0]
+
+
+def _source_offset(text: str, stream: str, where: str) -> _SourceOffset | None:
+    """An offset of the connector on the stream; None for another source's."""
+    raw = _decoded(text, msgspec.Raw, where)
+    try:
+        parts = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return None
+    if _METADATA not in parts:
+        return None
+    try:
+        metadata = msgspec.json.decode(parts.pop(_METADATA), type=_SourceMetadata, strict=False)
+    except msgspec.ValidationError:
+        return None
+    if metadata.stream_name != stream:
+        return None
+    shards = {
+        shard: _decoded(bytes(part), EndInShard, f"{where}, {shard}")
+        for shard, part in parts.items()
+    }
+    return _SourceOffset(metadata.batch_id, shards)
+
+
+def _shard(
+    shard: str, end: EndInShard, begun: EndInShard | None, latest_ms: int | None
+) -> OriginShard:
+    note = None
+    position = _position(end, shard)
+    if position is None and end.iterator_type == "LATEST" and latest_ms is not None:
+        # It has found no record in this shard yet, and looked up to its last batch at least.
+        position = Position.at_timestamp(latest_ms)
+        note = "no record of it was read yet, so it is read from the time of the last batch"
+    return OriginShard(
+        says=_words(end),
+        position=position,
+        read_to=None if begun is None else _position(begun, shard),
+        note=note,
+    )
+
+
+def _left_shard(shard: str, end: EndInShard) -> OriginShard:
+    position = _position(end, shard)
+    return OriginShard(
+        says=f"{_words(end)}, in an earlier batch",
+        position=position,
+        note=None
+        if position == SHARD_END
+        else "the connector left it there when it was closed, so the rest was never read",
+    )
+
+
+def _left(ends: Mapping[int, Mapping[str, EndInShard]], batch: int) -> dict[str, EndInShard]:
+    """The last ends of shards in batches up to this one."""
+    last: dict[str, EndInShard] = {}
+    for number in sorted(ends):
+        if number <= batch:
+            last.update(ends[number])
+    return last
+
+
+_FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
+
+
+def _position(end: EndInShard, shard: str) -> Position | None:
+    """None for LATEST."""
+    kind, where = end.iterator_type.upper(), f"the position of {shard}"
+    if kind in _FIXED:
+        return _FIXED[kind]
+    if kind == "AT_TIMESTAMP":
+        return _at_time(end.iterator_position, where)
+    if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:
+        raise MigrationError(
+            f"{where} is a {end.iterator_type!r}, which this version does not know"
+        )
+    number = number_in(end.iterator_position, where)
+    if kind == "AT_SEQUENCE_NUMBER":
+        return Position.at(number)
+    if end.is_last or end.sub_sequence_number < 0:
+        return Position.after(number)
+    return after_user_record(number, end.sub_sequence_number)
+
+
+def _at_time(text: str, where: str) -> Position:
+    try:
+        return Position.at_timestamp(int(text))
+    except (ValueError, InvalidPositionError) as exc:
+        raise MigrationError(f"{where} is at time {text[:40]!r}, which is no time in ms") from exc
+
+
+def _words(end: EndInShard) -> str:
+    words = f"{end.iterator_type} {end.iterator_position}".strip()
+    return (
+        words if end.sub_sequence_number < 0 else f"{words}, user record {end.sub_sequence_number}"
+    )
+
+
+def _decoded(data: str | bytes, kind: Any, where: str) -> Any:
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeError) as exc:
+        raise MigrationError(f"{where} is damaged ({exc}); copy it again") from exc

@@ -1,0 +1,137 @@
+"""Where a query of Databricks' Kinesis source stands. Blocks on files.
+
+Databricks does not document its checkpoint. It documents the offsets that a query's progress shows
+(docs.databricks.com, "Monitoring Structured Streaming queries": the metrics of the Kinesis source),
+as a list with an entry for each shard:
+
+    {"shard": {"stream": ..., "shardId": ...}, "firstSeqNum": ..., "lastSeqNum": ...,
+     "closed": ..., "msBehindLatest": ..., "lastRecordSeqNum": ...}
+
+`lastRecordSeqNum` is the last record that was consumed; `lastSeqNum` may be beyond it. Spark writes
+the same text of an offset into `offsets/<n>` that it shows as `endOffset`, so a location whose
+offsets are such lists is read. Of any other the error says which time to go on from (`--at`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kinesis_spout.checkpoints.migration.origin import (
+    MigrationError,
+    Origin,
+    OriginShard,
+    number_in,
+)
+from kinesis_spout.checkpoints.migration.spark_checkpoint import (
+    PlannedBatch,
+    local_folder,
+    read_checkpoint,
+    text_of,
+)
+from state.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+class _Shard(msgspec.Struct, rename="camel"):
+    stream: str
+    shard_id: str
+
+
+class _ShardOffset(msgspec.Struct, rename="camel"):
+    shard: _Shard
+    last_seq_num: str | None = None
+    last_record_seq_num: str | None = None
+    closed: bool = False
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    end_offset: msgspec.Raw
+
+
+class _Progress(msgspec.Struct, rename="camel"):
+    sources: list[_Source]
+
+
+_OFFSETS = msgspec.json.Decoder(list[_ShardOffset])
+
+
+def of_location(location: Path, stream: str) -> Origin:
+    """Where the query of a checkpoint location stands. Raises `MigrationError`."""
+    location = local_folder(location)
+    checkpoint = read_checkpoint(location)
+    committed = checkpoint.committed
+    if committed is None:
+        raise MigrationError(
+            f"{location} has no commits/0, so no batch has gone through; give the start of the "
+            "query by --at, without --checkpoint-location"
+        )
+    texts = [text for text in committed.offsets if text is not None]
+    shards = _shards(texts, stream)
+    if not shards:
+        raise MigrationError(
+            f"{location}/offsets/{committed.number} is not of the form that Databricks documents, "
+            f"or not of stream {stream}; {_advice(committed)}"
+        )
+    notes = []
+    if checkpoint.planned is not None:
+        notes.append(
+            f"batch {checkpoint.planned.number} was planned and not committed, so it is read again"
+        )
+    return Origin(name="databricks", shards=shards, notes=tuple(notes))
+
+
+def of_progress(file: Path, stream: str) -> Origin:
+    """Where a query stands by its last progress, as `query.lastProgress` prints it. Raises
+    `MigrationError`.
+    """
+    try:
+        progress = msgspec.json.decode(text_of(file), type=_Progress)
+    except msgspec.MsgspecError as exc:
+        raise MigrationError(
+            f"{file} is not the progress of a query ({exc}); save `query.lastProgress` as JSON"
+        ) from exc
+    shards = _shards([bytes(each.end_offset).decode() for each in progress.sources], stream)
+    if not shards:
+        raise MigrationError(
+            f"{file} has no endOffset of a Kinesis source on stream {stream}; give --at with a "
+            "time before the last batch"
+        )
+    return Origin(name="databricks", shards=shards)
+
+
+def _advice(batch: PlannedBatch) -> str:
+    if batch.planned_ms is None:
+        return "give --at with a time before its last batch"
+    time = Position.at_timestamp(batch.planned_ms)
+    return (
+        f"its last committed batch was planned at {time}: give --at with a time before that, by as "
+        "much as the query was behind"
+    )
+
+
+def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
+    found: dict[str, OriginShard] = {}
+    for text in texts:
+        try:
+            offsets = _OFFSETS.decode(text)
+        except msgspec.MsgspecError:
+            continue
+        for one in offsets:
+            if one.shard.stream == stream:
+                found[one.shard.shard_id] = _shard(one)
+    return found
+
+
+def _shard(one: _ShardOffset) -> OriginShard:
+    last = one.last_record_seq_num or one.last_seq_num
+    if not last:
+        return OriginShard(says="no record read yet", position=None)
+    return OriginShard(
+        says=f"last record {last}",
+        position=Position.after(number_in(last, f"the offset of {one.shard.shard_id}")),
+    )

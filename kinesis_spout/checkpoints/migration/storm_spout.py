@@ -1,0 +1,68 @@
+"""Where a topology with the Kinesis Storm spout stands: its znodes. Blocks on ZooKeeper.
+
+Its paths and values, from `ZookeeperShardState` and `ShardStateV0` of awslabs/kinesis-storm-spout
+(Amazon Software License), are those of this package's store, which reads them as they are
+(`state.codec.shard_states`):
+
+    /<prefix>/<topology>/<stream>/shardList          {"shardList":["shardId-000000000000", ...]}
+    /<prefix>/<topology>/<stream>/<shard id>/state   {"checkpoint":"<sequence number>"}
+
+The checkpoint is the last record up to which every record is acked. The spout knows no end of a
+shard and no children: a closed shard stays at its last record, and a resharded stream is one with
+more shards after the topology was started again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_spout.checkpoints.migration.origin import MigrationError, Origin, OriginShard
+
+if TYPE_CHECKING:
+    from state.shard_state import ShardState
+    from state.znodes.store import ZnodeStateStore
+
+PREFIX = "kinesis_storm_spout"
+
+
+def chroot_and_root(zookeeper: str, prefix: str) -> tuple[str, str]:
+    """The connect string and the root by which our store finds the spout's znodes. Its prefix may
+    be a path.
+    """
+    *above, root = prefix.strip("/").split("/")
+    return "/".join([zookeeper.rstrip("/"), *above]), root
+
+
+def origin_of(store: ZnodeStateStore, where: str) -> Origin:
+    """Where the topology stands whose znodes the store finds. `where`: their path, for messages.
+
+    Raises `MigrationError`, and errors of the store.
+    """
+    if store.read_stream() is not None or store.read_start() is not None:
+        raise MigrationError(
+            f"{where} is an application of kinesis-spout already, so there is nothing to import"
+        )
+    states = store.load_states()
+    listed = store.read_shard_list()
+    if not states and listed is None:
+        raise MigrationError(
+            f"{where} has no shardList and no state of a shard; check the prefix, the topology's "
+            "name and the stream"
+        )
+    notes = ["records after a checkpoint that were acked out of order are read again"]
+    if listed is not None:
+        notes.append(
+            "the spout removes its shardList when it is deactivated, and it is there: stop the "
+            "topology before, or what it goes on to process is read again"
+        )
+    shards = {shard: _shard(stored.state) for shard, stored in sorted(states.items())}
+    for shard in () if listed is None else listed.shard_ids:
+        shards.setdefault(shard, OriginShard(says="no checkpoint", position=None))
+    return Origin(name="storm-spout", shards=shards, notes=tuple(notes))
+
+
+def _shard(state: ShardState) -> OriginShard:
+    if state.checkpoint is None and not state.finished:
+        # An empty checkpoint is that of a shard without an acked record, wherever it began.
+        return OriginShard(says="no checkpoint", position=None)
+    return OriginShard(says=f"checkpoint {state.checkpoint_text}", position=state.read_position)

@@ -1,0 +1,58 @@
+"""Counting of subscriptions over all shards of a process, and what its log says of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from kinesis_spout.reading.subscription_totals import SubscriptionTotals
+
+log = logging.getLogger("kinesis_spout")
+
+
+class SubscriptionCounts:
+    """Counts, and says once that shards are polled, and once that none is any more. Any thread may
+    call it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened = 0
+        self._failed = 0
+        self._polled: set[str] = set()
+
+    def opened(self) -> None:
+        with self._lock:
+            self._opened += 1
+
+    def failed(self) -> None:
+        with self._lock:
+            self._failed += 1
+
+    def begin_polling(self, shard_id: str, after_s: float, error: Exception | None) -> None:
+        """A shard has had no subscription for `after_s` seconds, last because of `error`."""
+        with self._lock:
+            is_first = not self._polled
+            self._polled.add(shard_id)
+        if is_first:
+            log.warning(
+                "shard %s is polled, as no subscription could be had for %g s (%s); subscribing is "
+                "tried again, for it and for any other shard",
+                shard_id,
+                after_s,
+                error or "no answer came",
+            )
+
+    def end_polling(self, shard_id: str, *, subscribed: bool) -> None:
+        """A shard is polled no more: it is `subscribed`, or read no more."""
+        with self._lock:
+            was_last = self._polled == {shard_id}
+            self._polled.discard(shard_id)
+        if was_last and subscribed:
+            log.warning("all shards are read by subscription again")
+
+    def totals(self) -> SubscriptionTotals:
+        with self._lock:
+            return SubscriptionTotals(
+                opened=self._opened, failed=self._failed, polled_shards=len(self._polled)
+            )

@@ -1,0 +1,197 @@
+"""The registered consumers of a stream, whom the service pushes records to (enhanced fan-out)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.errors import (
+    ConsumerNotFoundError,
+    KinesisError,
+    ServiceUnavailableError,
+    ShardNotFoundError,
+    StreamNotFoundError,
+)
+from kinesis_spout.service.shapes import milliseconds
+
+if TYPE_CHECKING:
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.client import KinesisClient
+    from kinesis_spout.service.subscription import ShardSubscription
+    from state.position import Position
+
+ACTIVE = "ACTIVE"
+# All shards of a process want the consumer at the same time: one of them asks for it, at most so
+# often.
+_ASK_AGAIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredConsumer:
+    """One consumer of a stream. `created_ms`: since 1970. `status`: CREATING, ACTIVE or
+    DELETING.
+    """
+
+    name: str
+    arn: str
+    status: str
+    created_ms: int
+
+
+class ConsumerRegistry:
+    """The consumers of one stream. Methods block on the network, may be called from many threads,
+    and raise `KinesisError`. Without `retry` a method makes one attempt of each call.
+    """
+
+    def __init__(self, client: KinesisClient, *, retry: bool = True) -> None:
+        self._client = client
+        self._connection = client.connection
+        self._retry = retry
+        self._stream_arn = client.stream.arn
+
+    def list(self) -> tuple[RegisteredConsumer, ...]:
+        """All of them, by name."""
+        found: dict[str, RegisteredConsumer] = {}
+        arguments = {"StreamARN": self._arn_of_stream()}
+        while True:
+            consumers, token = self._connection.call(
+                "list_stream_consumers", arguments, _consumers, retry=self._retry
+            )
+            found |= {consumer.name: consumer for consumer in consumers}
+            if token is None:
+                return tuple(found[name] for name in sorted(found))
+            arguments = {"StreamARN": self._arn_of_stream(), "NextToken": token}
+
+    def find(self, *, name: str | None = None, arn: str | None = None) -> RegisteredConsumer:
+        """The consumer of that ARN, or of that name. Raises `ConsumerNotFoundError`."""
+        named = (
+            {"ConsumerARN": arn}
+            if arn is not None
+            else {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
+        )
+        try:
+            return self._connection.call(
+                "describe_stream_consumer", named, _described, retry=self._retry
+            )
+        except StreamNotFoundError as exc:
+            raise self._unknown(arn or str(name)) from exc
+
+    def register(self, name: str) -> RegisteredConsumer:
+        """Register a consumer. It is CREATING for a while."""
+        arguments = {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
+        return self._connection.call(
+            "register_stream_consumer", arguments, _registered, retry=self._retry
+        )
+
+    def deregister(self, arn: str) -> None:
+        """Remove a consumer. Its subscriptions end. Raises `ConsumerNotFoundError`."""
+        try:
+            self._connection.call(
+                "deregister_stream_consumer",
+                {"ConsumerARN": arn},
+                lambda _answer: None,
+                retry=self._retry,
+            )
+        except StreamNotFoundError as exc:
+            raise self._unknown(arn) from exc
+
+    def _unknown(self, which: str) -> ConsumerNotFoundError:
+        return ConsumerNotFoundError(
+            f"{self._client.where} has no consumer {which}; kinesis-spout consumers list shows "
+            "those that it has"
+        )
+
+    def _arn_of_stream(self) -> str:
+        if self._stream_arn is None:
+            self._stream_arn = self._client.describe(retry=self._retry).arn
+        return self._stream_arn
+
+
+class OwnConsumer:
+    """The consumer with which a process subscribes: by its ARN, or by its name, and registered when
+    it is missing. Any thread may use it.
+    """
+
+    def __init__(
+        self, client: KinesisClient, *, name: str | None, arn: str | None, clock: Clock
+    ) -> None:
+        self._client = client
+        self._registry = ConsumerRegistry(client, retry=False)
+        self._name = name
+        self._given_arn = arn
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._arn: str | None = None
+        self._refused: KinesisError | None = None
+        self._ask_again_at_s = float("-inf")
+
+    def subscribe(self, shard_id: str, position: Position) -> ShardSubscription:
+        """Subscribe to a shard. One attempt; blocks on the network. Raises `KinesisError`, among
+        them `ConsumerNotFoundError`, and `ShardNotFoundError` for a shard that is gone.
+        """
+        arn = self._active_arn()
+        try:
+            return self._client.subscribe(arn, shard_id, position)
+        except ShardNotFoundError:
+            # The service has one code for a missing shard and for a missing consumer.
+            self._forget(arn)
+            self._active_arn()
+            raise
+
+    def _active_arn(self) -> str:
+        with self._lock:
+            if self._arn is not None:
+                return self._arn
+            now_s = self._clock.monotonic_s()
+            if self._refused is not None and now_s < self._ask_again_at_s:
+                raise self._refused
+            try:
+                self._arn = self._find_or_register().arn
+            except KinesisError as exc:
+                self._refused = exc
+                self._ask_again_at_s = now_s + _ASK_AGAIN_S
+                raise
+            self._refused = None
+            return self._arn
+
+    def _find_or_register(self) -> RegisteredConsumer:
+        try:
+            found = self._registry.find(name=self._name, arn=self._given_arn)
+        except ConsumerNotFoundError:
+            if self._given_arn is not None or self._name is None:
+                raise
+            self._registry.register(self._name)
+            found = self._registry.find(name=self._name)
+        if found.status != ACTIVE:
+            raise ServiceUnavailableError(
+                f"consumer {found.name} of {self._client.where} is {found.status}; it is asked for "
+                "again until it is ACTIVE"
+            )
+        return found
+
+    def _forget(self, arn: str) -> None:
+        with self._lock:
+            if self._arn == arn:
+                self._arn = None
+
+
+def _consumers(answer: dict[str, Any]) -> tuple[list[RegisteredConsumer], str | None]:
+    return [_consumer(one) for one in answer["Consumers"]], answer.get("NextToken") or None
+
+
+def _described(answer: dict[str, Any]) -> RegisteredConsumer:
+    return _consumer(answer["ConsumerDescription"])
+
+
+def _registered(answer: dict[str, Any]) -> RegisteredConsumer:
+    return _consumer(answer["Consumer"])
+
+
+def _consumer(told: dict[str, Any]) -> RegisteredConsumer:
+    return RegisteredConsumer(
+        name=told["ConsumerName"],
+        arn=told["ConsumerARN"],
+        status=told["ConsumerStatus"],
+        created_ms=milliseconds(told["ConsumerCreationTimestamp"]),
+    )

@@ -1,0 +1,89 @@
+"""Reads a table of DynamoDB that another consumer keeps its progress in. Changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import botocore.exceptions as vendor
+from botocore.config import Config
+
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    ConfigError,
+    CredentialsError,
+    KinesisError,
+    RequestRefusedError,
+    ServiceUnavailableError,
+    ThrottledError,
+)
+from kinesis_spout.service.botocore_connection import local_error, new_session
+from kinesis_spout.service.faults import meaning_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesis_spout.config import AwsConfig
+
+SCAN = "dynamodb:Scan"
+"""The IAM action that `scan_table` needs on the table."""
+
+_MAX_ATTEMPTS = 5
+_MISSING = "ResourceNotFoundException"
+_ADVICE: dict[type[KinesisError], str] = {
+    AccessDeniedError: f"allow {SCAN} on the table",
+    ThrottledError: "raise the table's read capacity, or try again later",
+    ServiceUnavailableError: "try again later",
+    CredentialsError: "check the credentials",
+}
+
+
+def scan_table(
+    aws: AwsConfig, table: str, *, region: str | None, endpoint_url: str | None
+) -> list[Mapping[str, Mapping[str, Any]]]:
+    """All items of a table, as DynamoDB has them (`{"name": {"S": "text"}}`), by consistent reads
+    of a page each. Blocks on the network.
+
+    `aws`: for the credentials. Raises `ConfigError` where there is no such table, and other
+    `KinesisError`s.
+    """
+    where = f"table {table} " + (f"at {endpoint_url}" if endpoint_url else f"in {region}")
+    items: list[Mapping[str, Mapping[str, Any]]] = []
+    arguments: dict[str, Any] = {"TableName": table, "ConsistentRead": True}
+    try:
+        client = new_session(aws, region).create_client(
+            "dynamodb",
+            region_name=region,
+            endpoint_url=endpoint_url,
+            config=Config(
+                retries={"mode": "standard", "total_max_attempts": _MAX_ATTEMPTS},
+                connect_timeout=5,
+                read_timeout=30,
+                user_agent_extra="kinesis-spout",
+            ),
+        )
+        try:
+            while True:
+                answer = client.scan(**arguments)
+                items += answer["Items"]
+                if not answer.get("LastEvaluatedKey"):
+                    return items
+                arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        finally:
+            client.close()
+    except vendor.ClientError as exc:
+        raise _service_error(exc, where) from None
+    except (vendor.BotoCoreError, ValueError, KeyError, TypeError) as exc:
+        raise local_error(exc, aws, where) from exc
+
+
+def _service_error(exc: vendor.ClientError, where: str) -> KinesisError:
+    """What the service (or STS) answered, without its text where that may quote the request."""
+    error = exc.response.get("Error", {})
+    code = str(error.get("Code", ""))
+    if exc.operation_name == "Scan" and code == _MISSING:
+        return ConfigError(f"{where} does not exist; check its name, the region and the account")
+    status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+    kind, advice = meaning_of(code, status, operation=exc.operation_name)
+    said = "" if kind is CredentialsError else f": {str(error.get('Message', ''))[:300]}"
+    kind = kind if kind in _ADVICE else RequestRefusedError
+    return kind(f"{where} cannot be read ({code}{said}); {_ADVICE.get(kind, advice)}")

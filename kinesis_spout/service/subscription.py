@@ -1,0 +1,245 @@
+"""SubscribeToShard: one subscription of a consumer to a shard, and the events that it pushes.
+
+botocore signs and sends the request, and frames the events. It parses none of them: its parser
+takes as long for an event as for a page of GetRecords (`benchmarks/decode.py`). So a hook keeps the
+body from it, and gives it the initial response that it waits for, which some emulators never send.
+The payloads are decoded as pages are.
+
+A subscription lives for five minutes (API reference of SubscribeToShard). The service pushes an
+event at least every five seconds or so, also when there are no records. A connection that is silent
+for longer than `SILENT_S` is half open, and counts as broken.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import urllib3.exceptions
+from botocore.eventstream import EventStreamBuffer, ParserError
+
+from kinesis_spout.errors import MalformedResponseError, ServiceUnavailableError
+from kinesis_spout.service.get_records_decoder import decode_event
+from kinesis_spout.service.shapes import iterator_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from botocore.eventstream import EventStreamMessage
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.get_records_decoder import DecodedPage
+    from state.position import Position
+    from state.sequence_number import SequenceNumber
+
+SILENT_S = 15.0
+EVENTS = "KinesisSpoutEvents"
+_CHUNK_BYTES = 1024 * 1024
+# A receive that waited for so long began with an empty connection.
+_QUIET_S = 1.0
+_READING_FAULTS = (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionEvent:
+    """One event: its records, and the number after which the next subscription continues.
+
+    - `continuation`: None at the shard's end, which may come together with records. It is at or
+      above the last record's number, and need not be that of a record.
+    - `service_time_ms`: a time by the service's clock (ms since 1970) at which the event had not
+      been made yet, or just then: what it says of the tip is true of that time. None if unknown.
+    """
+
+    page: DecodedPage
+    continuation: SequenceNumber | None
+    service_time_ms: int | None
+
+
+class EventSource(NamedTuple):
+    """An answer to SubscribeToShard, whose body was not read yet. `answered_s`: when its head came
+    (monotonic).
+    """
+
+    raw: Any
+    answered_s: float
+
+
+class ShardSubscription:
+    """An open subscription. One thread reads it; any other thread may close it.
+
+    `refused` translates an exception event, from its code and its message, and raises.
+    `service_time_ms`: the service's time when it answered. `where`: for messages.
+    """
+
+    def __init__(
+        self,
+        source: EventSource,
+        *,
+        where: str,
+        service_time_ms: int | None,
+        refused: Callable[[str, str], NoReturn],
+        clock: Clock,
+    ) -> None:
+        self._raw = source.raw
+        self._where = where
+        self._answered_s = self._empty_at_s = source.answered_s
+        self._service_time_ms = service_time_ms
+        self._refused = refused
+        self._clock = clock
+        self._messages = EventStreamBuffer()
+        self._chunks: Iterator[bytes] = iter(source.raw.stream(_CHUNK_BYTES))
+        self._is_closed = False
+        # Of a body without a socket (a test's), nothing but a read tells that it is broken.
+        self._socket = _socket_of(source.raw)
+        if self._socket is not None:
+            self._socket.settimeout(SILENT_S)
+
+    def next_event(self) -> SubscriptionEvent | None:
+        """The next event; None when the subscription is over, or closed. Blocks for `SILENT_S` at
+        most.
+
+        Raises `KinesisError`: what an exception event means, `ServiceUnavailableError` for a broken
+        connection, `MalformedResponseError`. The subscription is over then.
+        """
+        while not self._is_closed:
+            message = self._next_message()
+            if message is not None:
+                event = self._event_of(message)
+                if event is not None:
+                    return event
+            elif not self._receive():
+                return None
+        return None
+
+    def close(self) -> None:
+        """End it. A read that is waiting ends at once. Never blocks."""
+        self._is_closed = True
+        if self._socket is not None:
+            with suppress(OSError):  # the peer may have been faster
+                # Not by the method of a TLS socket, which drops what the reading thread is using.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def release(self) -> None:
+        """Give the connection up. Only for the thread that reads."""
+        self.close()
+        with suppress(*_READING_FAULTS):
+            self._raw.close()
+
+    def _next_message(self) -> EventStreamMessage | None:
+        try:
+            return next(self._messages, None)
+        except (ParserError, struct.error) as exc:
+            raise MalformedResponseError(
+                f"an event of {self._where} cannot be read ({exc}); it is subscribed to again"
+            ) from exc
+
+    def _receive(self) -> bool:
+        """Receive more bytes. False when there are no more."""
+        began_s = self._clock.monotonic_s()
+        try:
+            chunk = next(self._chunks, None)
+        except BlockingIOError:  # a source in this process has nothing now
+            self._empty_at_s = began_s
+            raise
+        except _READING_FAULTS as exc:
+            if self._is_closed:
+                return False
+            raise ServiceUnavailableError(
+                f"the connection of {self._where} broke ({type(exc).__name__}); it is subscribed "
+                "to again"
+            ) from exc
+        if self._clock.monotonic_s() - began_s >= _QUIET_S:
+            # What came now was on its way for less than the wait.
+            self._empty_at_s = max(self._empty_at_s, began_s - _QUIET_S)
+        if chunk is None:
+            return False
+        self._messages.add_data(chunk)
+        return True
+
+    def _event_of(self, message: EventStreamMessage) -> SubscriptionEvent | None:
+        """None for a message that is no event of the shard, as the initial response."""
+        headers = message.headers
+        if headers.get(":message-type") in ("exception", "error"):
+            code = headers.get(":exception-type") or headers.get(":error-code") or "unknown"
+            self._refused(str(code), _text_of(message))
+        if headers.get(":event-type") != "SubscribeToShardEvent":
+            return None
+        page, continuation = decode_event(message.payload)
+        return SubscriptionEvent(page, continuation, self._made_at_ms(page))
+
+    def _made_at_ms(self, page: DecodedPage) -> int | None:
+        """A time by the service's clock at which the event had not been made yet. Bytes may wait in
+        the connection for long, so the time of their receiving says nothing. But what comes after
+        the connection was empty was made after that, and no record arrived after its event. Arrival
+        times are approximate.
+        """
+        if self._service_time_ms is None:
+            return None
+        passed_ms = int((self._empty_at_s - self._answered_s) * 1000)
+        return max(self._service_time_ms + max(0, passed_ms), (page.last_arrival_ms or 0) - 1_000)
+
+
+def hook(client: Any, clock: Clock) -> None:
+    """Register the hook on a client of botocore: an answer to SubscribeToShard has its source of
+    events as `EVENTS`.
+    """
+
+    def keep_events(
+        response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
+    ) -> None:
+        if response_dict["status_code"] < 300:
+            source = EventSource(response_dict["body"], clock.monotonic_s())
+            customized_response_dict[EVENTS] = source
+            response_dict["body"] = _InitialResponse()
+
+    client.meta.events.register("before-parse.kinesis.SubscribeToShard", keep_events)
+
+
+def subscription_arguments(consumer_arn: str, shard_id: str, position: Position) -> dict[str, Any]:
+    """The arguments of SubscribeToShard. Raises `RequestRefusedError` for SHARD_END."""
+    start = iterator_arguments(position)
+    names = {
+        "ShardIteratorType": "Type",
+        "StartingSequenceNumber": "SequenceNumber",
+        "Timestamp": "Timestamp",
+    }
+    return {
+        "ConsumerARN": consumer_arn,
+        "ShardId": shard_id,
+        "StartingPosition": {names[name]: value for name, value in start.items()},
+    }
+
+
+class _InitialResponse:
+    """The body that botocore gets to see: an event stream with the initial response alone."""
+
+    def stream(self) -> Iterator[bytes]:
+        name, value = b":event-type", b"initial-response"
+        head = struct.pack(">B", len(name)) + name + struct.pack(">BH", 7, len(value)) + value
+        lengths = struct.pack(">II", 16 + len(head), len(head))
+        message = lengths + struct.pack(">I", zlib.crc32(lengths)) + head
+        yield message + struct.pack(">I", zlib.crc32(message))
+
+
+def _text_of(message: EventStreamMessage) -> str:
+    """What an exception event says."""
+    try:
+        body = json.loads(message.payload or b"{}")
+        said = body.get("message") or body.get("Message") or ""
+    except (ValueError, AttributeError):
+        said = ""
+    return str(said or message.headers.get(":error-message", ""))
+
+
+def _socket_of(raw: Any) -> socket.socket | None:
+    """The socket of a response. urllib3 has no public way to it that all its versions know."""
+    found = getattr(getattr(raw, "connection", None), "sock", None)
+    if found is None:
+        file = getattr(getattr(raw, "_fp", None), "fp", None)
+        found = getattr(getattr(file, "raw", None), "_sock", None)
+    return found if isinstance(found, socket.socket) else None

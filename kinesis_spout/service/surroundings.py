@@ -1,0 +1,90 @@
+"""What a process finds around it of the way to the service: a region, and an endpoint.
+
+Executors on other machines have neither the environment nor the files of the driver. So the driver
+sends along what it finds. Credentials are never part of it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import botocore.exceptions as vendor
+from botocore.session import Session
+
+from kinesis_spout.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kinesis_spout.config import AwsConfig, StreamRef
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The region and the endpoint of Kinesis that a process finds; None for one that it does not.
+
+    Picklable. Holds no secret: an endpoint with a password in it is not taken.
+    """
+
+    region: str | None = None
+    endpoint_url: str | None = None
+
+    @classmethod
+    def of_this_process(cls, aws: AwsConfig) -> Surroundings:
+        """What botocore finds here: in the environment, and in the files, by the profile of `aws`.
+
+        Reads files; makes no call. Files that cannot be read give nothing here: the first call to
+        the service says what is wrong with them.
+        """
+        if aws.region is not None and aws.endpoint_url is not None:
+            return cls()
+        session = Session(profile=aws.profile)
+        try:
+            return cls(session.get_config_variable("region"), _endpoint_url(session))
+        except vendor.BotoCoreError:
+            return cls()
+
+    def around(self, aws: AwsConfig, stream: StreamRef | None) -> AwsConfig:
+        """`aws`, completed. A region that `aws` or the stream's ARN names stays, and so does an
+        endpoint of `aws`.
+        """
+        completed = aws
+        if aws.region is None and (stream is None or stream.region is None):
+            completed = _with(completed, region=self.region)
+        if aws.endpoint_url is None:
+            completed = _with(completed, endpoint_url=self.endpoint_url)
+        return completed
+
+
+def for_executors(aws: AwsConfig, stream: StreamRef) -> AwsConfig:
+    """`aws` with the region and the endpoint that this process finds for the stream, for processes
+    on other machines. Reads files; makes no call.
+    """
+    return Surroundings.of_this_process(aws).around(aws, stream)
+
+
+def _with(aws: AwsConfig, **found: str | None) -> AwsConfig:
+    """A value that is refused stays behind: nobody has given it as an option, and botocore's own
+    error about it names its place.
+    """
+    try:
+        return replace(aws, **found)  # type: ignore[arg-type]  # the fields here are texts or None
+    except ConfigError:
+        return aws
+
+
+def _endpoint_url(session: Session) -> str | None:
+    """The endpoint that botocore's clients of Kinesis take where they are given none. Its order
+    (https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html) is no public call.
+    """
+    if session.get_config_variable("ignore_configured_endpoint_urls"):
+        return None
+    profile: dict[str, Any] = session.get_scoped_config()
+    services = session.full_config.get("services", {}).get(profile.get("services"), {})
+    return (
+        os.environ.get("AWS_ENDPOINT_URL_KINESIS")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or services.get("kinesis", {}).get("endpoint_url")
+        or profile.get("endpoint_url")
+        or None
+    )

@@ -1,0 +1,393 @@
+"""The driver's side of a query that reads several streams: a coordinator for each of them, and one
+batch of all.
+
+Why one source, and not a union of Spark's. Spark refuses a checkpoint location whose number of
+sources has changed ("There are [2] sources in the checkpoint offsets and now there are [3] sources
+requested by the query", PySpark 4.3.0). A query could then never add a stream, or leave one.
+Here the union is below the source: each stream has its plans, states, limits, connections and its
+owner's lock in ZooKeeper, as a query of its own has them, and the offset names a plan for each
+(`offsets`). A batch is the tasks of all streams that have something to read.
+
+- Each stream's plan is settled by itself, which can be repeated. A driver that is killed between
+  two of them settles the others when it comes back: Spark hands it the same offset.
+- A stream has no plan in a batch for which it has nothing to read. Then no plan of it may be open:
+  a tracked batch takes open plans for its own. So `tasks` closes it.
+- A batch waits for nobody: it begins as soon as one stream has something to read. The wait of an
+  idle query is that of all streams together.
+- A stream that is throttled, or does not answer, is left out for some seconds, longer each time,
+  and named in a warning. The others go on. Once it has been so for `PATIENCE_S` while no other
+  stream has anything to read either, its error ends the query, as it ends that of a single stream.
+  Every other error does so at once. Its text names the stream.
+- A stream that is behind, and whose tasks come back empty (another consumer uses up its calls),
+  would hold each batch for `maxSearchTime`. It is given `maxFetchTime`, and twice as long each
+  time, and is left out for as long as it was waited for.
+- At its start the query needs all streams: one that is missing, or whose state another query owns,
+  is an error.
+
+A stream's steps run in threads, but no step outlasts its call here, and a stream has one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from kinesis_spout.config import duration
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.programs.threads import thread_pool
+from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.offsets import refuse_missing
+from spark_job.driver.probe_schedule import POLL_S
+from state.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.programs.threads import NewPool
+    from spark_job.driver.offsets import Plans
+    from spark_job.process_services import ProcessServices
+    from spark_job.settings import QuerySettings, SourceSettings
+    from state.plan import TaskPlan
+
+_T = TypeVar("_T")
+log = logging.getLogger("kinesis_spout")
+RETRY_FOR_S = 10.0  # a call of one stream, for which the others wait
+PATIENCE_S = 60.0
+FIRST_REST_S = 5.0
+MAX_REST_S = 60.0
+MAX_THREADS = 16
+MAX_DOUBLINGS = 16
+
+
+class StreamError(KinesisError):
+    """An error of one of several streams, whose own text does not name it."""
+
+
+class JointTask(NamedTuple):
+    """A task of a batch. `stream`: the index of its stream in the query's settings."""
+
+    stream: int
+    plan_id: str
+    task: int
+    plan: TaskPlan
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One stream of the query. `failing_since_s`, `rests_until_s`, `error`: while the service does
+    not serve it.
+    """
+
+    index: int
+    settings: SourceSettings
+    coordinator: Coordinator
+    failing_since_s: float | None = None
+    rests_until_s: float = 0.0
+    rest_s: float = FIRST_REST_S
+    error: BaseException | None = None
+    is_settled: bool = False
+    empty_plans: int = 0
+    last_plan: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.settings.state_name
+
+    @property
+    def search_ms(self) -> int:
+        """How long the stream's tasks may look for a first record, for which the others wait."""
+        settings = self.settings
+        longest = settings.max_fetch_time_ms << min(self.empty_plans, MAX_DOUBLINGS)
+        return min(settings.max_search_time_ms, longest)
+
+
+class JointCoordinator:
+    """Plans and settles a query of several streams. `close` releases all ownerships. Use it from
+    one thread. Blocks on ZooKeeper and Kinesis.
+
+    `connect`: makes the services of a stream, which connect at their first use.
+    """
+
+    def __init__(
+        self,
+        query: QuerySettings,
+        connect: Callable[[SourceSettings], ProcessServices],
+        *,
+        new_pool: NewPool = thread_pool,
+    ) -> None:
+        self._query = query
+        services = [connect(settings) for settings in query.streams]
+        self._clock: Clock = services[0].clock
+        self._streams = [
+            _Stream(index, settings, Coordinator(settings, one))
+            for index, (settings, one) in enumerate(zip(query.streams, services, strict=True))
+        ]
+        self._pool = new_pool(min(MAX_THREADS, len(self._streams)), "kinesis-stream")
+        self._turn = 0
+        self._is_available_now = False
+        self._found: dict[str, str] = {}
+
+    # Spark's calls
+    def prepare_available_now(self) -> None:
+        self._is_available_now = True
+        self._each(self._streams, lambda one: one.coordinator.prepare_available_now(), strict=True)
+
+    def next_plans(self, start: Plans, *, max_records: int | None) -> dict[str, str]:
+        """Settle the plans of `start`, and return the next plan of each stream by its name; those
+        of `start` where there is nothing to read.
+
+        `max_records`: of the batch, over all streams. Waits up to `idleWait`, in an AvailableNow
+        run up to the patience of the stream that waits longest.
+        """
+        plans = self.named(start)
+        for one in self._streams:
+            one.is_settled = False
+        begun_s = self._clock.monotonic_s()
+        while True:
+            working, pause_s = self._look(plans, begun_s)
+            if working or pause_s is None:
+                break
+            self._clock.sleep(pause_s)
+            for one in self._streams:
+                one.coordinator.note_waited(pause_s)
+        new = self._planned(plans, working, max_records)
+        if not new and self._is_available_now:
+            for one in self._streams:
+                one.coordinator.without_plan(plans.get(one.name, ""))
+        return plans | new
+
+    def tasks(self, start: Plans, end: Plans) -> list[JointTask]:
+        """The tasks of the batch between two offsets.
+
+        Raises `ConfigError` for a batch with records of a stream that is not of this query.
+        """
+        begins, ends = self.named(start), self.named(end)
+        refuse_missing(begins, ends, {one.name for one in self._streams})
+        wanted = {name: plan for name, plan in ends.items() if plan != begins.get(name, "")}
+        found = self._each(self._streams, lambda one: _tasks_of(one, ends, wanted), strict=True)
+        # Those of open plans first. A tracked batch has reports for these, and counts its
+        # partitions without those of the others (`tracking.stream_parts`).
+        return [
+            task
+            for is_open in (True, False)
+            for one in sorted(self._streams, key=lambda one: one.settings.label)
+            for task in found[one.index][1]
+            if found[one.index][0] is is_open
+        ]
+
+    def report(self) -> dict[str, Any]:
+        """The reports of all streams (`Coordinator.report`). Does no I/O."""
+        return {
+            "format": 2,
+            "streams": [
+                one.coordinator.report() | ({"trouble": str(one.error)} if one.error else {})
+                for one in self._streams
+            ],
+        }
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for one in self._streams:
+            one.coordinator.close()
+
+    # looking and planning
+    def _look(self, plans: Mapping[str, str], begun_s: float) -> tuple[list[_Stream], float | None]:
+        """The streams that have something to read, and the seconds until the next look; None where
+        all waits are over.
+        """
+        now_s = self._clock.monotonic_s()
+        awake = [one for one in self._streams if one.rests_until_s <= now_s]
+        self._settle([one for one in awake if not one.is_settled], plans, now_s)
+        awake = [one for one in awake if one.is_settled and one.rests_until_s <= now_s]
+        pauses = self._each(awake, lambda one: _look(one, begun_s, now_s))
+        for index in pauses:
+            self._on_served(self._streams[index])
+        working = [one for one in awake if one.index in pauses and one.coordinator.has_work]
+        waits = [pause_s for pause_s in pauses.values() if pause_s is not None]
+        if working or (not waits and not self._is_waiting_for_service(begun_s)):
+            return working, None
+        return [], min([POLL_S, *waits])
+
+    def _settle(self, streams: Sequence[_Stream], plans: Mapping[str, str], now_s: float) -> None:
+        settled = self._each(streams, lambda one: one.coordinator.settle(plans.get(one.name, "")))
+        for one in streams:
+            if one.index not in settled:
+                continue
+            one.is_settled = True
+            if not one.coordinator.came_back_empty:
+                one.empty_plans = 0
+            elif one.last_plan != plans.get(one.name, ""):  # a new one
+                one.rests_until_s = now_s + one.search_ms / 1000
+                log.warning(
+                    "stream %s is behind, but gave no record for %s; it is left out of the "
+                    "next batches for as long, while the other streams go on",
+                    one.settings.label,
+                    duration(one.search_ms),
+                )
+                one.empty_plans += 1
+            one.last_plan = plans.get(one.name, "")
+
+    def _is_waiting_for_service(self, begun_s: float) -> bool:
+        """Whether to wait for streams that the service does not serve, since no other has anything
+        to read. Raises the error of one that it has not served for too long.
+        """
+        now_s = self._clock.monotonic_s()
+        failing = [one for one in self._streams if one.failing_since_s is not None]
+        for one in failing:
+            if one.error is not None and now_s - (one.failing_since_s or now_s) >= PATIENCE_S:
+                raise _named_error(one, one.error)
+        if self._is_available_now:
+            return any(one.rests_until_s > now_s for one in self._streams)
+        idle_s = min(one.settings.idle_wait_ms for one in self._streams) / 1000
+        return bool(failing) and now_s - begun_s < idle_s
+
+    def _planned(
+        self, plans: Mapping[str, str], working: Sequence[_Stream], max_records: int | None
+    ) -> dict[str, str]:
+        """New plans by stream. Their tasks share the limit of tasks by the shards of each."""
+        self._turn += 1
+        shares = _shares(working, max_records, self._turn)
+        limits = {one.index: limit for one, limit in shares}
+        shards = sum(one.coordinator.found_shards for one, _ in shares)
+        max_tasks = max(one.settings.max_tasks for one in self._streams)
+        made = self._each(
+            [one for one, _ in shares],
+            lambda one: one.coordinator.plan(
+                plans.get(one.name, ""),
+                max_records=limits[one.index],
+                max_tasks=_share_of_tasks(one, shards, max_tasks),
+                max_search_ms=one.search_ms,
+            ),
+        )
+        return {
+            self._streams[index].name: plan_id
+            for index, plan_id in made.items()
+            if plan_id is not None
+        }
+
+    def named(self, plans: Plans) -> dict[str, str]:
+        """The plans by stream. Blocks only where an offset does not name its stream."""
+        return plans.named(self._stream_of)
+
+    def _stream_of(self, plan_id: str) -> str:
+        """The stream of a plan that a query of one stream has made."""
+        if plan_id not in self._found:
+            known = self._each(
+                self._streams, lambda one: one.coordinator.knows(plan_id), strict=True
+            )
+            name = next((self._streams[i].name for i, is_known in known.items() if is_known), None)
+            if name is None:
+                raise KinesisError(
+                    f"the checkpoint location ends with plan {plan_id} of a query of one stream, "
+                    "which none of the streams "
+                    f"{', '.join(one.settings.label for one in self._streams)} has in ZooKeeper; "
+                    "read that stream too, or give the query a new checkpointLocation (ZooKeeper "
+                    "keeps the progress)"
+                )
+            self._found[plan_id] = name
+        return self._found[plan_id]
+
+    # threads and errors
+    def _each(
+        self, streams: Sequence[_Stream], step: Callable[[_Stream], _T], *, strict: bool = False
+    ) -> dict[int, _T]:
+        """The results of a step by stream. A stream whose service is in trouble for a while has
+        none; with `strict`, and before it was reached once, its error is raised.
+        """
+        futures = [(one, self._pool.submit(step, one)) for one in streams]
+        errors = [(one, future.exception()) for one, future in futures]
+        for one, error in errors:
+            if error is None:
+                continue
+            is_transient = isinstance(error, KinesisError) and error.retryable
+            if strict or not is_transient or not one.coordinator.is_opened:
+                raise _named_error(one, error)
+            self._on_trouble(one, error)
+        return {
+            one.index: future.result()
+            for (one, error), (_, future) in zip(errors, futures, strict=True)
+            if error is None
+        }
+
+    def _on_served(self, one: _Stream) -> None:
+        if one.error is not None:
+            log.warning("stream %s is served again", one.settings.label)
+        one.failing_since_s, one.error, one.rest_s = None, None, FIRST_REST_S
+
+    def _on_trouble(self, one: _Stream, error: BaseException) -> None:
+        now_s = self._clock.monotonic_s()
+        if one.failing_since_s is None:
+            one.failing_since_s = now_s
+        one.error = error
+        one.rests_until_s = now_s + one.rest_s
+        log.warning(
+            "stream %s is left out of the next batches for %.0f s, while the other streams go on: "
+            "%s",
+            one.settings.label,
+            one.rest_s,
+            error,
+        )
+        one.rest_s = min(MAX_REST_S, 2 * one.rest_s)
+
+
+def _look(one: _Stream, begun_s: float, now_s: float) -> float | None:
+    """As `Coordinator.look`. Does not wait for the end of a pause."""
+    coordinator = one.coordinator
+    if coordinator.is_paused_until(now_s):
+        coordinator.forget_found()
+        # An AvailableNow run does not wait for the end of a pause, and nobody else needs one.
+        waits = now_s - begun_s < one.settings.idle_wait_ms / 1000
+        return POLL_S if waits and not coordinator.is_available_now else None
+    return coordinator.look(begun_s)
+
+
+def _tasks_of(
+    one: _Stream, ends: Mapping[str, str], wanted: Mapping[str, str]
+) -> tuple[bool, list[JointTask]]:
+    """Whether the plan is open, and its tasks."""
+    plan_id = wanted.get(one.name)
+    if plan_id is None:
+        one.coordinator.close_open_plan(ends.get(one.name, ""))
+        return False, []
+    tasks = one.coordinator.tasks(plan_id)
+    return one.coordinator.is_open(plan_id), [
+        JointTask(one.index, plan_id, task, plan) for task, plan in tasks.items()
+    ]
+
+
+def _shares(
+    working: Sequence[_Stream], max_records: int | None, turn: int
+) -> list[tuple[_Stream, int | None]]:
+    """The streams of a batch, and how many records each may give.
+
+    How much a stream has is not known before it is read, so the streams get equal parts of the
+    batch's limit. With a lower limit than there are streams, they take turns.
+    """
+    if max_records is None or not working:
+        return [(one, one.settings.max_records_per_trigger) for one in working]
+    first = turn * max(1, max_records) % len(working)
+    rotated = [*working[first:], *working[:first]][:max_records]
+    each, rest = divmod(max_records, len(rotated))
+    return [
+        (one, min(each + (place < rest), one.settings.max_records_per_trigger or max_records))
+        for place, one in enumerate(rotated)
+    ]
+
+
+def _share_of_tasks(one: _Stream, shards: int, max_tasks: int) -> int:
+    own = one.settings.max_tasks
+    if not shards:
+        return own
+    return min(own, max(1, max_tasks * one.coordinator.found_shards // shards))
+
+
+def _named_error(one: _Stream, error: BaseException) -> BaseException:
+    """The error, with the stream's name in its text."""
+    label = one.settings.label
+    if label in str(error) or not isinstance(error, KinesisError | StateError):
+        return error
+    named = StreamError(f"stream {label}: {error}")
+    named.__cause__ = error
+    return named

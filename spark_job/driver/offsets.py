@@ -1,0 +1,96 @@
+"""The offsets that Spark logs for a query: which plan of each stream a batch ends with. Pure.
+
+    {"format": 1, "plan": "7-a1b2"}                               a query of one stream
+    {"format": 2, "plans": {"etl/orders": "7-a1b2", ...}}         a query of several streams
+
+A stream is named by its application and name, as its state in ZooKeeper is. A stream that the query
+no longer reads stays in the offsets with its last plan: when it is read again, that plan is settled
+as the one of a finished batch, and nothing of it is delivered twice. So a query that has read
+several streams goes on with format 2, also if it reads one of them now.
+
+A batch that Spark repeats must have the rows that it had. It cannot have those of a stream that the
+query no longer reads, and to leave them out would lose them: Spark would then count them as
+delivered. Such a batch is refused, with the stream's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+OF_ONE = 1
+OF_SEVERAL = 2
+START_OFFSET: dict[str, Any] = {"format": OF_ONE, "plan": ""}
+START_OF_SEVERAL: dict[str, Any] = {"format": OF_SEVERAL, "plans": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Plan ids by stream. `unnamed`: of an offset that does not name its only stream; "" for none.
+
+    `find` names the stream of such a plan.
+    """
+
+    by_stream: Mapping[str, str]
+    unnamed: str = ""
+
+    def named(self, find: Callable[[str], str]) -> dict[str, str]:
+        if not self.unnamed:
+            return dict(self.by_stream)
+        return {find(self.unnamed): self.unnamed}
+
+
+def read_offset(offset: Mapping[str, Any]) -> Plans:
+    """The plans in an offset. Raises `ConfigError` for an offset of another format."""
+    match offset:
+        case {"format": 1, "plan": str(plan)}:
+            return Plans({}, plan)
+        case {"format": 2, "plans": dict(plans)} if all(
+            isinstance(plan, str) for plan in plans.values()
+        ):
+            return Plans(plans)
+    raise ConfigError(
+        f"the checkpoint location holds an offset of format {offset.get('format')!r}, not "
+        f"{OF_ONE} or {OF_SEVERAL}; use the kinesis-spout version that wrote it, or a new "
+        "checkpointLocation (ZooKeeper keeps the progress)"
+    )
+
+
+def offset_of_several(plans: Mapping[str, str]) -> dict[str, Any]:
+    return {"format": OF_SEVERAL, "plans": dict(plans)}
+
+
+def plan_of(offset: Mapping[str, Any], stream: str) -> str:
+    """The plan of the only stream of a query; empty if there is none. Raises `ConfigError`."""
+    plans = read_offset(offset)
+    return plans.unnamed or plans.by_stream.get(stream, "")
+
+
+def with_plan(start: Mapping[str, Any], stream: str, plan: str) -> dict[str, Any]:
+    """The offset after `start`, in a query of one stream."""
+    plans = read_offset(start).by_stream
+    if not plans:
+        return {"format": OF_ONE, "plan": plan}
+    return offset_of_several({**plans, stream: plan})
+
+
+def refuse_missing(
+    start: Mapping[str, str], end: Mapping[str, str], streams: Collection[str]
+) -> None:
+    """Raise `ConfigError` for a batch that holds records of a stream which is not one of
+    `streams`.
+    """
+    for stream, plan in sorted(end.items()):
+        if stream not in streams and plan != start.get(stream, ""):
+            application, name = stream.split("/", 1)
+            raise ConfigError(
+                f"the batch that Spark repeats has records of stream {name} (application "
+                f"{application}, plan {plan}), which this query does not read any more; run the "
+                f"query with stream {name} until the batch is done, for example with "
+                "trigger(availableNow=True), and leave the stream out after that"
+            )

@@ -1,0 +1,87 @@
+"""The pages on moving in: their commands in order, on a FakeKinesis, a real ZooKeeper and moto's
+DynamoDB, with their outputs compared. `WRITE_RUNBOOK=1` writes the pages again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.kinesis.services import ServedFake, serve
+from tests.support.migration.captured import (
+    awslabs_stream,
+    for_stream,
+    kcl_stream,
+    progress_of,
+    storm_spout_state,
+    write_files,
+)
+from tests.support.migration.tables import make_table
+from tests.support.shell.pages import ROOT
+from tests.support.shell.runbook import RunbookPlayer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PAGES = ROOT / "docs" / "migrate"
+
+
+@pytest.fixture
+def fake() -> Iterator[ServedFake]:
+    with serve() as served:
+        yield served
+
+
+def test_from_the_kcl(
+    fake: ServedFake, zookeeper_chroot: str, moto_endpoint: str, tmp_path: Path
+) -> None:
+    play = RunbookPlayer(
+        "Go on after a KCL application", tmp_path, fake, zookeeper_chroot, page=PAGES / "kcl.md"
+    )
+    play.variables["AWS_ENDPOINT_URL_DYNAMODB"] = moto_endpoint
+    kcl_stream(fake.model)
+    make_table(moto_endpoint, "kcl-orders", for_stream("kcl", fake.model)["items"])
+    play.run(4)
+    play.end()
+
+
+def test_from_awslabs(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
+    play = RunbookPlayer(
+        "Go on after a query of the connector",
+        tmp_path,
+        fake,
+        zookeeper_chroot,
+        page=PAGES / "awslabs.md",
+    )
+    awslabs_stream(fake.model)
+    write_files(tmp_path / "checkpoint", for_stream("awslabs", fake.model)["files"])
+    play.run(3)
+    play.end()
+
+
+def test_from_databricks(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
+    play = RunbookPlayer(
+        "Go on after a query on Databricks",
+        tmp_path,
+        fake,
+        zookeeper_chroot,
+        page=PAGES / "databricks.md",
+    )
+    awslabs_stream(fake.model)
+    (tmp_path / "last.json").write_text(progress_of(fake.model))
+    play.run(code=1)
+    play.run(2)
+    play.end()
+
+
+@pytest.mark.parametrize("title", ["Go on after a topology", "Go on in place"])
+def test_from_the_storm_spout(
+    title: str, fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
+) -> None:
+    play = RunbookPlayer(title, tmp_path, fake, zookeeper_chroot, page=PAGES / "storm-spout.md")
+    kcl_stream(fake.model)
+    storm_spout_state(fake.model, zookeeper_chroot, "/kinesis_storm_spout/words/orders")
+    play.run(1 if title == "Go on in place" else 3)
+    play.end()

@@ -1,0 +1,218 @@
+"""Enhanced fan-out over HTTP: real sockets, threads of their own, and a server that cuts them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import (
+    ConsumerNotFoundError,
+    KinesisError,
+    ServiceUnavailableError,
+    ShardNotFoundError,
+    ThrottledError,
+)
+from kinesis_spout.reading.subscription_feed import ThreadFeed
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.consumers import ConsumerRegistry, OwnConsumer
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, limit_exceeded
+from state.position import TRIM_HORIZON, Position
+from tests.support.kinesis.stub_kinesis import config_of
+from tests.support.spout.spouts import spout_on
+from tests.support.state.zookeeper import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.kinesis.services import ServedFake
+
+SHARD = "shardId-000000000000"
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def orders(fake_kinesis: ServedFake) -> ServedFake:
+    fake_kinesis.model.create("orders")
+    return fake_kinesis
+
+
+@pytest.fixture
+def client(orders: ServedFake) -> Iterator[KinesisClient]:
+    config = config_of(orders.endpoint_url)
+    with closing(KinesisClient(config, StreamRef("orders"), random=Random(0))) as found:  # noqa: S311  # jitter
+        yield found
+
+
+def own(client: KinesisClient, **named: Any) -> OwnConsumer:
+    return OwnConsumer(client, **({"name": "me", "arn": None} | named), clock=SystemClock())
+
+
+def test_events_come_with_what_botocore_would_say(
+    orders: ServedFake, client: KinesisClient
+) -> None:
+    """Records, the tip, the continuation number and the service's time; the end has children."""
+    orders.model.put("orders", "k", b"one")
+    subscription = own(client).subscribe(SHARD, TRIM_HORIZON)
+    event = subscription.next_event()
+    assert event is not None
+    lists = event.page.columns.lists()
+    assert (lists.keys, lists.data, event.page.millis_behind_latest) == (["k"], [b"one"], 0)
+    assert event.continuation == event.page.last
+    assert event.service_time_ms is not None
+    assert abs(event.service_time_ms - SystemClock().now_ms()) < 5_000
+    orders.model.split("orders", SHARD)
+    last = subscription.next_event()
+    assert last is not None
+    assert (last.continuation, len(last.page.child_shards)) == (None, 2)
+    assert subscription.next_event() is None
+    subscription.release()
+
+
+def test_a_subscription_is_closed_by_another_thread(client: KinesisClient) -> None:
+    """A read that waits ends at once."""
+    subscription = own(client).subscribe(SHARD, TRIM_HORIZON)
+    assert subscription.next_event() is not None
+    timer = threading.Timer(0.1, subscription.close)
+    timer.start()
+    began_s = SystemClock.monotonic_s()
+    assert subscription.next_event() is None
+    assert SystemClock.monotonic_s() - began_s < 3
+    timer.join()
+    subscription.release()
+
+
+def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: KinesisClient) -> None:
+    """A second subscription, a shard and a consumer that are not there, one consumer too many."""
+    consumer = own(client)
+    subscription = consumer.subscribe(SHARD, TRIM_HORIZON)
+    with pytest.raises(ServiceUnavailableError, match="five seconds after the one before"):
+        consumer.subscribe(SHARD, TRIM_HORIZON)
+    with pytest.raises(ShardNotFoundError):
+        consumer.subscribe("shardId-000000000009", TRIM_HORIZON)
+    arn = f"{orders.model.stream('orders').arn}/consumer/nobody:1"
+    with pytest.raises(ConsumerNotFoundError, match="consumers list"):
+        own(client, name=None, arn=arn).subscribe(SHARD, TRIM_HORIZON)
+    registry = ConsumerRegistry(client, retry=False)
+    for number in range(19):
+        registry.register(f"other-{number}")
+    with pytest.raises(ThrottledError, match="consumers remove"):
+        registry.register("too-many")
+    subscription.release()
+
+
+def test_an_exception_event_has_the_class_of_the_error(
+    orders: ServedFake, client: KinesisClient
+) -> None:
+    """Here of a stream that is deleted."""
+    subscription = own(client).subscribe(SHARD, TRIM_HORIZON)
+    assert subscription.next_event() is not None
+    registry = ConsumerRegistry(client)
+    registry.deregister(registry.find(name="me").arn)
+    with pytest.raises(KinesisError):
+        subscription.next_event()
+    subscription.release()
+
+
+def test_a_server_that_ends_breaks_the_subscription() -> None:
+    """The feed says so, and its thread ends."""
+    fake = FakeKinesis()
+    fake.create("orders")
+    news = threading.Event()
+    with FakeKinesisServer(fake) as server:
+        config = config_of(server.endpoint_url)
+        client = KinesisClient(config, StreamRef("orders"))
+        consumer = own(client)
+        feed = ThreadFeed.start(SHARD, lambda: consumer.subscribe(SHARD, TRIM_HORIZON), news.set)
+        assert news.wait(PATIENCE_S)
+        news.clear()
+        assert feed.take() is not None
+    assert news.wait(PATIENCE_S)
+    assert feed.join(PATIENCE_S)
+    assert feed.is_over
+    assert isinstance(feed.error, ServiceUnavailableError)
+    client.close()
+
+
+def test_a_feed_that_is_not_read_holds_two_events(
+    orders: ServedFake, client: KinesisClient
+) -> None:
+    """The rest stays in the connection; closing the feed ends its thread."""
+    for _ in range(5):
+        for number in range(11):
+            orders.model.put("orders", f"k{number}", bytes(100_000))
+    consumer, news = own(client), threading.Event()
+    feed = ThreadFeed.start(SHARD, lambda: consumer.subscribe(SHARD, TRIM_HORIZON), news.set)
+    came = 0
+    position = None
+    while came < 55:
+        assert news.wait(PATIENCE_S)
+        news.clear()
+        while (event := feed.take()) is not None:
+            came += event.page.count
+            position = event.page.last
+    assert len(feed._events) <= 2
+    feed.close()
+    assert feed.join(PATIENCE_S)
+    assert position is not None
+    assert Position.after(position).sequence == position
+
+
+def test_a_spout_reads_by_subscription_over_a_split(orders: ServedFake) -> None:
+    """All records, each once; its threads end with it."""
+    fake = orders.model
+    came: list[bytes] = []
+    wanted = [f"{number}".encode() for number in range(60)]
+    spout = spout_on(orders, read_mode="efo", consumer_name="me", shard_refresh_interval_s=0.2)
+    with closing(spout):
+        spout.open()
+        for data in wanted[:20]:
+            fake.put("orders", data.decode(), data)
+        for emission in spout.emissions(lambda: len(came) >= 60):
+            came.append(emission.data)
+            emission.ack()
+            if len(came) == 10:
+                fake.split("orders", SHARD)
+                for data in wanted[20:]:
+                    fake.put("orders", data.decode(), data)
+        metrics = spout.metrics()
+    assert sorted(came) == sorted(wanted)
+    assert metrics.subscriptions is not None
+    assert metrics.subscriptions.opened == 3
+    assert metrics.subscriptions.polled_shards == 0
+    for thread in threading.enumerate():
+        if thread.name.startswith("kinesis-subscription"):
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+def test_a_shard_without_a_subscription_is_polled_until_it_has_one(orders: ServedFake) -> None:
+    """By a real clock, which moves on between two looks at it."""
+    fake, came = orders.model, list[str]()
+    fake.faults.add(limit_exceeded(), operation="SubscribeToShard", times=None)
+    named = {"read_mode": "efo", "consumer_name": "me", "efo_fallback_after_s": 0.1}
+    with closing(spout_on(orders, **named)) as spout:
+        spout.open()
+        for number in range(20):
+            fake.put("orders", str(number), b"")
+        for emission in spout.emissions(lambda: len(came) >= 20):
+            came.append(emission.partition_key or "")
+            emission.ack()
+        polled = spout.metrics().subscriptions
+        assert polled is not None
+        assert (polled.opened, polled.polled_shards) == (0, 1)
+        fake.faults.clear()
+        wait_until(lambda: (now := spout.metrics().subscriptions) is not None and now.opened == 1)
+        pushed = spout.metrics().subscriptions
+        assert pushed is not None
+        assert pushed.polled_shards == 0
+        fake.put("orders", "last", b"")
+        for emission in spout.emissions(lambda: len(came) >= 21):
+            came.append(emission.partition_key or "")
+            emission.ack()
+    assert sorted(came) == sorted([*map(str, range(20)), "last"])

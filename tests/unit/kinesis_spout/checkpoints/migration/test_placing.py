@@ -1,0 +1,95 @@
+"""Where each listed shard is read, from where another consumer stands: a test for each row."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_spout.checkpoints.migration.origin import MigrationError, Origin, OriginShard
+from kinesis_spout.checkpoints.migration.placing import placed, unlisted
+from kinesis_spout.service.shard_info import ShardInfo
+from state.position import Position
+from state.sequence_number import SequenceNumber
+
+AT = Position.parse("2026-01-31T12:00:00Z")
+
+
+def shard(name: str, *parents: str) -> ShardInfo:
+    return ShardInfo(
+        shard_id=name,
+        parents=parents,
+        hash_key_range=(0, 1),
+        starting_sequence=SequenceNumber(1),
+        ending_sequence=None,
+    )
+
+
+def places(
+    says: dict[str, str | None],
+    *shards: ShardInfo,
+    drops_finished: bool = False,
+    at: Position | None = None,
+) -> dict[str, str]:
+    origin = Origin(
+        name="other",
+        shards={
+            name: OriginShard(says="", position=None if text is None else Position.parse(text))
+            for name, text in says.items()
+        },
+        drops_finished=drops_finished,
+    )
+    listed = {one.shard_id: one for one in shards}
+    return {one.shard.shard_id: str(one.position) for one in placed(origin, listed, at)}
+
+
+def test_a_position_and_an_end_are_kept() -> None:
+    assert places({"a": "AFTER:5", "b": "SHARD_END"}, shard("a"), shard("b")) == {
+        "a": "AFTER:5",
+        "b": "SHARD_END",
+    }
+
+
+def test_a_shard_that_comes_from_a_named_one_is_read_from_its_beginning() -> None:
+    """Also where the one between them is not named; and where it is named without a position."""
+    family = (shard("a"), shard("b", "a"), shard("c", "b"))
+    assert places({"a": "AFTER:5", "c": None}, *family) == {
+        "a": "AFTER:5",
+        "b": "TRIM_HORIZON",
+        "c": "TRIM_HORIZON",
+    }
+
+
+def test_a_parent_need_not_be_listed_any_more() -> None:
+    assert places({"a": "SHARD_END"}, shard("b", "a")) == {"b": "TRIM_HORIZON"}
+
+
+def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgotten() -> None:
+    family = (shard("a"), shard("b", "a"), shard("c", "b"))
+    assert places({"c": "AFTER:5"}, *family, drops_finished=True) == {
+        "a": "SHARD_END",
+        "b": "SHARD_END",
+        "c": "AFTER:5",
+    }
+    with pytest.raises(MigrationError, match="does not say where it is in a, b;"):
+        places({"c": "AFTER:5"}, *family)
+
+
+def test_of_a_shard_without_a_position_the_time_is_asked_for() -> None:
+    """Also of one that has no relation to any."""
+    both = (shard("a"), shard("b"))
+    with pytest.raises(MigrationError, match="does not say where it is in a, b; give --at"):
+        places({"a": None}, *both)
+    assert set(places({"a": None}, *both, at=AT).values()) == {str(AT)}
+
+
+def test_a_merged_shard_waits_for_none_that_is_not_named() -> None:
+    """One parent was not begun, the other was: the child is read from its beginning."""
+    family = (shard("a"), shard("b"), shard("c", "a", "b"))
+    assert places({"a": "SHARD_END", "b": "TRIM_HORIZON"}, *family)["c"] == "TRIM_HORIZON"
+
+
+def test_shards_that_expired_unread_are_told() -> None:
+    shards = {
+        name: OriginShard(says="", position=Position.parse(text))
+        for name, text in {"a": "AFTER:5", "b": "SHARD_END"}.items()
+    }
+    assert unlisted(Origin(name="other", shards=shards), {}) == ["a"]

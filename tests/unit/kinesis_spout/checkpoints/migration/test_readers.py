@@ -1,0 +1,242 @@
+"""What each reader makes of captured state, of hand-made state, and of damaged state."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl
+from kinesis_spout.checkpoints.migration.origin import MigrationError
+from kinesis_spout.checkpoints.migration.spark_checkpoint import read_checkpoint
+from state.position import SHARD_END, TRIM_HORIZON, Position
+from tests.support.migration.captured import captured, write_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+A, B, C = (f"shardId-00000000000{index}" for index in range(3))
+
+
+def lease(key: str, checkpoint: str, sub: int = 0, **more: dict[str, Any]) -> kcl.Item:
+    return {
+        "leaseKey": {"S": key},
+        "checkpoint": {"S": checkpoint},
+        "checkpointSubSequenceNumber": {"N": str(sub)},
+        **more,
+    }
+
+
+# KCL
+
+
+def test_the_leases_that_the_kcl_wrote_are_read() -> None:
+    """Items of its table that are no leases are passed over."""
+    found = kcl.origin_of(captured("kcl")["items"], "kcl-orders", "orders")
+    number = {place: text for text, place in captured("kcl")["records"].items()}
+    assert {shard: str(one.position) for shard, one in found.shards.items()} == {
+        A: "SHARD_END",
+        B: f"AT:{number[f'{B}:3']}.1",  # looked up in the stream: after a record, or within one
+        C: f"AT:{number[f'{C}:0']}.2",
+        "shardId-000000000003": "TRIM_HORIZON",
+    }
+    assert any("worker-1 still holds leases" in note for note in found.notes)
+
+
+def test_a_lease_that_says_when_it_began_says_not_where() -> None:
+    """Also, a pending checkpoint does not count."""
+    pending = lease(C, "5", pendingCheckpoint={"S": "9"})
+    found = kcl.origin_of([lease(A, "LATEST"), lease(B, "AT_TIMESTAMP"), pending], "t", "orders")
+    assert [found.shards[shard].position for shard in (A, B)] == [None, None]
+    assert str(found.shards[C].position) == "AT:5.1"
+
+
+def test_of_a_table_of_several_streams_the_streams_own_leases_are_read() -> None:
+    items = [lease(f"123456789012:{name}:1700000000:{A}", "5") for name in ("orders", "other")]
+    found = kcl.origin_of(items, "t", "orders", created_ms=1_700_000_000_123)
+    assert found.shards.keys() == {A}
+    with pytest.raises(MigrationError, match="was created at 1700000000 s"):
+        kcl.origin_of(items, "t", "orders", created_ms=1_800_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [
+        ([], "table t has no lease of stream orders"),
+        ([{"id": {"S": "x"}}], "table t has an item without leaseKey"),
+        ([{"leaseKey": {"N": "5"}}], "leaseKey is not of type S"),
+        ([{"leaseKey": {"S": A}}], f"lease {A} of table t has no checkpoint"),
+        ([lease(A, "SHARD_START")], "holds 'SHARD_START', which is no sequence number"),
+        ([{**lease(A, "5"), "checkpointSubSequenceNumber": {"N": "x"}}], "is no whole number"),
+        ([{**lease(A, "5"), "checkpointSubSequenceNumber": {"S": "1"}}], "is not of type N"),
+        ([lease(A, "5", 10**17)], "record 5 has no user record 1"),
+    ],
+)
+def test_what_is_no_lease_is_a_sentence(items: list[kcl.Item], said: str) -> None:
+    with pytest.raises(MigrationError, match=said):
+        kcl.origin_of(items, "t", "orders")
+
+
+_VALUES = st.dictionaries(
+    st.sampled_from(
+        ["leaseKey", "checkpoint", "checkpointSubSequenceNumber", "leaseOwner", "entityType"]
+    ),
+    st.dictionaries(st.sampled_from(["S", "N", "SS"]), st.text(max_size=8) | st.none()),
+)
+
+
+@given(st.lists(_VALUES, max_size=3))
+def test_any_items_are_leases_or_a_sentence(items: list[dict[str, Any]]) -> None:
+    """No other error comes out."""
+    with suppress(MigrationError):
+        kcl.origin_of(items, "t", "orders")
+
+
+# awslabs
+
+
+def test_the_checkpoint_that_awslabs_wrote_is_read(tmp_path: Path) -> None:
+    """It stands where its last committed batch ended, and had read on to the end of the next."""
+    location = write_files(tmp_path, captured("awslabs")["files"])
+    number = {place: text for text, place in captured("awslabs")["records"].items()}
+    found = awslabs.origin_of(location, "orders")
+    assert {
+        shard: (str(one.position), str(one.read_to)) for shard, one in found.shards.items()
+    } == {
+        A: (f"AT:{number[f'{A}:3']}.2", f"AFTER:{number[f'{A}:3']}"),
+        B: (f"AFTER:{number[f'{B}:3']}", f"AFTER:{number[f'{B}:5']}"),
+    }
+    assert found.notes == ("batch 1 was planned and not committed, so it is read again",)
+
+
+def place(kind: str, at: str = "", sub: int = -1, *, last: bool = True) -> dict[str, str]:
+    return {
+        "iteratorType": kind,
+        "iteratorPosition": at,
+        "subSequenceNumber": str(sub),
+        "isLast": str(last).lower(),
+    }
+
+
+def offsets(batch: int, shards: dict[str, dict[str, str]], *, stream: str = "orders") -> str:
+    source = {"metadata": {"batchId": str(batch), "streamName": stream}, **shards}
+    return f'v1\n{{"batchTimestampMs":1700000000000}}\n{json.dumps(source)}\n'
+
+
+def of_awslabs(folder: Path, files: dict[str, str]) -> dict[str, str]:
+    found = awslabs.origin_of(write_files(folder, files), "orders")
+    return {shard: str(one.position) for shard, one in found.shards.items()}
+
+
+def test_before_its_first_commit_it_stands_at_its_start(tmp_path: Path) -> None:
+    start = {A: place("AT_TIMESTAMP", "1700000000000"), B: place("TRIM_HORIZON")}
+    assert of_awslabs(tmp_path, {"offsets/0": offsets(0, start)}) == {
+        A: "2023-11-14T22:13:20.000Z",
+        B: str(TRIM_HORIZON),
+    }
+
+
+def test_a_shard_that_it_left_when_it_was_closed_is_read_on(tmp_path: Path) -> None:
+    """Its last end is in an earlier batch. One that ended there is done."""
+    end = "sources/0/shard-source"
+    found = of_awslabs(
+        tmp_path,
+        {
+            "offsets/4": offsets(7, {C: place("AFTER_SEQUENCE_NUMBER", "9")}),
+            "commits/4": "v1\n{}",
+            f"{end}/6/{A}": json.dumps({"shardId": A, **place("AFTER_SEQUENCE_NUMBER", "5")}),
+            f"{end}/6/{B}": json.dumps({"shardId": B, **place("SHARD_END")}),
+            f"{end}/7/{C}": json.dumps({"shardId": C, **place("AT_SEQUENCE_NUMBER", "11")}),
+            f"{end}/7/.{C}.crc": "checksum",
+        },
+    )
+    assert found == {A: "AFTER:5", B: str(SHARD_END), C: "AT:11"}
+
+
+def test_an_idle_shard_is_read_from_the_time_of_its_last_batch(tmp_path: Path) -> None:
+    """It stored LATEST, and has not found a record since."""
+    found = of_awslabs(
+        tmp_path, {"offsets/0": offsets(0, {A: place("LATEST")}), "commits/0": "v1\n{}"}
+    )
+    assert found == {A: "2023-11-14T22:13:18.000Z"}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"a": ""}, "has no offsets/<batch>"),
+        ({"offsets/0": ""}, "does not begin with v1"),
+        ({"offsets/0": "v2\n{}\n"}, "does not begin with v1"),
+        ({"offsets/0": "v1"}, "its second line is damaged"),
+        ({"offsets/0": "v1\n{}\n-"}, "does not read stream orders"),
+        ({"offsets/0": "v1\n{}\n{"}, "is damaged"),
+        ({"offsets/0": "v1\n{}\n[1]"}, "does not read stream orders"),
+        ({"offsets/0": offsets(0, {}, stream="other")}, "does not read stream orders"),
+        ({"offsets/0": offsets(0, {A: {}})}, "is damaged"),
+        ({"offsets/0": offsets(0, {A: place("MIDDLE")})}, "does not know"),
+        ({"offsets/0": offsets(0, {A: place("AT_TIMESTAMP", "soon")})}, "is no time in ms"),
+        ({"offsets/0": offsets(0, {A: place("AT_SEQUENCE_NUMBER", "x")})}, "no sequence number"),
+        ({"offsets/1": offsets(1, {}), "commits/2": ""}, "not offsets/2"),
+    ],
+)
+def test_what_is_no_checkpoint_of_awslabs_is_a_sentence(
+    files: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(MigrationError, match=said):
+        awslabs.origin_of(write_files(tmp_path, files), "orders")
+
+
+def test_what_is_no_item_of_its_table_is_a_sentence() -> None:
+    with pytest.raises(MigrationError, match="without metadataKey"):
+        awslabs.ends_in([{"leaseKey": {"S": A}}])
+
+
+# databricks
+
+
+def shard_offset(shard: str, last: str | None) -> dict[str, Any]:
+    return {
+        "shard": {"stream": "orders", "shardId": shard},
+        "firstSeqNum": last,
+        "lastSeqNum": last,
+        "closed": False,
+        "msBehindLatest": "0",
+        "lastRecordSeqNum": last,
+    }
+
+
+def test_offsets_of_the_documented_form_are_read_from_a_location(tmp_path: Path) -> None:
+    text = json.dumps([shard_offset(A, "5"), shard_offset(B, None)])
+    files = {"offsets/3": f'v1\n{{"batchTimestampMs":1}}\n{text}\n', "commits/3": ""}
+    found = databricks.of_location(write_files(tmp_path, files), "orders")
+    assert {shard: one.position for shard, one in found.shards.items()} == {
+        A: Position.parse("AFTER:5"),
+        B: None,
+    }
+
+
+def test_another_form_says_from_which_time_to_go_on(tmp_path: Path) -> None:
+    files = {
+        "offsets/3": 'v1\n{"batchTimestampMs":1700000000000}\n{"secret": 1}\n',
+        "commits/3": "",
+    }
+    with pytest.raises(MigrationError, match=r"planned at 2023-11-14T22:13:20\.000Z: give --at"):
+        databricks.of_location(write_files(tmp_path, files), "orders")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"sources": [{"endOffset": 5}]}', "\x00"])
+def test_what_is_no_progress_is_a_sentence(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "last.json"
+    file.write_text(text)
+    with pytest.raises(MigrationError, match=r"is not the progress of a query|has no endOffset"):
+        databricks.of_progress(file, "orders")
+
+
+def test_backups_and_checksums_are_no_batches(tmp_path: Path) -> None:
+    good = offsets(0, {})
+    files = {"offsets/0": good, "offsets/.1.crc": "", "offsets/2.tmp": "", "offsets/.2.swp": ""}
+    assert read_checkpoint(write_files(tmp_path, files)).committed is None

@@ -1,0 +1,147 @@
+"""An import that is killed at any of its writes: the application is as before, or says so."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
+from kinesis_spout.checkpoints.transfer import export_application, import_application
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from state.errors import UnfinishedImportError
+from state.memory_store import MemoryBackend, MemoryTree
+from state.ownership import this_process
+from state.znodes.store import ZnodeStateStore
+from tests.support.simulated.micro_batch_engine import Crash
+from tests.support.simulated.simulated_driver import read_all
+from tests.support.simulated.simulated_job import shard, simulated
+from tests.support.state.dying_store import DyingTree
+
+if TYPE_CHECKING:
+    from state.codec.exported import ExportedApplication
+    from tests.support.simulated.simulated_job import SimulatedJob
+
+MOST_WRITES = 40
+
+
+def run_job(job: SimulatedJob) -> list[int]:
+    coordinator = job.coordinator(starting_position="LATEST")
+    try:
+        return read_all(job, coordinator, "")[1]
+    finally:
+        coordinator.close()
+
+
+def exported_from_before_its_start(job: SimulatedJob) -> tuple[ExportedApplication, list[int]]:
+    """An application that started at LATEST, and was moved back over its start: what it reads."""
+    numbers = [number for index in (0, 1) for number in job.put(3, key=job.key_of(index))]
+    job.clock.advance(60)
+    assert run_job(job) == []
+    with closing(job.client()) as client, closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        back = WantedPosition.parse("TRIM_HORIZON")
+        write_moves(
+            store,
+            find_moves(client, store, back, (), clock=job.clock, max_counted=10),
+            clock=job.clock,
+        )
+        exported = export_application(store, "app", now_ms=job.clock.now_ms())
+    assert exported is not None
+    return exported, sorted(numbers)
+
+
+def import_into(job: SimulatedJob, exported: ExportedApplication) -> None:
+    with closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        import_application(store, exported, now_ms=job.clock.now_ms)
+
+
+def killed_import(job: SimulatedJob, exported: ExportedApplication, writes: int) -> bool:
+    """Whether the import was killed; after so many writes it is not."""
+    tree = DyingTree(MemoryTree(job.backend), writes, after=False)
+    store = ZnodeStateStore(tree, job.store().paths, reset_command="kinesis-spout reset")
+    try:
+        store.acquire(this_process(0), timeout_s=1)
+        import_application(store, exported, now_ms=job.clock.now_ms)
+    except Crash:
+        return True
+    finally:
+        tree.close()
+    return False
+
+
+def is_started(job: SimulatedJob) -> bool:
+    try:
+        return job.store().read_start() is not None
+    except UnfinishedImportError:
+        return True
+
+
+def test_a_killed_import_into_an_empty_application_loses_nothing_unseen() -> None:
+    """The exported application was moved back over its start: shards without a state of their own
+    would begin at that start, and miss what is before. The import given again goes on.
+    """
+    refused = 0
+    for writes in range(MOST_WRITES):
+        with simulated(shards=2) as job:
+            exported, numbers = exported_from_before_its_start(job)
+            with closing(job.store()) as store:
+                store.reset(this_process(0), timeout_s=1)
+            was_killed = killed_import(job, exported, writes)
+            if is_started(job) or job.store().read_stream() is not None:
+                try:
+                    assert sorted(run_job(job)) == numbers
+                except UnfinishedImportError:
+                    assert was_killed
+                    refused += 1
+                    import_into(job, exported)
+                    assert sorted(run_job(job)) == numbers
+            if not was_killed:
+                break
+    else:
+        raise AssertionError(f"the import has more than {MOST_WRITES} writes")
+    assert refused >= 2
+
+
+def test_a_killed_import_over_an_application_says_so() -> None:
+    """Some shards have gone back, and others have not."""
+    refused = 0
+    for writes in range(MOST_WRITES):
+        with simulated(shards=2) as job:
+            exported, numbers = exported_from_before_its_start(job)
+            assert sorted(run_job(job)) == numbers
+            was_killed = killed_import(job, exported, writes)
+            try:
+                assert sorted(run_job(job)) == ([] if was_killed else numbers)
+            except UnfinishedImportError:
+                assert was_killed
+                refused += 1
+                import_into(job, exported)
+                assert sorted(run_job(job)) == numbers
+            if not was_killed:
+                break
+    else:
+        raise AssertionError(f"the import has more than {MOST_WRITES} writes")
+    assert refused >= 2
+
+
+def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
+    job: SimulatedJob,
+) -> None:
+    """Its positions are not all there. A reset removes it."""
+    exported, _ = exported_from_before_its_start(job)
+    job.backend = MemoryBackend()
+    assert any(
+        killed_import(job, exported, writes) and job.store().read_stream() and is_started(job)
+        for writes in range(MOST_WRITES)
+    )
+    with closing(job.client()) as client, closing(job.store()) as store:
+        with pytest.raises(UnfinishedImportError, match="`kinesis-spout checkpoint import` again"):
+            export_application(store, "app", now_ms=0)
+        latest = WantedPosition.parse("LATEST")
+        with pytest.raises(UnfinishedImportError):
+            find_moves(client, store, latest, [shard(0)], clock=job.clock, max_counted=10)
+        store.reset(this_process(0), timeout_s=1)
+        assert store.read_start() is None

@@ -1,0 +1,329 @@
+"""A spout that reads by subscription loses nothing and reads nothing twice, whatever ends one."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.spout.config import SpoutConfig
+from kinesis_spout.testing import FakeKinesisSettings, error, internal_failure
+from kinesis_spout.testing.faults.plan import alter, drop
+from kinesis_spout.testing.service import requests
+from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesis_spout.reading.subscription_totals import SubscriptionTotals
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+
+EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
+SHARD = "shardId-000000000000"
+
+
+class Reading:
+    """An open spout, and the `shardId:sequence` of what it has emitted. All of it is acked."""
+
+    def __init__(self, world: SpoutUnderTest, spout: KinesisSpout) -> None:
+        self.world = world
+        self.spout = spout
+        self.came: list[str] = []
+
+    def go_on(self, seconds: float = 1.0) -> list[str]:
+        """Let time pass in steps of the spout. Returns what came."""
+        before = len(self.came)
+        until_s = self.world.clock.monotonic_s() + seconds
+        while self.world.clock.monotonic_s() < until_s:
+            self.world.loops.take()
+            for emission in drain(self.spout, self.world.loops, rounds=2):
+                self.came.append(f"{emission.shard_id}:{emission.number}")
+                emission.ack()
+            self.world.clock.advance(0.05)
+        return self.came[before:]
+
+    @property
+    def totals(self) -> SubscriptionTotals:
+        totals = self.spout.metrics().subscriptions
+        assert totals is not None
+        return totals
+
+
+@pytest.fixture
+def reading() -> Iterator[Reading]:
+    with opened(SpoutUnderTest()) as found:
+        yield found
+
+
+class opened:  # noqa: N801  # used as a function
+    def __init__(self, world: SpoutUnderTest, **options: Any) -> None:
+        spout = world.fresh(**(EFO | options))
+        spout.open()
+        self._closing = closing(spout)
+        self._reading = Reading(world, spout)
+
+    def __enter__(self) -> Reading:
+        self._closing.__enter__()
+        return self._reading
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.__exit__(*exc)
+
+
+def test_records_are_pushed_and_the_consumer_is_registered(reading: Reading) -> None:
+    """No record is asked for."""
+    wanted = reading.world.put(3)
+    assert reading.go_on() == wanted
+    more = reading.world.put(2)
+    assert reading.go_on() == more
+    assert list(reading.world.fake.stream(STREAM).consumers) == ["reader"]
+    assert reading.world.service.reads == 0
+    assert reading.totals.opened == 1
+
+
+def test_a_consumer_that_is_named_by_its_arn_is_not_registered() -> None:
+    world = SpoutUnderTest()
+    arn = world.fake.stream(STREAM).arn
+    with world.fake.lock:
+        answer = world.fake.register_stream_consumer(
+            requests.RegisterStreamConsumer(stream_arn=arn, consumer_name="given")
+        )
+    wanted = world.put(2)
+    given = answer.consumer.consumer_arn
+    with opened(world, consumer_name=None, consumer_arn=given) as reading:
+        assert reading.go_on() == wanted
+    assert list(world.fake.stream(STREAM).consumers) == ["given"]
+
+
+def test_a_subscription_is_renewed_when_its_five_minutes_are_over(reading: Reading) -> None:
+    """From the continuation number, also where nothing came for the whole of it."""
+    wanted = reading.world.put(2)
+    reading.go_on(299)
+    wanted += reading.world.put(1)
+    reading.go_on(302)
+    wanted += reading.world.put(1)
+    reading.go_on()
+    assert reading.came == wanted
+    assert reading.totals.opened == 3
+    assert reading.totals.failed == 0
+    assert reading.world.service.reads == 0
+
+
+def test_children_follow_their_parent(reading: Reading) -> None:
+    """The last event names them; a merge has one child of two."""
+    world = reading.world
+    wanted = world.put(4)
+    world.fake.split(STREAM, SHARD)
+    wanted += world.put(4)
+    reading.go_on(5)
+    first, second = (shard.shard_id for shard in world.fake.shards(STREAM)[1:])
+    world.fake.merge(STREAM, first, second)
+    wanted += world.put(4)
+    reading.go_on(5)
+    assert sorted(reading.came) == sorted(wanted)
+    assert reading.totals.failed == 0
+    assert world.service.reads == 0
+
+
+def test_a_broken_connection_loses_nothing(reading: Reading) -> None:
+    """Also within five seconds of the subscription, when the next one is refused."""
+    wanted = reading.world.put(2)
+    reading.go_on(0.2)
+    for _ in range(3):
+        reading.world.service.connections[-1].cut()
+        wanted += reading.world.put(2)
+        reading.go_on(7)
+    assert reading.came == wanted
+    assert reading.totals.opened == 4
+    assert reading.totals.polled_shards == 0
+
+
+def test_a_half_open_connection_is_left(reading: Reading) -> None:
+    """No byte for 15 s, where the service sends an event every five."""
+    reading.go_on()
+    reading.world.service.connections[-1].silence()
+    wanted = reading.world.put(2)
+    assert reading.go_on(14) == []
+    assert reading.go_on(4) == wanted
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        error("ResourceInUseException"),
+        error("LimitExceededException"),
+        internal_failure(),
+        error("AccessDeniedException"),
+        drop(),
+        error("KMSThrottlingException"),
+    ],
+    ids=lambda fault: fault.code or fault.kind,
+)
+def test_a_refused_subscription_holds_up_no_other_shard(fault: Any) -> None:
+    """The shard waits and is tried again; the spout goes on."""
+    world = SpoutUnderTest(shards=2)
+    world.fake.faults.add(fault, operation="SubscribeToShard", shard_id=SHARD, times=3)
+    wanted = world.put(10)
+    with opened(world) as reading:
+        first = reading.go_on(0.3)
+        assert first == [one for one in wanted if not one.startswith(SHARD)]
+        reading.go_on(12)
+        assert sorted(reading.came) == sorted(wanted)
+        assert reading.totals.failed == 3
+
+
+def test_an_exception_event_ends_the_subscription_alone(reading: Reading) -> None:
+    """Here of another process that reads with the same consumer, and takes the shard over."""
+    world = reading.world
+    reading.go_on(6)
+    consumer = world.fake.stream(STREAM).consumers["reader"]
+    with world.fake.lock:
+        world.fake.subscribe_to_shard(
+            requests.SubscribeToShard(
+                consumer_arn=consumer.arn,
+                shard_id=SHARD,
+                starting_position=requests.StartingPosition(type="LATEST"),
+            )
+        )
+    wanted = world.put(3)
+    assert reading.go_on(10) == wanted
+    assert reading.totals.failed >= 1
+
+
+def test_a_consumer_that_was_removed_is_registered_again(reading: Reading) -> None:
+    """Meanwhile the shard's polling getter looks whether the shard is there."""
+    world = reading.world
+    reading.go_on(6)
+    with world.fake.lock:
+        world.fake.deregister_stream_consumer(
+            requests.StreamConsumer(
+                stream_arn=world.fake.stream(STREAM).arn, consumer_name="reader"
+            )
+        )
+    wanted = world.put(3)
+    assert reading.go_on(10) == wanted
+    assert list(world.fake.stream(STREAM).consumers) == ["reader"]
+
+
+def test_without_a_subscription_a_shard_is_polled_until_there_is_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It says so once, and goes back without a record twice."""
+    world = SpoutUnderTest(shards=2)
+    world.fake.faults.add(error("AccessDeniedException"), operation="SubscribeToShard", times=None)
+    wanted = world.put(5)
+    with opened(world, efo_fallback_after_s=10.0) as reading:
+        assert reading.go_on(9) == []
+        reading.go_on(4)
+        assert sorted(reading.came) == sorted(wanted)
+        assert reading.totals.polled_shards == 2
+        said = [one.message for one in caplog.records if "polled" in one.message]
+        assert len(said) == 1
+        assert "AccessDeniedException" in said[0]
+        world.fake.faults.clear()
+        for _ in range(20):
+            wanted += world.put(2)
+            reading.go_on(1)
+        assert sorted(reading.came) == sorted(wanted)
+        assert reading.totals.polled_shards == 0
+        reads = world.service.reads
+        reading.go_on(20)
+        assert world.service.reads == reads
+        assert caplog.messages[-1] == "all shards are read by subscription again"
+
+
+def test_one_consumer_too_many_is_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    """The spout reads on by polling."""
+    world = SpoutUnderTest()
+    arn = world.fake.stream(STREAM).arn
+    for number in range(20):
+        with world.fake.lock:
+            world.fake.register_stream_consumer(
+                requests.RegisterStreamConsumer(stream_arn=arn, consumer_name=f"other-{number}")
+            )
+    wanted = world.put(2)
+    with opened(world, efo_fallback_after_s=5.0) as reading:
+        assert reading.go_on(8) == wanted
+    (said,) = (one for one in caplog.messages if "polled" in one)
+    assert "kinesis-spout consumers remove" in said
+
+
+def test_a_consumer_is_waited_for_until_it_is_active() -> None:
+    world = SpoutUnderTest(settings=FakeKinesisSettings(consumer_ms=8_000))
+    wanted = world.put(2)
+    with opened(world) as reading:
+        assert reading.go_on(7) == []
+        assert reading.go_on(10) == wanted
+    assert world.service.reads == 0
+
+
+def test_an_end_without_children_is_not_believed(reading: Reading) -> None:
+    """A poll says whether the shard has ended."""
+    world = reading.world
+    world.fake.faults.add(
+        alter(lambda event: msgspec.structs.replace(event, continuation_sequence_number=None)),
+        operation="SubscribeToShard",
+    )
+    wanted = world.put(2)
+    reading.go_on(0.5)
+    wanted += world.put(2)
+    reading.go_on(10)
+    assert reading.came == wanted
+    assert reading.spout.metrics().shards.keys() == {SHARD}
+
+
+def test_a_spout_that_takes_no_records_is_not_pushed_to_without_bound() -> None:
+    """What does not fit waits at the service, and nothing is lost when it ends the subscription."""
+    world = SpoutUnderTest()
+    with opened(world, prefetch_records=10, max_pending=5) as reading:
+        wanted = world.put(100)
+        for _ in range(20):
+            world.loops.take("fetch")
+            world.clock.advance(1)
+        world.service.connections[-1].cut()
+        reading.go_on(20)
+        assert reading.came == wanted
+
+
+def test_a_restarted_spout_goes_on_at_its_checkpoint() -> None:
+    """The one before was killed: its subscription is alive at the service."""
+    world = SpoutUnderTest()
+    wanted = world.put(3)
+    store = world.store()
+    killed = Reading(world, world.fresh(store=store, **EFO))
+    killed.spout.open()
+    killed.go_on(1)
+    store.lose_session()
+    more = world.put(2)
+    world.loops.by_name.clear()
+    with opened(world) as reading:
+        reading.go_on(10)
+        assert killed.came == wanted
+        assert reading.came == more
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"read_mode": "push"}, "read_mode: 'push' must be polling or efo"),
+        ({"read_mode": "efo"}, "consumer_name: or consumer_arn has to be given"),
+        ({"consumer_name": "a"}, "consumer_name: is of use only with read_mode efo"),
+        (EFO | {"consumer_arn": "arn"}, "and not both"),
+        (EFO | {"consumer_name": "a b"}, "consumer_name: 'a b' must be 1 to 128"),
+        ({"read_mode": "efo", "consumer_arn": "arn:x"}, "consumer_arn: 'arn:x' must be the ARN"),
+        (
+            {
+                "read_mode": "efo",
+                "consumer_arn": "arn:aws:kinesis:us-east-1:1:stream/other/consumer/me:1",
+            },
+            "of the stream that is read",
+        ),
+        (EFO | {"efo_fallback_after_s": 0.0}, "efo_fallback_after_s: 0.0 must be above 0"),
+    ],
+)
+def test_a_bad_setting_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        SpoutConfig(stream=STREAM, **options)

@@ -1,0 +1,143 @@
+"""Options of awslabs' connector and of Databricks' source, given to ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from spark_job.options import OPTIONS
+from spark_job.options.foreign import FOREIGN_OPTIONS, translated
+from spark_job.settings import SourceSettings, texts_from_options
+from spark_job.sink.sink_settings import SINK_OPTIONS
+
+OURS = {option.name for option in OPTIONS.values()}
+STATE = {"applicationName": "etl", "zookeeper": "zk1:2181"}
+
+
+@pytest.mark.parametrize(
+    ("foreign", "ours"),
+    [
+        (
+            {
+                "kinesis.streamName": "orders",
+                "kinesis.endpointUrl": "https://kinesis.eu-west-1.amazonaws.com",
+                "kinesis.kinesisRegion": "eu-west-1",
+                "kinesis.consumerType": "GetRecords",
+                "kinesis.startingPosition": "AT_TIMESTAMP 2026-01-31T12:00:00Z",
+                "kinesis.failOnDataLoss": "true",
+                "kinesis.maxFetchRecordsPerShard": "500",
+                "kinesis.describeShardInterval": "50s",
+                "kinesis.getRecords.fetchIntervalMs": "250",
+                "kinesis.stsRoleArn": "arn:aws:iam::123456789012:role/r",
+                "kinesis.stsSessionName": "etl",
+                "kinesis.awsAccessKeyId": "id",
+                "kinesis.awsSecretKey": "secret",
+                "kinesis.sessionToken": "token",
+            },
+            {
+                "streamName": "orders",
+                "endpointUrl": "https://kinesis.eu-west-1.amazonaws.com",
+                "region": "eu-west-1",
+                "startingPosition": "2026-01-31T12:00:00Z",
+                "failOnDataLoss": "true",
+                "maxRecordsPerShard": "500",
+                "shardRefreshInterval": "50s",
+                "readsPerSecond": "4",
+                "roleArn": "arn:aws:iam::123456789012:role/r",
+                "roleSessionName": "etl",
+                "awsAccessKeyId": "id",
+                "awsSecretAccessKey": "secret",
+                "awsSessionToken": "token",
+            },
+        ),
+        (
+            {
+                "streamName": "orders",
+                "region": "eu-west-1",
+                "endpoint": "kinesis.eu-west-1.amazonaws.com",
+                "initialPosition": "earliest",
+                "consumerMode": "polling",
+                "awsAccessKey": "id",
+                "awsSecretKey": "secret",
+                "roleArn": "arn:aws:iam::123456789012:role/r",
+                "roleExternalId": "x",
+                "roleSessionName": "etl",
+                "shardFetchInterval": "2m",
+                "minFetchPeriod": "400ms",
+            },
+            {
+                "streamName": "orders",
+                "region": "eu-west-1",
+                "endpointUrl": "https://kinesis.eu-west-1.amazonaws.com",
+                "startingPosition": "TRIM_HORIZON",
+                "awsAccessKeyId": "id",
+                "awsSecretAccessKey": "secret",
+                "roleArn": "arn:aws:iam::123456789012:role/r",
+                "roleExternalId": "x",
+                "roleSessionName": "etl",
+                "shardRefreshInterval": "2m",
+                "readsPerSecond": "2.5",
+            },
+        ),
+    ],
+    ids=["awslabs", "databricks"],
+)
+def test_options_that_mean_the_same_give_the_same_settings(
+    foreign: dict[str, str], ours: dict[str, str]
+) -> None:
+    """In any case, as Spark has them."""
+    expected = SourceSettings.from_options(ours | STATE)
+    assert SourceSettings.from_options(foreign | STATE) == expected
+    lower = {name.lower(): text for name, text in foreign.items()}
+    assert SourceSettings.from_options(lower | STATE) == expected
+
+
+@pytest.mark.parametrize("name", sorted(FOREIGN_OPTIONS))
+def test_each_option_is_taken_for_one_of_ours_or_refused_by_name(name: str) -> None:
+    """What a refusal advises exists, and no entry hides an option of ours."""
+    one = FOREIGN_OPTIONS[name]
+    assert name.lower() not in {ours.lower() for ours in OURS}
+    assert (one.ours is None) == bool(one.instead)
+    if one.ours is not None:
+        assert one.ours in OURS
+        return
+    with pytest.raises(ConfigError) as refused:
+        translated(name.lower(), "anything")
+    assert str(refused.value).startswith(f"option {name} is of ")
+    assert str(refused.value).endswith(one.instead)
+
+
+def test_no_name_of_ours_or_of_the_sink_is_anothers() -> None:
+    """So an option never means two things."""
+    known = {option.name.lower() for option in (*OPTIONS.values(), *SINK_OPTIONS.values())}
+    assert known.isdisjoint(name.lower() for name in FOREIGN_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"streamName": "a", "kinesis.streamName": "b"},
+            "option kinesis.streamName means streamName, which is given too; give one of them",
+        ),
+        ({"kinesis.consumerType": "SubscribeToShard"}, "option kinesis.consumerType is of awslabs"),
+        ({"consumerMode": "efo"}, "option consumerMode is of Databricks"),
+        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not taken; give readsPerSecond"),
+        ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
+        ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
+        ({"initialPosition": '{"at_timestamp": "1"}'}, "give startingPosition with the time"),
+        ({"kinesis.sink.recordTtl": "1"}, "option of the sink"),
+        ({"kinesis.nothing": "1"}, "option kinesis.nothing is not known"),
+    ],
+)
+def test_what_is_not_taken_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match="option ") as refused:
+        texts_from_options(options)
+    assert said in str(refused.value)
+
+
+def test_a_sink_takes_them_too() -> None:
+    """Those that are options of a sink."""
+    assert texts_from_options({"kinesis.streamName": "a"}, SINK_OPTIONS) == {"stream": "a"}
+    with pytest.raises(ConfigError, match="means startingPosition, which is not an option here"):
+        texts_from_options({"initialPosition": "latest"}, SINK_OPTIONS)

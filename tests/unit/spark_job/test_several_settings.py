@@ -1,0 +1,154 @@
+"""Which stream of a query of several gets which option, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from kinesis_spout.errors import ConfigError
+from spark_job.data_source import KinesisDataSource, SeveralStreamsReader
+from spark_job.kinesis_source import KinesisSource, KinesisStreams
+from spark_job.settings import QuerySettings
+
+EU = "arn:aws:kinesis:eu-west-1:111122223333:stream/orders"
+US = "arn:aws:kinesis:us-east-1:444455556666:stream/orders"
+CLICKS = "arn:aws:kinesis:us-east-1:444455556666:stream/clicks"
+BASE = {"applicationName": "etl", "zookeeper": "zk:2181", "region": "eu-west-1"}
+ROLE = "arn:aws:iam::444455556666:role/reader"
+
+
+def query(names: str, **own: str) -> QuerySettings:
+    return QuerySettings.from_options(BASE | {"streamName": names} | own)
+
+
+def source(**fields: Any) -> KinesisSource:
+    return KinesisSource(**({"application": "etl", "zookeeper": "zk:2181"} | fields))
+
+
+def test_names_and_arns_are_listed_with_commas() -> None:
+    found = query(f"orders, {CLICKS}").streams
+    assert [one.label for one in found] == ["orders", "clicks"]
+    assert [one.aws.region or one.stream.region for one in found] == ["eu-west-1", "us-east-1"]
+    assert [one.id_prefix for one in found] == ["orders/", "clicks/"]
+
+
+def test_a_query_of_one_stream_is_as_it_was() -> None:
+    one = query("orders")
+    assert one.is_of_one
+    assert (one.streams[0].label, one.streams[0].id_prefix) == ("orders", "")
+
+
+def test_a_numbered_option_is_of_one_stream() -> None:
+    given = {"stream.2.roleArn": ROLE, "STREAM.1.startingposition": "TRIM_HORIZON"}
+    orders, clicks = query("orders,clicks", **given).streams
+    assert (orders.aws.role_arn, clicks.aws.role_arn) == (None, ROLE)
+    assert (orders.starting_position.text, clicks.starting_position.text) == (
+        "TRIM_HORIZON",
+        "LATEST",
+    )
+
+
+def test_each_source_of_several_keeps_its_settings() -> None:
+    """Also as options, which are all that Spark passes on."""
+    several = KinesisSource.several(
+        [
+            source(stream="orders", region="eu-west-1", starting_position="-2h"),
+            source(stream_arn=CLICKS, role_arn=ROLE, max_records_per_trigger=7),
+        ],
+        max_records_per_trigger_total=9,
+    )
+    orders, clicks = several.query().streams
+    assert (orders.aws.region, orders.starting_position.text, orders.aws.role_arn) == (
+        "eu-west-1",
+        "-2h",
+        None,
+    )
+    assert (clicks.stream.arn, clicks.aws.role_arn, clicks.max_records_per_trigger) == (
+        CLICKS,
+        ROLE,
+        7,
+    )
+    assert several.query().max_records == 9
+    assert several.options()["stream.2.roleArn"] == ROLE
+    lowered = {name.lower(): text for name, text in several.options().items()}
+    assert QuerySettings.from_options(lowered) == several.query()
+
+
+def test_a_secret_of_one_stream_is_masked() -> None:
+    several = KinesisSource.several(
+        [
+            source(stream="orders", region="eu-west-1"),
+            source(
+                stream="clicks",
+                region="eu-west-1",
+                access_key_id="AKIAXXXXXXXXXXXXXXXX",
+                secret_access_key="hush-hush",  # no secret of anybody
+            ),
+        ]
+    )
+    assert "hush-hush" not in repr(several) + repr(several.query())
+    assert several.options()["stream.2.awsSecretAccessKey"] == "hush-hush"
+
+
+def test_streams_of_one_name_are_told_apart_by_their_arns() -> None:
+    """Their states lie under applications of their own."""
+    first, second = (
+        KinesisSource.several(
+            [
+                source(stream_arn=EU, application="etl-eu"),
+                source(stream_arn=US, application="etl-us"),
+            ]
+        )
+        .query()
+        .streams
+    )
+    assert (first.label, second.label) == (EU, US)
+    assert (first.state_name, second.state_name) == ("etl-eu/orders", "etl-us/orders")
+
+
+@pytest.mark.parametrize(
+    ("names", "own", "error"),
+    [
+        ("orders,orders", {}, "two streams orders; name each stream once"),
+        (f"orders,{US}", {}, "two streams orders"),
+        (f"{US},{US}", {}, f"names stream {US} twice"),
+        (f"{EU},{US}", {}, "give each of them its own applicationName"),
+        ("orders,,clicks", {}, "an empty part"),
+        ("orders", {"stream.1.region": "eu-west-1"}, "is for a query of several streams"),
+        ("orders,clicks", {"stream.3.region": "eu-west-1"}, "but streamName lists 2"),
+        ("orders,clicks", {"stream.1.streamName": "x"}, "list the streams in streamName"),
+        ("orders,clicks", {"stream.1.rolArn": "x"}, "did you mean roleArn"),
+        ("orders,not a name", {}, "is not a stream name"),
+    ],
+)
+def test_what_cannot_be_told_apart_or_placed_is_refused(
+    names: str, own: dict[str, str], error: str
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        query(names, **own)
+
+
+@pytest.mark.parametrize("sources", [[], [{"stream": "orders", "region": "eu-west-1"}]])
+def test_several_needs_two_streams(sources: list[dict[str, str]]) -> None:
+    with pytest.raises(ConfigError, match="less than two streams"):
+        KinesisStreams(tuple(source(**one) for one in sources))
+
+
+def test_a_list_inside_several_counts_each_stream() -> None:
+    listed = KinesisSource.several(
+        [source(stream="a,b", region="eu-west-1"), source(stream_arn=CLICKS)]
+    )
+    assert [one.label for one in listed.query().streams] == ["a", "b", "clicks"]
+
+
+def test_the_reader_of_several_streams_is_pickled_without_connections() -> None:
+    data_source = KinesisDataSource(BASE | {"streamName": "orders,clicks"})
+    data_source.task_slots = 2
+    reader = data_source.streamReader(StructType([StructField("data", BinaryType())]))
+    assert isinstance(reader, SeveralStreamsReader)
+    again = pickle.loads(pickle.dumps(reader))  # noqa: S301  # our own bytes
+    assert isinstance(again, SeveralStreamsReader)
+    assert {one.max_tasks for one in data_source.query().streams} == {2}
