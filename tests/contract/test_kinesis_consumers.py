@@ -1,9 +1,7 @@
 """The service's contract, tested against FakeKinesis and the emulator in LocalStack alike:
 registered consumers and the limits of the account.
 
-Two parts are not tested. The emulator's event stream lacks the initial response that boto3 waits
-for, so nothing is subscribed to. And the emulator cuts the list of consumers into pages without a
-token.
+One part is not tested: the emulator cuts the list of consumers into pages without a token.
 """
 
 from __future__ import annotations

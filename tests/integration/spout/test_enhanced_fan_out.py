@@ -23,14 +23,16 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.consumers import ConsumerRegistry, OwnConsumer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, limit_exceeded
 from state.position import TRIM_HORIZON, Position
+from tests.support.kinesis.calls import put, shards_of, split
+from tests.support.kinesis.services import ACCESS_KEY, REGION
 from tests.support.kinesis.stub_kinesis import config_of
-from tests.support.spout.spouts import spout_on
+from tests.support.spout.spouts import spout_of, spout_on
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.kinesis.services import ServedFake
+    from tests.support.kinesis.services import ServedFake, Service
 
 SHARD = "shardId-000000000000"
 PATIENCE_S = 20.0
@@ -189,6 +191,31 @@ def test_a_spout_reads_by_subscription_over_a_split(orders: ServedFake) -> None:
         if thread.name.startswith("kinesis-subscription"):
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
+
+
+def test_the_end_of_a_shard_comes_where_no_event_tells_it(
+    one_shard: Service, kinesis_service: str
+) -> None:
+    """LocalStack breaks the subscription of a closed shard off after its last records. The end is
+    read by polling then, and the children by subscription.
+    """
+    came: list[bytes] = []
+    wanted = [f"{number}".encode() for number in range(40)]
+    named = {"stream": one_shard.name, "read_mode": "efo", "consumer_name": "me"}
+    aws = config_of(kinesis_service, region=REGION, access_key_id=ACCESS_KEY)
+    spout = spout_of(aws, **named, efo_fallback_after_s=1, shard_refresh_interval_s=0.2)
+    with closing(spout):
+        spout.open()
+        for data in wanted[:20]:
+            put(one_shard, data, data.decode())
+        for emission in spout.emissions(lambda: len(came) >= len(wanted)):
+            came.append(emission.data)
+            emission.ack()
+            if len(came) == 10:
+                split(one_shard, shards_of(one_shard)[0])
+                for data in wanted[20:]:
+                    put(one_shard, data, data.decode())
+    assert sorted(came) == sorted(wanted)
 
 
 def test_a_shard_without_a_subscription_is_polled_until_it_has_one(orders: ServedFake) -> None:

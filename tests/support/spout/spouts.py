@@ -1,4 +1,4 @@
-"""Spouts on a served FakeKinesis."""
+"""Spouts for tests."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ def spout_on(fake: ServedFake, **settings: Any) -> KinesisSpout:
     """A spout that is not open yet. It reads stream `orders` from TRIM_HORIZON, as fast as it can,
     unless `settings` say otherwise.
     """
+    aws = AwsConfig(
+        region=REGION,
+        endpoint_url=fake.endpoint_url,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+    )
+    return spout_of(aws, **settings)
+
+
+def spout_of(aws: AwsConfig, **settings: Any) -> KinesisSpout:
+    """The same on any service."""
     given: dict[str, Any] = {
         "stream": "orders",
-        "aws": AwsConfig(
-            region=REGION,
-            endpoint_url=fake.endpoint_url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
-        ),
+        "aws": aws,
         "starting_position": "TRIM_HORIZON",
         "rate": ReadRate(reads_per_second=1_000, bytes_per_second=1e9),
         "commit_interval_s": 0.05,
