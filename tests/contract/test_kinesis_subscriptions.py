@@ -1,8 +1,8 @@
 """The service's contract, tested against FakeKinesis and LocalStack alike: SubscribeToShard, by the
 client of the product.
 
-What only the real service and FakeKinesis do is not tested here: five minutes of life, ResourceInUse
-within five seconds, the pace of 2 MB a second.
+What only the real service and FakeKinesis do is not tested here: five minutes of life,
+ResourceInUse within five seconds, the pace of 2 MB a second.
 """
 
 from __future__ import annotations

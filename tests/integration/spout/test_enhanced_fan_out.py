@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from contextlib import closing
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
+from kinesis_spout.drills.world.link import Link
 from kinesis_spout.errors import (
     ConsumerNotFoundError,
     KinesisError,
@@ -19,18 +21,22 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 from kinesis_spout.reading.subscription_feed import ThreadFeed
+from kinesis_spout.service import subscription as subscription_module
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.consumers import ConsumerRegistry, OwnConsumer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, limit_exceeded
 from state.position import TRIM_HORIZON, Position
+from tests.support.certificates import Authority
 from tests.support.kinesis.calls import put, shards_of, split
-from tests.support.kinesis.services import ACCESS_KEY, REGION
+from tests.support.kinesis.services import ACCESS_KEY, REGION, serve
 from tests.support.kinesis.stub_kinesis import config_of
+from tests.support.spark.source import ShiftedClock
 from tests.support.spout.spouts import spout_of, spout_on
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.kinesis.services import ServedFake, Service
 
@@ -87,6 +93,75 @@ def test_a_subscription_is_closed_by_another_thread(client: KinesisClient) -> No
     assert SystemClock.monotonic_s() - began_s < 3
     timer.join()
     subscription.release()
+
+
+def test_a_subscription_over_tls_is_closed_by_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As often as not in the middle of a read."""
+    authority = Authority(tmp_path, "authority")
+    monkeypatch.setenv("AWS_CA_BUNDLE", authority.file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("kinesis", "127.0.0.1"))
+    fake = FakeKinesis()
+    fake.create("orders")
+    with FakeKinesisServer(fake) as server:
+        http = server._http
+        assert http is not None
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+        url = server.endpoint_url.replace("http:", "https:")
+        with closing(KinesisClient(config_of(url), StreamRef("orders"))) as client:
+            news = threading.Event()
+            consumer = own(client)
+            feed = ThreadFeed.start(
+                SHARD, lambda: consumer.subscribe(SHARD, TRIM_HORIZON), news.set
+            )
+            assert news.wait(PATIENCE_S)
+            assert feed.take() is not None
+            feed.close()
+            assert feed.join(3)
+            assert feed.error is None
+
+
+def test_a_half_open_connection_counts_as_broken(
+    orders: ServedFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing comes and nothing closes it, as when a network drops all packets."""
+    monkeypatch.setattr(subscription_module, "SILENT_S", 0.5)
+    with Link(orders.endpoint_url.removeprefix("http://")) as link:
+        url = f"http://{link.address}"
+        with closing(KinesisClient(config_of(url), StreamRef("orders"))) as client:
+            subscription = own(client).subscribe(SHARD, TRIM_HORIZON)
+            assert subscription.next_event() is not None
+            link.stall()
+            orders.model.put("orders", "k", b"unseen")
+            with pytest.raises(ServiceUnavailableError, match="broke"):
+                subscription.next_event()
+            subscription.release()
+
+
+def test_a_subscription_is_renewed_when_its_five_minutes_are_over() -> None:
+    """On a real connection, with records on both sides of it: each comes once, none is polled."""
+    clock = ShiftedClock()
+    came: list[bytes] = []
+    wanted = [f"{number}".encode() for number in range(40)]
+    with serve(clock=clock) as served:
+        served.model.create("orders")
+        with closing(spout_on(served, read_mode="efo", consumer_name="me")) as spout:
+            spout.open()
+            for data in wanted[:20]:
+                served.model.put("orders", data.decode(), data)
+            for emission in spout.emissions(lambda: len(came) >= len(wanted)):
+                came.append(emission.data)
+                emission.ack()
+                if len(came) == 10:
+                    clock.advance(301)
+                    for data in wanted[20:]:
+                        served.model.put("orders", data.decode(), data)
+            counts = spout.metrics().subscriptions
+    assert came == wanted
+    assert counts is not None
+    assert (counts.opened, counts.polled_shards) == (2, 0)
 
 
 def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: KinesisClient) -> None:

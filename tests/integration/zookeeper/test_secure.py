@@ -17,6 +17,7 @@ from state.errors import StoreAccessError, StoreUnavailableError
 from state.state_store import StateChange
 from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import ZookeeperStateStore
+from tests.support.certificates import Authority
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.shell.command_line import run_cli
 from tests.support.spark.source import APPLICATION, STREAM
@@ -25,7 +26,6 @@ from tests.support.state.secure_zookeeper import (
     OTHER_USER,
     PASSWORD,
     USER,
-    Authority,
 )
 from tests.support.state.state_stores import OWNER, log_of, plan, state_at
 
