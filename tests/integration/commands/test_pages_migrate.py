@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGES = ROOT / "docs" / "migrate"
+JOB = """\
+def words(rows):
+    return rows.selectExpr("CAST(data AS STRING) AS word")
+"""
 
 
 @pytest.fixture
@@ -57,7 +61,8 @@ def test_from_awslabs(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -
     )
     awslabs_stream(fake.model)
     write_files(tmp_path / "checkpoint", for_stream("awslabs", fake.model)["files"])
-    play.run(3)
+    (tmp_path / "words.py").write_text(JOB)
+    play.run(5)
     play.end()
 
 
@@ -71,8 +76,9 @@ def test_from_databricks(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
     )
     awslabs_stream(fake.model)
     (tmp_path / "last.json").write_text(progress_of(fake.model))
+    (tmp_path / "words.py").write_text(JOB)
     play.run(code=1)
-    play.run(2)
+    play.run(4)
     play.end()
 
 
