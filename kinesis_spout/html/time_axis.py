@@ -6,6 +6,7 @@ from math import floor, log10
 from typing import NamedTuple
 
 MAX_TICKS = 10
+SHORTEST_S = 1e-6  # no clock tells times apart that are closer
 _STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
@@ -17,7 +18,7 @@ class Tick(NamedTuple):
 
 def ticks(span_s: float) -> list[Tick]:
     """Round times from 0 to `span_s`, both inclusive, at most `MAX_TICKS` and one."""
-    if span_s < 1e-6:  # no clock tells such times apart
+    if span_s < SHORTEST_S:
         return [Tick(0.0, "0")]
     step_s = _step(span_s / MAX_TICKS)
     last = floor(span_s / step_s + 1e-9)

@@ -13,6 +13,8 @@ from enum import StrEnum
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from kinesis_spout.html.time_axis import SHORTEST_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -115,9 +117,13 @@ class Timeline:
 
     def column(self, at_s: float) -> int:
         """The column of a time, 0 to `COLUMNS` - 1."""
+        return min(max(int((at_s - self.began_s) * self.columns_per_s), 0), COLUMNS - 1)
+
+    @property
+    def columns_per_s(self) -> float:
+        """0 where the timeline is shorter than a clock can tell."""
         span_s = self.ended_s - self.began_s
-        scale = COLUMNS / span_s if span_s > 0 else 0.0
-        return min(max(int((at_s - self.began_s) * scale), 0), COLUMNS - 1)
+        return COLUMNS / span_s if span_s >= SHORTEST_S else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,8 +230,7 @@ def _row(timeline: Timeline, lanes: tuple[Lane, ...]) -> Row:
 
 def _counts(timeline: Timeline, all_events: Iterable[Sequence[Event]]) -> list[int]:
     # This is `Timeline.column`, without a call for each event.
-    span_s, last = timeline.ended_s - timeline.began_s, COLUMNS - 1
-    began_s, scale = timeline.began_s, COLUMNS / span_s if span_s > 0 else 0.0
+    began_s, scale, last = timeline.began_s, timeline.columns_per_s, COLUMNS - 1
     found = [0] * COLUMNS
     for events in all_events:
         for at_s, many in events:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinesis_spout.html.element import element, render
@@ -74,6 +74,14 @@ def timelines(draw: st.DrawFn) -> Timeline:
 
 @settings(deadline=None)
 @given(timeline=timelines(), title=VALUES)
+@example(
+    timeline=Timeline(
+        began_s=0.0,
+        ended_s=7e-307,
+        lanes=[Lane(name="a", began_s=1.0, events={Series.READ: [(0.0, 1), (1.0, 1)]})],
+    ),
+    title="shorter than a float can scale",
+)
 def test_any_timeline_has_a_picture(timeline: Timeline, title: str) -> None:
     """Times and counts may be any: a picture is no place to fail."""
     page = ParsedPage(render(timeline_figure(timeline, title)).encode().decode())
