@@ -11,6 +11,7 @@ from tests.simulation.edge_stories import EdgeStories
 from tests.simulation.failing import Failing
 from tests.simulation.job import SimulatedJob
 from tests.simulation.pauses import Pauses
+from tests.simulation.rewinds import Rewinds
 from tests.simulation.state_steps import StateSteps
 from tests.simulation.store_loss import StoreLoss
 from tests.simulation.turns import Turns
@@ -78,6 +79,7 @@ DAYS: dict[str, float] = {
     "late_read": 3,
     "available_now_dies": 2,
 }
+REWINDS: dict[str, float] = {"rewind": 3}
 TURNS: dict[str, float] = {"spout_turn": 6}
 CHANGES: dict[str, float] = {"change_of_aggregates": 5}
 OUTAGES: dict[str, float] = {"outage": 3, "reshard_while_records_wait": 3}
@@ -90,13 +92,14 @@ class BrokenPromiseError(AssertionError):
     """A history broke a promise. The message has the seed, the drawn settings and the log."""
 
 
-class History(EdgeStories, StateSteps, StoreLoss, Turns, Pauses, Checks):
+class History(EdgeStories, StateSteps, StoreLoss, Turns, Pauses, Rewinds, Checks):
     def play(self, weights: dict[str, float]) -> None:
         for _ in range(STEPS):
             name = self.random.choices(list(weights), weights=list(weights.values()))[0]
             self.log.append(name)
             self.obeying(name, getattr(self, f"do_{name}"))
             self.check()
+            self.remember()
         self.log.append("drain")
         self.drain()
         self.check()
@@ -134,6 +137,8 @@ def drawn(seed: int) -> tuple[History, dict[str, float]]:
     kind = random.choice(("plain", "turns", "backups", "days"))
     history.days_pass = kind == "days"
     weights |= {"plain": MISLED, "turns": TURNS, "backups": BACKUPS, "days": DAYS}[kind]
+    if random.random() < 0.4:
+        weights |= REWINDS
     if world.aggregates and kind != "turns":  # a spout's books know user records of its shards only
         weights |= CHANGES
         world.strays = True

@@ -37,6 +37,7 @@ class Past:
     - `spout_letters`: records that a standalone spout has dead-lettered in its turn.
     - `heard_faults`: how many faults had struck when the warnings were last read.
     - `steps`: how many were checked. `looked`: the last look from outside.
+    - `moments`: times, by the service's clock, and what was resolved then.
     - `left_unread`: the product reported that an AvailableNow run ended with unread shards.
     """
 
@@ -62,6 +63,7 @@ class Past:
     left_unread: bool = False
     steps: int = 0
     looked: Snapshot | None = None
+    moments: list[tuple[int, set[str]]] = field(default_factory=list)
 
     @property
     def outcomes(self) -> PlayedOutcomes | None:
@@ -73,6 +75,7 @@ class Past:
         self.spout_letters = set()
         self.checkpoints, self.walked, self.seen = {}, {}, {}
         self.location = self.backup = self.looked = None
+        self.moments = []
         self.world.warnings.said.clear()
         self.thrown_away = self.days_passed = False
 

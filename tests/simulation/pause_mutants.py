@@ -1,5 +1,5 @@
-"""Faults of pauses, and of records that are given up, to put back into the product. See
-`tests.simulation.mutants`.
+"""Faults of pauses, of records that are given up, and of going back, to put back into the product.
+See `tests.simulation.mutants`.
 """
 
 from __future__ import annotations
@@ -87,5 +87,23 @@ PAUSES = (
         "    close_open_plan(store)\n",
         "",
         _SKIP,
+    ),
+    Mutant(
+        "the history takes unresolved records for acked",
+        "state/moves/history.py",
+        "    if state.unresolved:\n        return Position.at(state.unresolved[0].first)\n",
+        "",
+    ),
+    Mutant(
+        "an application that goes back goes to the newest entry",
+        "state/moves/history.py",
+        "enumerate(entries) if entry.time_ms <= time_ms), default=-1)",
+        "enumerate(entries) if entries[0].time_ms <= time_ms), default=-1)",
+    ),
+    Mutant(
+        "an entry of the history has a time before its states",
+        "kinesis_spout/shards/history_recorder.py",
+        "MARGIN_MS = 1_000\n",
+        "MARGIN_MS = -5_000\n",
     ),
 )

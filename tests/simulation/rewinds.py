@@ -1,0 +1,88 @@
+"""The step of an operator who takes the application back to where it was at a time."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from kinesis_spout.checkpoints import application_moves
+from kinesis_spout.checkpoints.application_moves import write_moves
+from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.rewind import find_rewind
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.errors import KinesisError
+from state.errors import StoredDataError
+from state.ownership import this_process
+from state.position import Position
+from tests.simulation.in_process import InlinePool, InProcessClient
+from tests.simulation.past import Past
+from tests.support.simulated.micro_batch_engine import Crash
+
+if TYPE_CHECKING:
+    from state.znodes.store import ZnodeStateStore
+
+MOST_WRITES = 6
+MOST_COUNTED = 20
+
+
+class Rewinds(Past):
+    def remember(self) -> None:
+        """What is resolved now. An operator may want to go back to this time."""
+        self.moments.append((self.world.clock.now_ms(), self.resolved()))
+
+    def do_rewind(self) -> None:
+        """All that was not resolved at the time must be resolved once more. A command that dies is
+        given again.
+        """
+        if not self.moments:
+            return
+        self.job.stop()
+        wanted_ms, resolved = self.random.choice(self.moments)
+        self.note(f"to {wanted_ms}")
+        died = False
+        if self.random.random() < 0.3:
+            writes, after = self.random.randrange(MOST_WRITES), self.random.random() < 0.5
+            died = self._rewind(wanted_ms, self.world.dying_store(writes, after=after)) is None
+            self.note(f"dies at {writes}" if died else "does not die")
+        if self._rewind(wanted_ms, self.world.store()) or died:
+            self.thrown_away = True
+            self.checkpoints, self.seen = {}, {}
+        if self._is_there:
+            self.done = set(resolved)
+            self.count("rewinds")
+
+    def _rewind(self, wanted_ms: int, store: ZnodeStateStore) -> bool | None:
+        """Whether the application was moved. None: the command died, which may be in the midst."""
+        self._is_there = False
+        world = self.world
+        begun_at_fault = len(world.fake.faults.struck)
+        client = InProcessClient(world.service, world.settings, world.skewed, self.random)
+        wanted = WantedPosition.parse(str(Position.at_timestamp(wanted_ms)))
+        with (
+            closing(store),
+            # The calls of a history come one after the other, so that its seed repeats it.
+            patch.object(application_moves, "ThreadPoolExecutor", InlinePool),
+        ):
+            try:
+                store.acquire(this_process(0), timeout_s=0)
+                found = find_rewind(
+                    client, store, wanted, clock=world.skewed, max_counted=MOST_COUNTED
+                )
+                if self.was_misled(begun_at_fault):  # the operator reads of a shard that is gone
+                    self.note("misled")
+                    return False
+                write_moves(store, found.move, clock=world.skewed, cause="rewind")
+            except Crash:
+                return None
+            except (KinesisError, MoveRefusedError, StoredDataError) as error:
+                self.note(f"refused: {type(error).__name__}")
+                self.count("rewinds that were refused")
+                return False
+        # The command says so, and a job has no reason to say it again.
+        expired = {
+            move.after.shard_id for move in found.move.moves if move.lost_until_ms is not None
+        }
+        self.lost_in |= expired | found.lost.keys()
+        self._is_there = True
+        return True
