@@ -229,6 +229,19 @@ class HistoryIndex:
     leftovers: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorMove:
+    """The newest move of the application by an operator, as the history tells it.
+
+    - `cause`: the command: `set`, `rewind` or `import`. `time_ms`: by when it was done.
+    - `back`: the shards that it has set back.
+    """
+
+    cause: str
+    time_ms: int
+    back: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class TaskView:
     """A task of a plan, and what it has published; None before its first round."""
@@ -268,6 +281,9 @@ class StoredApplication:
     - `total_tasks`: into how many shares it is divided; None where one process owns all, or none.
     - `policy`: None where whole batches are acked, and for a standalone spout.
     - `pause`: None while the application is not paused.
+    - `move`: None where no operator has moved the application, or too long ago to be known.
+    - `held_since_ms`: by shard with unresolved records, the earliest time by which the first of
+      them was unresolved, as far as the newest entries of the history tell.
     """
 
     identity: StreamIdentity | None = None
@@ -279,6 +295,8 @@ class StoredApplication:
     policy: OutcomePolicy | None = None
     shard_list: tuple[str, ...] | None = None
     pause: Pause | None = None
+    move: OperatorMove | None = None
+    held_since_ms: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def paused(self) -> bool:

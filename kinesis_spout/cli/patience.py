@@ -6,6 +6,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kinesis_spout.service.botocore_connection import region_in_words
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -28,7 +30,9 @@ def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
 
 def services(aws: AwsConfig, stream: str, zookeeper: str | None = None) -> str:
     """What a command connects to, for `patience`."""
-    region = aws.region or "the default region"
-    at = f"in {region}" if aws.endpoint_url is None else f"at {aws.endpoint_url}"
+    if aws.endpoint_url is None:
+        at = f"in {region_in_words(aws, aws.region)}"
+    else:
+        at = f"at {aws.endpoint_url}"
     also = "" if zookeeper is None else f", and ZooKeeper at {zookeeper}"
     return f"stream {stream} {at}{also}"

@@ -1,6 +1,7 @@
 """The options by which commands find an application and its stream, and what they open by them."""
 
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -10,11 +11,20 @@ import typer
 
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.shared_options import connection_of, errors, root_options, security_of
+from kinesis_spout.cli.shared_options import (
+    CONNECTION_OPTIONS,
+    ZOOKEEPER_OPTIONS,
+    connection_of,
+    errors,
+    known_option,
+    parse_pairs,
+    root_options,
+    security_of,
+)
 from kinesis_spout.config import StreamRef
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
-from state.zookeeper.store import ZookeeperStateStore
+from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
 Application = Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")]
 Stream = Annotated[str, typer.Option(help="Name or ARN of the stream.")]
@@ -47,6 +57,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and 
 # An application that was just killed owns the stream until its ZooKeeper session expires.
 OWNER_WAIT_S = 15.0
 RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
+_GOES_ON = " \\"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,70 @@ class Place:
     def patience(self, client: KinesisClient) -> AbstractContextManager[None]:
         """Note what the block is trying, if it takes long."""
         return patience(note, services(client.aws, client.stream.name, self.zookeeper or None))
+
+
+# What a secret may be in is not among them.
+_SHOWN_AWS = ("profile", "roleArn", "roleSessionName", "wireFormat")
+_SHOWN_ZOOKEEPER = (
+    "zookeeperTls",
+    "zookeeperCaFile",
+    "zookeeperCertFile",
+    "zookeeperKeyFile",
+    "zookeeperVerifyHostname",
+    "zookeeperAuth",
+    "zookeeperUser",
+    "zookeeperPasswordFile",
+    "zookeeperAcl",
+)
+_WITHOUT_AWS = frozenset({"pause", "resume", "reset"})
+_WITHOUT_APPLICATION = frozenset({"redrive"})
+
+
+def options_of(place: Place, command: str) -> list[tuple[str, str]]:
+    """The options by which another command finds the same place, as far as it has them. A value
+    that may be a secret is left to be filled in: `zookeeperPassword=...`.
+    """
+    found: list[tuple[str, str]] = []
+    has_aws, has_application = command not in _WITHOUT_AWS, command not in _WITHOUT_APPLICATION
+    if has_application:
+        found += [("--application", place.application), ("--stream", place.stream)]
+        found.append(("--zookeeper", place.zookeeper))
+        if place.zookeeper_root != DEFAULT_ROOT:
+            found.append(("--zookeeper-root", place.zookeeper_root))
+    if has_aws and place.region is not None:
+        found.append(("--region", place.region))
+    if has_aws and place.endpoint_url is not None:
+        found.append(("--endpoint-url", place.endpoint_url))
+    for key, value in parse_pairs("--option", place.option or ()).items():
+        name = known_option(key)
+        if (has_aws and name in CONNECTION_OPTIONS) or (
+            has_application and name in ZOOKEEPER_OPTIONS
+        ):
+            is_shown = name in _SHOWN_AWS or name in _SHOWN_ZOOKEEPER
+            found.append(("--option", f"{name}={value if is_shown else '...'}"))
+    return found
+
+
+def whole_command(place: Place, arguments: Sequence[str]) -> str:
+    """A command of `kinesis-spout` on that place, in one line, as a shell takes it."""
+    options = (word for pair in options_of(place, arguments[0]) for word in pair)
+    return shlex.join(["kinesis-spout", *arguments, *options])
+
+
+def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[str]:
+    """The same in lines of `width` columns, if no word is longer. Each but the last ends with a
+    backslash, so that all of them together can be pasted into a shell.
+    """
+    words = [shlex.quote(word) for word in ("kinesis-spout", *arguments)]
+    words += [shlex.join(pair) for pair in options_of(place, arguments[0])]
+    lines, last = list[str](), words[0]
+    for word in words[1:]:
+        if len(last) + 1 + len(word) + len(_GOES_ON) > width:
+            lines.append(f"{last}{_GOES_ON}")
+            last = f"  {word}"
+        else:
+            last = f"{last} {word}"
+    return [*lines, last]
 
 
 @contextmanager

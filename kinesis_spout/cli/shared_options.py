@@ -119,11 +119,12 @@ def _given(table: Mapping[str, str], pairs: Sequence[str]) -> dict[str, str]:
     """The texts of the options in `table`, by field. Raises `ConfigError` for an option that is in
     no table.
     """
-    found = {_known(key): value for key, value in parse_pairs("--option", pairs).items()}
+    found = {known_option(key): value for key, value in parse_pairs("--option", pairs).items()}
     return {table[name]: value for name, value in found.items() if name in table}
 
 
-def _known(key: str) -> str:
+def known_option(key: str) -> str:
+    """The connection option's name as it is spelt. Raises `ConfigError`, with the nearest one."""
     known = (*CONNECTION_OPTIONS, *ZOOKEEPER_OPTIONS)
     by_key = {name.lower(): name for name in known}
     if key.lower() in by_key:

@@ -24,6 +24,7 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
+from kinesis_spout.service.botocore_connection import region_in_words
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.permissions import (
     ASSUME_ROLE,
@@ -238,7 +239,7 @@ class KinesisCheckup:
 
     @property
     def _region(self) -> str:
-        return self.stream.region_or(self.aws.region) or "the default region"
+        return region_in_words(self.aws, self.stream.region_or(self.aws.region))
 
     def _key_too(self) -> str:
         described = self._described

@@ -31,13 +31,21 @@ class Act(StrEnum):
 class Advice:
     """One thing to do. `until_ms`: until when to wait, where that is known. `is_urgent`: it comes
     before what mends the root, which may take too long.
+
+    `arguments`: those of `kinesis-spout` that do it, without the options that say where the
+    application is; empty where no command does. A front end adds these options.
     """
 
     act: Act
     text: str
-    command: str | None = None
+    arguments: tuple[str, ...] = ()
     until_ms: int | None = None
     is_urgent: bool = False
+
+    @property
+    def command(self) -> str | None:
+        """The name of the command that it needs."""
+        return self.arguments[0] if self.arguments else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,7 @@ class Explanation:
 
 
 NOTHING = Advice(Act.NOTHING, "nothing to do")
-LOG = Advice(Act.LOOK, "its log says what it does")
+LOG = Advice(Act.LOOK, "read in its log what it does")
 
 
 def has_reader(look: Look, shard_id: str) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from kinesis_spout.inspection.snapshot import Snapshot
+    from state.state_store import OperatorMove
 
 READ_PHASES = frozenset({ShardPhase.READABLE, ShardPhase.DRAINING})
 
@@ -133,6 +134,14 @@ class Look:
         before, now = self.before.progress(shard_id), self.now.progress(shard_id)
         return before is not None and now is not None and before.position != now.position
 
+    def set_back(self, shard_id: str) -> OperatorMove | None:
+        """The operator's move that has set the shard back, until it is read up to that time."""
+        move, frontier_ms = self.now.stored.move, self.frontier_ms(shard_id)
+        if move is None or shard_id not in move.back or self.phase(shard_id) not in READ_PHASES:
+            return None
+        is_past = frontier_ms is None or frontier_ms >= move.time_ms
+        return None if is_past or self.keeps_up(shard_id) else move
+
     def is_unsettled(self, shard_id: str) -> bool:
         """Whether one batch has had rows of the shard since the window began, and is not settled:
         they come again if it never is.
@@ -143,6 +152,22 @@ class Look:
             return False
         result = planned.result
         return result is not None and result.count + result.retry_rows > 0
+
+    def _is_end_unsettled(self, shard_id: str) -> bool:
+        """Whether one batch has read the shard's end since the window began, and is not settled:
+        its children wait for that.
+        """
+        was, plan, state = self.before.open_plan, self.now.open_plan, self.now.states.get(shard_id)
+        before = self.before.progress(shard_id)
+        return (
+            was is not None
+            and plan is not None
+            and was.plan_id == plan.plan_id
+            and state is not None
+            and not state.end_was_read
+            and before is not None
+            and before.position.is_end
+        )
 
     def speed(self, shard_id: str) -> float | None:
         """How fast the position moves through the stream's time: 1 keeps pace with the clock, less
@@ -178,7 +203,8 @@ class Look:
         if frontier_ms is None or self.health(shard_id) is Health.OK:
             return None
         left_ms = max(0, frontier_ms - self.horizon_ms)
-        pace = max(0.0, self._pace(shard_id) or 0.0)
+        # A time of verification that moves alone takes no record out of the shard.
+        pace = max(0.0, self._pace(shard_id) or 0.0) if self.has_moved(shard_id) else 0.0
         if left_ms and pace >= 1:
             return None
         return round(left_ms / (1 - pace)) if left_ms else 0
@@ -228,6 +254,10 @@ class Look:
                 (own, *(found[one] for one in waits_for if one in found)),
                 key=SEVERITY.__getitem__,
             )
+        for held, holder in self.now.held_by.items():
+            # What stands still for its sake is the holder's matter, though it is read itself.
+            if holder in found and held in found:
+                found[holder] = max(found[holder], found[held], key=SEVERITY.__getitem__)
         return found
 
     def _unread_parents(self, shard_id: str) -> Sequence[str]:
@@ -239,7 +269,8 @@ class Look:
             was = self.before.lineage.phase(shard_id)
             return Health.LOSING if was is ShardPhase.VANISHED else Health.UNKNOWN
         if phase is ShardPhase.DRAINED:
-            return self._judged_retries(shard_id)
+            hangs = self._is_end_unsettled(shard_id) and not self._has_time()
+            return Health.STALLED if hangs else self._judged_retries(shard_id)
         if phase is ShardPhase.NEW:
             return self._judged_new(shard_id)
         is_read = phase in READ_PHASES

@@ -8,7 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.config import duration
-from kinesis_spout.inspection.cause import LOG, Act, Advice, Cause
+from kinesis_spout.inspection.cause import LOG, THE_NEXT_RULE, Act, Advice, Cause
+from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.wording import (
     joined,
     moment,
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
     from state.state_store import PlanView
 
+MAX_UNRESOLVED = 100_000
+"""The default of both consumers."""
+
 
 def _paused(look: Look, shard_id: str) -> Cause | None:
     if not look.now.stored.paused:
@@ -34,7 +38,36 @@ def _paused(look: Look, shard_id: str) -> Cause | None:
         kind="paused",
         about=shard_id,
         says=f"the application is paused{pause_told(look)}: it keeps its place and reads nothing",
-        advice=(Advice(Act.RESUME, "end the pause with `kinesis-spout resume`"),),
+        advice=(Advice(Act.RESUME, "end the pause", ("resume",)),),
+    )
+
+
+def _refused(look: Look, shard_id: str) -> Cause | None:
+    """The service refuses who looks. A job that reads all the same is not told to mend it."""
+    if look.refused is None or shard_id in look.tips or look.has_moved(shard_id):
+        return None
+    state = look.now.states.get(shard_id)
+    is_of_the_key = "KMS" in look.refused
+    if look.now.stored.owners and not is_of_the_key and state is not None and state.at_tip:
+        return None
+    why, _, remedy = look.refused.rpartition("; ")
+    also = (
+        "nobody can read the stream while its key is so"
+        if is_of_the_key
+        else "a job with the same credentials is refused too, and ends"
+    )
+    return Cause(
+        kind="refused",
+        about=shard_id,
+        says=f"the service refuses to have it read: {why or look.refused}; {also}",
+        advice=(
+            Advice(
+                Act.CHANGE,
+                f"first {remedy}" if why else "first give the right to read it",
+                is_urgent=True,
+            ),
+        ),
+        leads_to=THE_NEXT_RULE,
     )
 
 
@@ -230,7 +263,7 @@ def _throttled(look: Look, shard_id: str) -> Cause | None:
         kind="throttled",
         about=shard_id,
         says="is throttled: a question for its newest record was refused, so its five reads or "
-        "2 MB a second are used up by its consumers, of which this job is one",
+        f"2 MB a second are used up by its consumers, of which {words_of(look).it} is one",
         advice=(Advice(Act.CHANGE, _OTHER_CONSUMERS), Advice(Act.WAIT, "look again in a minute")),
     )
 
@@ -260,6 +293,52 @@ def _idle_job(look: Look, shard_id: str) -> Cause | None:
     )
 
 
+def _unresolved_limit(look: Look, shard_id: str) -> Cause | None:
+    """Records are unresolved, and nothing new is read. How many there may be is not stored."""
+    state, tip = look.now.states.get(shard_id), look.tips.get(shard_id)
+    has_unread = tip is not None and tip.next_ms is not None
+    if state is None or not state.unresolved or not has_unread or look.has_moved(shard_id):
+        return None
+    count, option = state.unresolved_count, words_of(look).max_unresolved
+    likely = "is reached" if count >= MAX_UNRESOLVED else "may be reached"
+    out = (
+        f" Their program's limit, max_pending, counts those of all shards ({_total(look):,} now)."
+        if look.now.is_spout
+        else ""
+    )
+    return Cause(
+        kind="unresolved limit",
+        about=shard_id,
+        says=f"{words_of(look).it} runs and reads nothing new of it, while {records(count)} "
+        f"{'is' if count == 1 else 'are'} not acked: its limit of unresolved records {likely} "
+        f"({option}, {MAX_UNRESOLVED:,} unless set; what is set is not stored), and then nothing "
+        f"new is read until some of them are acked or are dead letters.{out}",
+        advice=(
+            Advice(Act.CHANGE, "mend what they fail or wait for"),
+            Advice(Act.CHANGE, f"raise {option} if it is set as low as {count:,}"),
+            LOG,
+        ),
+    )
+
+
+def _total(look: Look) -> int:
+    return sum(state.unresolved_count for state in look.now.states.values())
+
+
+def _unseen_spout(look: Look, shard_id: str) -> Cause | None:
+    """As `_unseen`, in the words of a spout."""
+    if not look.now.is_spout:
+        return None
+    return Cause(
+        kind="not to be seen",
+        about=shard_id,
+        says="the spout runs, and nothing that it has stored says what it waits for: other "
+        "consumers that use up the shard's limits, its own limits (max_pending, "
+        "max_unresolved_per_shard, rate), its program, which takes no record, or the network",
+        advice=(Advice(Act.WAIT, "wait a moment and look again"), LOG),
+    )
+
+
 def _unseen(look: Look, shard_id: str) -> Cause:
     """The last rule: an owner runs, and nothing in ZooKeeper says what it waits for."""
     who = "the spout" if look.now.is_spout else "the job"
@@ -275,6 +354,7 @@ def _unseen(look: Look, shard_id: str) -> Cause:
 
 OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     _paused,
+    _refused,
     _no_owner,
     _no_task,
     _outage,
@@ -282,5 +362,7 @@ OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     _batch,
     _throttled,
     _idle_job,
+    _unresolved_limit,
+    _unseen_spout,
     _unseen,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import (
     THE_JOB,
     THE_NEXT_RULE,
@@ -34,16 +35,15 @@ def held_by_order(look: Look, shard_id: str) -> Cause | None:
     ):
         return None
     blocks_shard = policy.on_failure is OnFailure.BLOCK_SHARD
-    for ancestor in look.now.unresolved_ancestors.get(shard_id, ()):
-        unresolved = look.now.states[ancestor].unresolved
-        if blocks_shard or any(one.key is None for one in unresolved):
-            return Cause(
-                kind="held by an ancestor",
-                about=shard_id,
-                says=f"no new record is read while records of shard {short_shard(ancestor)} wait: "
-                f"the job keeps their order ({policy.on_failure.value})",
-                leads_to=ancestor,
-            )
+    ancestor = look.now.held_by.get(shard_id)
+    if ancestor is not None:
+        return Cause(
+            kind="held by an ancestor",
+            about=shard_id,
+            says=f"no new record is read while records of shard {short_shard(ancestor)}, which it "
+            f"continues, wait: the job keeps their order ({policy.on_failure.value})",
+            leads_to=ancestor,
+        )
     if not blocks_shard or not state.unresolved:
         return None
     return Cause(
@@ -98,10 +98,8 @@ def unresolved_besides(look: Look, shard_id: str) -> Besides:
     if state is None or not state.unresolved:
         return Besides()
     record = _first_to_go(look, state)
-    verb = "is" if state.unresolved_count == 1 else "are"
     return Besides(
-        f"; besides, it holds {records(state.unresolved_count)} that {verb} not acked"
-        f"{_told(look, record)}",
+        f"; besides, it holds {_held(state)}{_told(look, state, record)}",
         _beside_waiting(look, shard_id, record) if record.reason else (),
     )
 
@@ -112,9 +110,8 @@ def retries(look: Look, shard_id: str) -> Cause | None:
         return None
     record = _first_to_go(look, state)
     read = "was read to its end, but holds" if is_at_end(look, shard_id) else "holds"
-    verb = "is" if state.unresolved_count == 1 else "are"
-    says = f"{read} {records(state.unresolved_count)} that {verb} not acked"
-    whole = f"{says}{_told(look, record)}"
+    says = f"{read} {_held(state)}"
+    whole = f"{says}{_told(look, state, record)}"
     if not has_reader(look, shard_id):
         return Cause(kind="retries", about=shard_id, says=whole, leads_to=THE_JOB)
     if _is_under_way(look, shard_id, record):
@@ -125,16 +122,23 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             leads_to=THE_JOB,
         )
     if look.now.is_spout and record.first_failure_ms is None:
+        failing = _failing_besides(look, state)
         return Cause(
             kind="unanswered",
             about=shard_id,
-            says=f"{says}; record {_number(record)} was delivered, and nobody has answered yet",
+            says=f"{says}; record {_number(record)} was delivered, and nobody has answered yet"
+            f"{_out_since(look, shard_id, record)}{failing.says}",
             advice=(
-                Advice(Act.WAIT, "wait for its ack or failure (message_timeout_s fails it)"),
+                Advice(
+                    Act.WAIT,
+                    "wait for its ack or failure (message_timeout_s or --message-timeout fails "
+                    "it, 30 s unless set; which one is set is not stored)",
+                ),
                 Advice(
                     Act.LOOK,
                     "see why the program, or the command of --exec, keeps the record: it may hang",
                 ),
+                *failing.advice,
             ),
         )
     if _is_given_up(look, record):
@@ -146,8 +150,8 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             advice=(
                 Advice(
                     Act.LOOK,
-                    "if it stays so, its letter cannot be written: the log says why; it is acked "
-                    "only with its letter",
+                    "if it stays so, read in the log why its letter cannot be written: it is "
+                    "acked only with its letter",
                 ),
             ),
             leads_to=THE_JOB,
@@ -221,10 +225,60 @@ def _is_given_up(look: Look, record: UnresolvedRecord) -> bool:
     )
 
 
-def _told(look: Look, record: UnresolvedRecord) -> str:
-    """`: record ..123 is on attempt 3 of 4, due 14:02:10, failing with 'no rates'`."""
+def _held(state: ShardState) -> str:
+    verb = "is" if state.unresolved_count == 1 else "are"
+    return f"{records(state.unresolved_count)} that {verb} not acked"
+
+
+def _failing_besides(look: Look, state: ShardState) -> Besides:
+    """The records that failed, beside those that are out with the program."""
+    failing = [one for one in state.unresolved if one.reason]
+    if not failing:
+        return Besides()
+    first = min(failing, key=lambda one: one.due_ms)
+    count = sum(one.count for one in failing)
+    return Besides(
+        f"; {count:,} of them failed ({_record_told(look, first)})",
+        (Advice(Act.CHANGE, f"correct what fails with {quoted(first.reason or '')}"),),
+    )
+
+
+def _out_since(look: Look, shard_id: str, record: UnresolvedRecord) -> str:
+    """Since when the record is out, at the latest: the history tells it of a shard's first one, the
+    look itself of all. Nothing where neither does.
+    """
+    was = look.before.states.get(shard_id)
+    known = [] if was is None or record not in was.unresolved else [look.before.now_ms]
+    state, held_ms = look.now.states[shard_id], look.now.stored.held_since_ms.get(shard_id)
+    if held_ms is not None and state.unresolved[0].first == record.first:
+        known.append(held_ms)
+    if not known or min(known) >= look.now.now_ms:
+        return ""
+    ago = duration(look.now.now_ms - min(known))
+    return f"; it is out since {moment(min(known), look.now.now_ms)} or earlier ({ago} at least)"
+
+
+def _told(look: Look, state: ShardState, record: UnresolvedRecord) -> str:
+    """`: record ..123 is on attempt 3 of 4, due 14:02:10, failing with 'no rates'`. Where others
+    wait behind those that failed, how many of each there are.
+    """
+    told = _record_told(look, record)
+    policy = look.now.stored.policy
+    waiting = sum(one.count for one in state.unresolved if one.blocked)
+    failed = state.unresolved_count - waiting
+    if policy is None or policy.on_failure is OnFailure.CONTINUE or not waiting or not failed:
+        return f": {told}"
+    others = "1 other waits" if waiting == 1 else f"{waiting:,} others wait"
+    behind = "it" if failed == 1 else "them"
+    if policy.on_failure is OnFailure.BLOCK_KEY:
+        keys = {one.key for one in state.unresolved if not one.blocked}
+        behind = "its key" if len(keys) == 1 else "their keys"
+    return f": {records(failed)} failed ({told}); {others} behind {behind}, and did not fail"
+
+
+def _record_told(look: Look, record: UnresolvedRecord) -> str:
     if record.first_failure_ms is None and not record.reason:
-        return f": record {_number(record)} was delivered, and never answered"
+        return f"record {_number(record)} was delivered, and never answered"
     policy = look.now.stored.policy
     of = "" if policy is None else f" of {policy.retry.retry_limit + 1}"
     attempt = f"is on attempt {record.attempts + 1}{of}"
@@ -242,7 +296,10 @@ def _told(look: Look, record: UnresolvedRecord) -> str:
         if old_ms is not None and old_ms > look.now.stream.retention_ms
         else ""
     )
-    return f": record {_number(record)} {attempt}{due}{why}{gone}"
+    letter = ""
+    if look.now.was_spout and not _is_given_up(look, record) and not record.blocked:
+        letter = "; after its last attempt it is a dead letter"
+    return f"record {_number(record)} {attempt}{due}{why}{letter}{gone}"
 
 
 def _number(record: UnresolvedRecord) -> str:
@@ -253,21 +310,19 @@ def _beside_waiting(look: Look, shard_id: str, record: UnresolvedRecord) -> tupl
     why = f"correct what fails with {quoted(record.reason)}" if record.reason else ""
     return (
         *((Advice(Act.CHANGE, why),) if why else ()),
-        Advice(
-            Act.LOOK, f"see it with `kinesis-spout peek {shard_id} {record.first.whole}`", "peek"
-        ),
-        _dead_letter(look),
+        Advice(Act.LOOK, "see the record", ("peek", shard_id, str(record.first.whole))),
+        *_dead_letter(look),
         Advice(
             Act.RUN,
-            "stop the job and give it up with `kinesis-spout checkpoint skip --shard "
-            f"{shard_id} {record.first}`",
-            "checkpoint",
+            "or stop the job and give the record up",
+            ("checkpoint", "skip", "--shard", shard_id, str(record.first)),
         ),
     )
 
 
-def _dead_letter(look: Look) -> Advice:
-    says = "after its last attempt it is a dead letter"
-    if look.now.is_spout:  # what a spout does with its letters is its program's matter
-        return Advice(Act.LOOK, says)
-    return Advice(Act.RUN, f"{says}, which `kinesis-spout redrive` puts back", "redrive")
+def _dead_letter(look: Look) -> tuple[Advice, ...]:
+    """Nothing for a spout: what it does with its letters is its program's matter."""
+    if look.now.was_spout:
+        return ()
+    says = "put it back when, after its last attempt, it is a dead letter (PATH: its DeadLetter's)"
+    return (Advice(Act.RUN, says, ("redrive", "PATH")),)

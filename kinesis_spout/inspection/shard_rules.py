@@ -16,6 +16,7 @@ from kinesis_spout.inspection.cause import (
     has_reader,
     is_at_end,
 )
+from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
 from kinesis_spout.inspection.retry_rules import (
     held_by_order,
@@ -23,7 +24,7 @@ from kinesis_spout.inspection.retry_rules import (
     unresolved_besides,
     waits_for_ancestor,
 )
-from kinesis_spout.inspection.wording import moment, short_shard
+from kinesis_spout.inspection.wording import expiry, moment, move_told, plan_stage, shards_named
 from kinesis_spout.shards.lineage import ShardPhase
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def _another_stream(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="another stream",
         about=shard_id,
-        says="the stored state belongs to a stream that had this name before, and a job refuses it",
+        says="has a state that belongs to a stream that had this name before, and a job refuses it",
         advice=(
-            Advice(Act.RUN, "remove that state with `kinesis-spout reset`", "reset"),
+            Advice(Act.RUN, "remove that state", ("reset",)),
             Advice(Act.CHANGE, "give the job another application name"),
         ),
     )
@@ -75,8 +76,8 @@ def _unknown_shard(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="unknown shard",
         about=shard_id,
-        says="the stream does not list it, and the application has no state of it",
-        advice=(Advice(Act.LOOK, "see the shards with `kinesis-spout shards`"),),
+        says="is not listed by the stream, and has no state in the application",
+        advice=(Advice(Act.LOOK, "see the shards", ("shards",)),),
     )
 
 
@@ -86,8 +87,8 @@ def _past(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="past",
         about=shard_id,
-        says="it expired before the application began, and is only named as a parent; it holds "
-        "nothing back",
+        says="expired before the application began, is only named as a parent, and holds nothing "
+        "back",
         advice=(NOTHING,),
     )
 
@@ -98,7 +99,7 @@ def _finished(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="finished",
         about=shard_id,
-        says="it was read to its end, and every record of it is acked",
+        says="was read to its end, and every record of it is acked",
         advice=(NOTHING,),
     )
 
@@ -109,14 +110,13 @@ def _vanished(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="vanished",
         about=shard_id,
-        says="the stream does not list it any more, though it was not read to its end: what was "
-        "unread has expired (or the listing is late, right after a split or merge)",
+        says="is not listed by the stream any more, and was not read to its end: what was unread "
+        "has expired (or the listing is late, right after a split or merge)",
         advice=(
             Advice(Act.LOOK, "look again in a minute"),
             Advice(
                 Act.CHANGE,
-                "if it stays so, the records are lost: the job stops with that error, or goes on "
-                "without them where failOnDataLoss is false",
+                f"if it stays so, the records are lost: {words_of(look).without}",
             ),
         ),
         leads_to=None if look.now.stored.owners and not look.now.stored.paused else THE_JOB,
@@ -126,23 +126,22 @@ def _vanished(look: Look, shard_id: str) -> Cause | None:
 def _new(look: Look, shard_id: str) -> Cause | None:
     if look.phase(shard_id) is not ShardPhase.NEW or look.now.lineage.waits_for(shard_id):
         return None
-    says = "the stream lists it, and the application has no state of it yet"
+    says = "is listed by the stream, and has no state in the application yet"
     if not has_reader(look, shard_id):
         return Cause(kind="not tracked", about=shard_id, says=says, leads_to=THE_JOB)
     return Cause(
         kind="not tracked",
         about=shard_id,
-        says=f"{says}: the job learns of it with its next listing",
+        says=f"{says}: {words_of(look).it} learns of it with its next listing",
         advice=(
-            Advice(Act.WAIT, "wait for the next listing (shardRefreshInterval)"),
-            Advice(
-                Act.LOOK, "if it stays so, see whether the job is told to read some shards only"
-            ),
+            Advice(Act.WAIT, f"wait for the next listing ({words_of(look).refresh})"),
+            Advice(Act.LOOK, f"if it stays so, {words_of(look).some_shards}"),
         ),
     )
 
 
-def _lapsed(look: Look, shard_id: str) -> Cause | None:
+def _lapsed_ms(look: Look, shard_id: str) -> int | None:
+    """When the shard was last seen complete, where that is longer ago than the retention."""
     progress = look.now.progress(shard_id)
     if (
         progress is None
@@ -151,10 +150,19 @@ def _lapsed(look: Look, shard_id: str) -> Cause | None:
         or progress.verified_ms >= look.horizon_ms
     ):
         return None
+    return progress.verified_ms
+
+
+def _lapsed(look: Look, shard_id: str) -> Cause | None:
+    verified_ms = _lapsed_ms(look, shard_id)
+    if verified_ms is None:
+        return None
+    # A spout's program may not have an option for it; all of them have positions.
+    to_oldest = ("checkpoint", "set", "--shard", shard_id, "--to", "TRIM_HORIZON", "--allow-skip")
     return Cause(
         kind="lapsed",
         about=shard_id,
-        says=f"was last seen complete {duration(look.now.now_ms - progress.verified_ms)} ago, and "
+        says=f"was last seen complete {duration(look.now.now_ms - verified_ms)} ago, and "
         f"the stream keeps records for {duration(look.now.stream.retention_ms)}: records may have "
         "expired unread",
         advice=(
@@ -165,7 +173,8 @@ def _lapsed(look: Look, shard_id: str) -> Cause | None:
             ),
             Advice(
                 Act.CHANGE,
-                "the job stops with that error; failOnDataLoss=false goes on with what is left",
+                words_of(look).lossy,
+                to_oldest if look.now.was_spout else (),
             ),
         ),
         leads_to=None if look.keeps_up(shard_id) else THE_NEXT_RULE,
@@ -176,12 +185,12 @@ def _waiting(look: Look, shard_id: str) -> Cause | None:
     parents = look.now.lineage.waits_for(shard_id)
     if not parents or look.phase(shard_id) not in {ShardPhase.WAITING, ShardPhase.NEW}:
         return None
-    names = " and ".join(map(short_shard, parents))
+    whose = "its parent" if len(parents) == 1 else "its parents"
     return Cause(
         kind="waits for parents",
         about=shard_id,
-        says=f"waits for {'shard' if len(parents) == 1 else 'shards'} {names}, which it continues "
-        "and which must be read to the end first",
+        says=f"waits for {whose}, {shards_named(parents)}: records of a key go on in it, so what "
+        "came before must be read to the end first",
         leads_to=max(parents, key=lambda parent: SEVERITY[look.health(parent)]),
     )
 
@@ -193,7 +202,7 @@ def _caught_up(look: Look, shard_id: str) -> Cause | None:
         return Cause(
             kind="not settled",
             about=shard_id,
-            says="was read up to its newest record, by a batch that is not settled",
+            says=f"was read up to its newest record, by a batch that is not settled{_stage(look)}",
             leads_to=THE_JOB,
         )
     tip = look.tips.get(shard_id)
@@ -210,6 +219,30 @@ def _caught_up(look: Look, shard_id: str) -> Cause | None:
         says=says,
         advice=(NOTHING,),
         leads_to=THE_NEXT_RULE if held else None,
+    )
+
+
+def _stage(look: Look) -> str:
+    """How far the open plan has come, where no owner is left whose cause says so."""
+    plan = look.now.open_plan
+    if plan is None or look.now.stored.owners:
+        return ""
+    age = duration(max(0, look.now.now_ms - plan.created_ms))
+    return f" (plan {plan.plan_id}, made {age} ago: {plan_stage(look, plan)})"
+
+
+def _set_back(look: Look, shard_id: str) -> Cause | None:
+    move = look.set_back(shard_id)
+    if move is None:
+        return None
+    reads = "reads" if has_reader(look, shard_id) else "is to read"
+    meant = Advice(Act.WAIT, "wait: it was set back on purpose, and is over when it has caught up")
+    return Cause(
+        kind="set back",
+        about=shard_id,
+        says=f"was {move_told(move, look.now.now_ms)}, and {reads} again what it had read before",
+        advice=(meant,) if has_reader(look, shard_id) else (),
+        leads_to=THE_NEXT_RULE,
     )
 
 
@@ -239,17 +272,14 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
             ),
         )
     lost_ms = look.lost_in_ms(shard_id)
-    lost = "" if lost_ms is None else f"; at this pace records expire in {duration(lost_ms)}"
+    told = "" if lost_ms is None else expiry(lost_ms, look.now.stream.retention_ms)
+    lost = f"; at this pace unread records expire in {told}" if told else ""
     return Cause(
         kind="falling behind",
         about=shard_id,
         says=f"is read, is{behind} behind, and does not catch up{lost}{besides.says}",
         advice=(
-            Advice(
-                Act.CHANGE,
-                "give the job more cores, or its function less to do; split the shard if it is "
-                "read at 2 MB a second; see the limits maxRecordsPerTrigger and readsPerSecond",
-            ),
+            Advice(Act.CHANGE, words_of(look).faster),
             *_retention(look, shard_id),
             *besides.advice,
         ),
@@ -263,6 +293,8 @@ def _retention(look: Look, shard_id: str) -> tuple[Advice, ...]:
     lost_ms, lag_ms = look.lost_in_ms(shard_id), look.lag_ms(shard_id)
     if lost_ms is None or lag_ms is None or lost_ms > lag_ms:
         return ()
+    if _lapsed_ms(look, shard_id) is not None:
+        return ()  # its cause says so
     return (
         Advice(
             Act.CHANGE,
@@ -278,7 +310,7 @@ def _not_read(look: Look, shard_id: str) -> Cause:
         return Cause(
             kind="end to be settled",
             about=shard_id,
-            says="was read to its end by the batch under way",
+            says=f"was read to its end by the batch under way{_stage(look)}",
             leads_to=THE_JOB,
         )
     lag_ms = look.lag_ms(shard_id)
@@ -320,6 +352,7 @@ OF_THE_SHARD: tuple[Callable[[Look, str], Cause | None], ...] = (
     _lapsed,
     _waiting,
     _caught_up,
+    _set_back,
     held_by_order,
     _behind,
     waits_for_ancestor,

@@ -15,6 +15,7 @@ from kinesis_spout.shards.assignment import is_ours
 from kinesis_spout.shards.lineage import ShardLineage
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
+from state.report import OnFailure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,6 +81,11 @@ class Snapshot:
         """Whether standalone spouts own the application now. A Spark job owns all of it at once."""
         return self.stored.total_tasks is not None
 
+    @property
+    def was_spout(self) -> bool:
+        """The same, also of an application that nobody owns: only Spark jobs make plans."""
+        return self.is_spout or (not self.stored.owners and self.stored.plan is None)
+
     @cached_property
     def lineage(self) -> ShardLineage:
         return ShardLineage.of(self.listing, self.states)
@@ -98,6 +104,38 @@ class Snapshot:
     def unresolved_ancestors(self) -> dict[str, tuple[str, ...]]:
         """By shard, its ancestors that have unresolved records."""
         return unresolved_ancestors(self.states)
+
+    @cached_property
+    def held_by(self) -> dict[str, str]:
+        """By shard that is not read to its end, the ancestor whose unresolved records hold it,
+        because the application keeps their order.
+        """
+        policy = self.stored.policy
+        if policy is None or policy.on_failure is OnFailure.CONTINUE:
+            return {}
+        blocks_shard = policy.on_failure is OnFailure.BLOCK_SHARD
+        found: dict[str, str] = {}
+        for shard_id, ancestors in self.unresolved_ancestors.items():
+            if self.states[shard_id].end_was_read:
+                continue
+            for ancestor in ancestors:
+                unresolved = self.states[ancestor].unresolved
+                if blocks_shard or any(one.key is None for one in unresolved):
+                    found[shard_id] = ancestor
+                    break
+        return found
+
+    @cached_property
+    def held_up(self) -> dict[str, tuple[str, ...]]:
+        """By shard, those that wait for it: its children, for its end, and what its unresolved
+        records hold.
+        """
+        found: dict[str, list[str]] = {}
+        for shard_id in self.shard_ids:
+            for holder in (*self.lineage.waits_for(shard_id), self.held_by.get(shard_id)):
+                if holder is not None and shard_id not in found.setdefault(holder, []):
+                    found[holder].append(shard_id)
+        return {holder: tuple(waiting) for holder, waiting in found.items()}
 
     @property
     def open_plan(self) -> PlanView | None:

@@ -6,14 +6,15 @@
     pause             null, or by, sinceMs, reason, each null where it is not known
     timeMs            the service's time of the look; windowMs: how long the window was
     verdict           ok, unknown, lagging, stalled or losing (`kinesis_spout.inspection.health`);
-                      unknown where the application has no state here, or nothing is known of any
-                      shard
+                      unknown where the application has no state here, nothing is known of any
+                      shard, or one that was asked is throttled
     owners            process, host, sinceMs, and task where several share the application
     plan              null, or planId, status, createdMs, tasks, tasksBegun, tasksSealed, report
                       (null, open, done), openings
     health, states    numbers of shards, by health and by state
     notAsked          number of shards on which nothing could be said without asking the service;
                       0 where the application has no state
+    throttled         number of these that were asked and are throttled
     shards            a list, worst first:
         shardId, health, waitsFor
         state         as in `kinesis-spout shards`
@@ -37,7 +38,14 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.health import SEVERITY, Health
-from kinesis_spout.inspection.wording import moment, records
+from kinesis_spout.inspection.wording import (
+    moment,
+    move_told,
+    plan_stage,
+    records,
+    shards_named,
+    short_shard,
+)
 from kinesis_spout.shards.lineage import ShardPhase
 from state.plan import PlanStatus
 
@@ -100,19 +108,26 @@ class ApplicationStatus:
         return sum(one.health is Health.UNKNOWN for one in self.shards)
 
     @property
+    def not_told(self) -> int:
+        """How many of them were asked, and did not tell because their reads are used up."""
+        unknown = (one for one in self.shards if one.health is Health.UNKNOWN)
+        return sum(one.shard_id in self.look.throttled for one in unknown) if self.not_asked else 0
+
+    @property
     def live(self) -> tuple[ShardStatus, ...]:
         """The shards that are not over."""
         return tuple(one for one in self.shards if one.phase not in OVER)
 
     @property
     def verdict(self) -> Health:
-        """`unknown` of single shards is no more than that: the others are judged. Where nothing is
-        known of any, or the state is that of another stream, so is the verdict.
+        """`unknown` of single shards that nobody asked is no more than that: the others are judged.
+        Where a shard was asked and is throttled, nothing is known of any, or the state is that of
+        another stream, so is the verdict.
         """
         verdict, now = self.look.verdict, self.look.now
         if now.is_of_another_stream:
             return Health.UNKNOWN
-        if verdict is not Health.UNKNOWN or not now.is_known:
+        if verdict is not Health.UNKNOWN or not now.is_known or self.not_told:
             return verdict
         return Health.UNKNOWN if self.not_asked == len(self.live) else Health.OK
 
@@ -141,6 +156,7 @@ class ApplicationStatus:
             "health": dict(Counter(one.health.value for one in self.shards)),
             "states": dict(Counter(one.phase.value for one in self.shards)),
             "notAsked": self.not_asked,
+            "throttled": self.not_told,
             "shards": [one.as_json() for one in self.shards],
         }
 
@@ -158,7 +174,7 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     shards = f"{total:,} shard{'' if total == 1 else 's'}"
     count = sum(one.health is verdict for one in status.live)
     if verdict is Health.UNKNOWN:
-        return _nothing_known(look, shards)
+        return _not_told(status, shards) if status.not_told else _nothing_known(look, shards)
     if verdict is Health.OK:
         return _all_well(status, shards)
     if verdict is Health.LAGGING:
@@ -169,7 +185,7 @@ def verdict_sentence(status: ApplicationStatus) -> str:
         return (
             f"{count:,} of {shards} {stands} still, though there is something to read or to retry"
         )
-    return f"of {count:,} of {shards}, records have expired unread, or may have"
+    return f"records of {count:,} of {shards} have expired unread, or may have"
 
 
 def _nothing_known(look: Look, shards: str) -> str:
@@ -180,9 +196,18 @@ def _nothing_known(look: Look, shards: str) -> str:
     why = "none told its tip"
     if look.refused:
         why = "the service refused to tell their tips"
-    elif look.throttled:
-        why = "they are throttled"
     return f"nothing is known of {shards}: {why}"
+
+
+def _not_told(status: ApplicationStatus, shards: str) -> str:
+    """Some shards are throttled."""
+    count = status.not_told
+    its = "its tip: its" if count == 1 else "their tips: their"
+    return (
+        f"{count:,} of {shards} did not tell {its} five reads or 2 MB a second are used up "
+        "(ThrottledError), by this job or by another consumer of the stream; use enhanced fan-out, "
+        "or fewer readers, and look again"
+    )
 
 
 def _all_well(status: ApplicationStatus, shards: str) -> str:
@@ -230,14 +255,7 @@ def plan_sentence(look: Look) -> str | None:
     age = duration(max(0, look.now.now_ms - plan.created_ms))
     if plan.status is PlanStatus.SETTLED:
         return f"{plan.plan_id} settled, made {age} ago"
-    begun = [task.log for task in plan.tasks if task.log is not None]
-    sealed = sum(log.sealed for log in begun)
-    report = "" if plan.report is None else f", report {plan.report.value}"
-    rows = records(sum(log.rows for log in begun))
-    return (
-        f"{plan.plan_id} {plan.status.value}, made {age} ago, {sealed} of {len(plan.tasks)} tasks "
-        f"have read ({rows}){report}"
-    )
+    return f"{plan.plan_id} {plan.status.value}, made {age} ago: {plan_stage(look, plan)}"
 
 
 def unresolved_sentence(status: ApplicationStatus) -> str:
@@ -247,7 +265,56 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
         (one.oldest_ms for one in status.shards if one.oldest_ms is not None), default=None
     )
     since = "" if oldest is None else f", the oldest failed first {duration(oldest)} ago"
-    return f"{records(count)} not acked{since}" if count else "every record that was read is acked"
+    in_batch = _unsettled(status.look)
+    batch = f"; {records(in_batch)} of the batch under way are not settled" if in_batch else ""
+    if count:
+        return f"{records(count)} not acked{_parted(status, count)}{since}{batch}"
+    if in_batch:
+        verb = "is" if in_batch == 1 else "are"
+        return f"no failed one; {records(in_batch)} of the batch under way {verb} not acked yet"
+    return "every record that was read is acked"
+
+
+def _parted(status: ApplicationStatus, count: int) -> str:
+    """How many of them failed, where the others only wait behind those."""
+    held = [one for state in status.look.now.states.values() for one in state.unresolved]
+    waiting = sum(one.count for one in held if one.blocked)
+    if not waiting or waiting == count:
+        return ""
+    return f" ({count - waiting:,} failed, {waiting:,} wait behind them)"
+
+
+def _unsettled(look: Look) -> int:
+    """How many records the open plan has read."""
+    plan = look.now.open_plan
+    logs = () if plan is None else (task.log for task in plan.tasks)
+    return sum(0 if log is None else log.rows for log in logs)
+
+
+def waits_sentence(look: Look, most: int = 3) -> str | None:
+    """Which shards wait for which; None where none does."""
+    said = []
+    for holder, waiting in look.now.held_up.items():
+        verb = "waits" if len(waiting) == 1 else "wait"
+        why = "to be read to its end"
+        if look.now.held_by.get(waiting[0]) == holder:
+            why = "to have no failed record left"
+        said.append(f"{shards_named(waiting, 3)} {verb} for shard {short_shard(holder)} {why}")
+    more = f"; {len(said) - most:,} more are waited for" if len(said) > most else ""
+    return f"{'; '.join(said[:most])}{more}" if said else None
+
+
+def move_sentence(look: Look) -> str | None:
+    """What an operator has set back and has not caught up since; None where nothing is."""
+    move = look.now.stored.move
+    behind = [one for one in look.now.shard_ids if look.set_back(one) is not None]
+    if move is None or not behind:
+        return None
+    verb = "was" if len(behind) == 1 else "were"
+    return (
+        f"{shards_named(behind)} {verb} {move_told(move, look.now.now_ms)}, and "
+        f"{'has' if len(behind) == 1 else 'have'} not caught up since"
+    )
 
 
 def _pause_json(pause: Pause | None) -> dict[str, Any] | None:

@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
+from state.plan import PlanStatus
+from state.report import ReportStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kinesis_spout.inspection.health import Look
+    from state.state_store import OperatorMove, PlanView
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
 SHOWN_DIGITS = 12
@@ -55,7 +58,7 @@ def records(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
 
 
-def joined(numbers: Iterable[int]) -> str:
+def joined(numbers: Iterable[object]) -> str:
     """`1`, `1 and 2`, `1, 2 and 3`."""
     *rest, last = map(str, numbers)
     return f"{', '.join(rest)} and {last}" if rest else last
@@ -65,6 +68,55 @@ def quoted(reason: str) -> str:
     """A reason on one line, its beginning if it is long. Safe to print."""
     line = " ".join(reason.split())
     return repr(line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}...")
+
+
+def shards_named(shard_ids: Sequence[str], most: int = 5) -> str:
+    """`shard 1`, `shards 1 and 2`, `shards 1, 2, 3, 4, 5 and 3 more`."""
+    names = [short_shard(one) for one in shard_ids[:most]]
+    if len(shard_ids) > most:
+        return f"shards {', '.join(names)} and {len(shard_ids) - most:,} more"
+    return f"shard{'' if len(names) == 1 else 's'} {joined(names)}"
+
+
+def expiry(lost_ms: int, retention_ms: int) -> str:
+    """In what time records expire. No record is kept for longer than the retention, so a slow loss
+    of pace, which reaches further, is told as that.
+    """
+    return f"more than {duration(retention_ms)}" if lost_ms > retention_ms else duration(lost_ms)
+
+
+def cut_expiry(lost_ms: int | None, retention_ms: int) -> str:
+    """The same in a table: `-`, `now`, `3 h`, `>24 h`."""
+    if lost_ms is None:
+        return "-"
+    if lost_ms > retention_ms:
+        return f">{duration(retention_ms)}"
+    return duration(lost_ms) if lost_ms else "now"
+
+
+def move_told(move: OperatorMove, now_ms: int) -> str:
+    """When the move set shards back, and by which command."""
+    at = moment(move.time_ms, now_ms)
+    return f"set back at {at} by `kinesis-spout checkpoint {move.cause}`"
+
+
+def plan_stage(look: Look, plan: PlanView) -> str:
+    """How far the plan that is not settled has come, as far as it is stored."""
+    if plan.status is PlanStatus.CLOSED:
+        return "its outcomes are being written to the shard states"
+    logs = [task.log for task in plan.tasks if task.log is not None]
+    sealed, rows = sum(log.sealed for log in logs), records(sum(log.rows for log in logs))
+    if sealed < len(plan.tasks):
+        return f"{sealed} of {len(plan.tasks)} tasks have published all ({rows} so far)"
+    done = f"all its tasks have published ({rows})"
+    if plan.report is ReportStatus.DONE:
+        return f"{done}, and its function has reported; it is not committed yet"
+    if plan.report is ReportStatus.OPEN:
+        times = f", delivered {plan.openings} times" if plan.openings > 1 else ""
+        return f"{done}; its function was called{times}, and has not reported"
+    if look.now.stored.policy is not None:
+        return f"{done}; its function has not begun"
+    return f"{done}; its sink is writing it, or Spark has not asked for the next batch"
 
 
 def pause_told(look: Look) -> str:

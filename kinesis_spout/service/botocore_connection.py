@@ -151,7 +151,7 @@ class KinesisConnection:
         at = (
             f"at {self.aws.endpoint_url}"
             if self.aws.endpoint_url
-            else f"in {self._region or 'the default region'}"
+            else f"in {region_in_words(self.aws, self._region)}"
         )
         return f"stream {self.stream.name} {at}"
 
@@ -354,6 +354,18 @@ class KinesisConnection:
         raise ConfigError.of(
             "region", f"is not a region that can be reached{hint}", self._region
         ) from exc
+
+
+def region_in_words(aws: AwsConfig, region: str | None) -> str:
+    """The region that is used, for messages: `region`, or that of the environment or the profile;
+    `the default region` where nothing names one. Reads files.
+    """
+    if region is None:
+        try:
+            region = Session(profile=aws.profile).get_config_variable("region")
+        except (vendor.BotoCoreError, ValueError):  # the call itself says what is wrong
+            region = None
+    return region or "the default region"
 
 
 def new_session(aws: AwsConfig, region: str | None) -> Session:

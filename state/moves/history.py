@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.position import TRIM_HORIZON, Position, PositionKind
-from state.state_store import HistoryEntry
+from state.state_store import HistoryEntry, OperatorMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +43,8 @@ MIN_ENTRIES = 32
 MAX_POSITIONS = 500_000  # in all entries together, if more than `MIN_ENTRIES` are kept
 MAX_DROPS = 8  # in one write
 _YOUNGEST_AGE_MS = 10_000
+MAX_LOOKED_AT = 32  # entries, by somebody who only looks
+MAX_POSITIONS_LOOKED_AT = 50_000  # in all of them together
 _ALL_USERS = float("inf")
 
 
@@ -155,6 +157,60 @@ def to_drop(
         if not any(abs(at - other) < 2 for other in drops):
             drops.append(at)
     return drops
+
+
+def worth_reading(marks: Sequence[HistoryMark], shards: int) -> list[HistoryMark]:
+    """The entries that tell of the newest move and of the newest changes, in their order: few, as
+    somebody who only looks reads them at each look.
+    """
+    most = max(2, min(MAX_LOOKED_AT, MAX_POSITIONS_LOOKED_AT // max(shards, 1)))
+    newest = max(0, len(marks) - most)
+    wanted = set(range(newest, len(marks)))
+    moved = max((at for at, mark in enumerate(marks) if mark.moved), default=None)
+    if moved is not None:
+        begin = max((at for at in range(moved) if marks[at].full), default=moved)
+        wanted |= {moved, *range(max(begin, moved - most), moved)}
+    return [marks[at] for at in sorted(wanted)]
+
+
+def newest_move(entries: Sequence[HistoryEntry]) -> OperatorMove | None:
+    """The last move among the entries, and which shards it has set back."""
+    moved = max((at for at, entry in enumerate(entries) if entry.cause is not None), default=None)
+    if moved is None:
+        return None
+    before: dict[str, Position] = {}
+    for entry in entries[:moved]:
+        before = {**({} if entry.full else before), **entry.positions}
+    back = {
+        shard
+        for shard, at in entries[moved].positions.items()
+        if shard in before and before[shard] != at and earlier(before[shard], at) == at
+    }
+    cause, time_ms = entries[moved].cause or "", entries[moved].time_ms
+    return OperatorMove(cause=cause, time_ms=time_ms, back=frozenset(back))
+
+
+def held_since_ms(
+    entries: Sequence[HistoryEntry], states: Mapping[str, ShardState]
+) -> dict[str, int]:
+    """By shard with unresolved records, the earliest time by which the first of them was
+    unresolved. `entries`: the newest ones. A move ends what they tell.
+    """
+    wanted = {shard: resume_position(one) for shard, one in states.items() if one.unresolved}
+    found: dict[str, int] = {}
+    over: set[str] = set()
+    for entry in reversed(entries):
+        if entry.cause is not None:
+            break
+        for shard, position in wanted.items():
+            at = entry.positions.get(shard)
+            if shard in over or (at is None and not entry.full):
+                continue
+            if at == position:
+                found[shard] = entry.time_ms
+            else:
+                over.add(shard)
+    return found
 
 
 def _cost(marks: Sequence[HistoryMark], at: int, now_ms: int) -> float:

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from state.codec.reports import decode_header
 from state.codec.task_logs import decode_log
 from state.codec.values import PlanHeader, decode
+from state.errors import StoredDataError
+from state.moves.history import held_since_ms, newest_move, worth_reading
 from state.plan import PlanPointer, TaskPlan, plan_number
-from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
+from state.state_store import HistoryEntry, OwnerView, PlanView, StoredApplication, TaskView
+from state.znodes.history import HistoryZnodes
 from state.znodes.pause import PauseZnodes
 from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
@@ -46,6 +49,7 @@ class ViewZnodes:
         self._reports = ReportZnodes(tree, paths, fence)
         self._shard_list = ShardListZnodes(tree, paths, fence, claims)
         self._pause = PauseZnodes(tree, paths)
+        self._history = HistoryZnodes(tree, paths, fence)
 
     def read(self, identity: StreamIdentity | None, pin: StartPin | None) -> StoredApplication:
         for _ in range(_MAX_PASSES):
@@ -56,6 +60,7 @@ class ViewZnodes:
                 break
         holders = self._claims.holders()
         shard_list = self._shard_list.read()
+        entries = self._newest_history(len(states))
         return StoredApplication(
             identity=identity,
             pin=pin,
@@ -66,7 +71,17 @@ class ViewZnodes:
             policy=self._reports.read_policy(),
             shard_list=None if shard_list is None else shard_list.shard_ids,
             pause=self._pause.read(),
+            move=newest_move(entries),
+            held_since_ms=held_since_ms(entries, states),
         )
+
+    def _newest_history(self, shards: int) -> list[HistoryEntry]:
+        """Without what was removed meanwhile; nothing where an entry is damaged."""
+        try:
+            marks = worth_reading(self._history.index().marks, shards)
+            return [entry for entry in self._history.read(marks) if entry is not None]
+        except StoredDataError:
+            return []
 
     def _plan(self, pointer: PlanPointer) -> PlanView | None:
         header = self._plans.header(pointer.id)

@@ -33,13 +33,13 @@ _TRACKING = _SPARK_LEAVES | {"spark_job.dead_letter"}
 
 MAY_ENTER: dict[str, frozenset[str]] = {
     "scheme": frozenset(),
-    # state: zookeeper -> znodes -> codec -> model; tracker -> model; moves -> model
+    # state: zookeeper -> znodes -> {codec, moves} -> model; tracker -> model
     "state": frozenset(),
     "state.collections": frozenset({"state"}),
     "state.moves": frozenset({"state"}),
     "state.tracker": _STATE,
     "state.codec": _STATE,
-    "state.znodes": _STATE | {"state.codec"},
+    "state.znodes": _STATE | {"state.codec", "state.moves"},
     "state.zookeeper": _STATE | {"state.codec", "state.znodes"},
     "state.settle": _STATE | {"state.tracker"},
     "state.memory_store": _STATE | {"state.codec", "state.znodes"},

@@ -7,8 +7,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state.plan import PlanStatus
+from state.position import TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
-from state.state_store import Pause, StateChange, StoredApplication, TaskShare
+from state.sequence_number import SequenceNumber
+from state.state_store import (
+    HistoryEntry,
+    OperatorMove,
+    Pause,
+    StateChange,
+    StoredApplication,
+    TaskShare,
+)
 from tests.support.state.state_stores import (
     IDENTITY,
     OWNER,
@@ -85,3 +94,18 @@ def test_a_paused_application_is_shown_as_such(store_world: StoreWorld) -> None:
     seen = store_world.open().read_application()
     assert (seen.pause, seen.paused) == (pause, True)
     assert dict(seen.states) == {}
+
+
+def test_the_newest_move_of_an_operator_is_shown(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    store.save_states([StateChange(None, state_at(7))])
+    index = store.list_history()
+    before = HistoryEntry(
+        time_ms=5, positions={SHARD: Position.after(SequenceNumber(7))}, full=True
+    )
+    moved = HistoryEntry(time_ms=9, positions={SHARD: TRIM_HORIZON}, full=True, cause="rewind")
+    for entry in (before, moved):
+        index = store.write_history(index, [(index.next, entry)])
+    seen = store_world.open().read_application()
+    assert seen.move == OperatorMove(cause="rewind", time_ms=9, back=frozenset({SHARD}))
+    assert dict(seen.held_since_ms) == {}

@@ -31,16 +31,19 @@ from kinesis_spout.cli.places import (
     Stream,
     Zookeeper,
     ZookeeperRoot,
+    folded_command,
+    whole_command,
 )
 from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Look
 from kinesis_spout.inspection.status import status_of, verdict_sentence
-from kinesis_spout.inspection.wording import moment, short_shard
+from kinesis_spout.inspection.wording import moment, shards_named, short_shard
 from state.zookeeper.store import DEFAULT_ROOT
 
 MAX_NAMED = 5
+_INDENT = 5  # of what an arrow points to
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -103,9 +106,13 @@ def explain_command(
         else:
             found = [Group(explain(look, _named(look, shard)), (_named(look, shard),))]
         if as_json:
-            typer.echo(json.dumps([_json(look, one, commands) for one in found], indent=2))
+            typer.echo(json.dumps([_json(look, one, commands, place) for one in found], indent=2))
             return
-        show(stdout_console(), explained_screen(look, found, commands, whole=shard is None))
+        console = stdout_console()
+        screen = explained_screen(
+            look, found, commands, place, width=console.width, whole=shard is None
+        )
+        show(console, screen)
 
 
 def _look(looks: Looking, signals: StopSignals, window_s: float, shard: str | None) -> Look:
@@ -126,10 +133,16 @@ def _named(look: Look, shard: str) -> str:
 
 
 def explained_screen(
-    look: Look, found: Collection[Group], commands: Collection[str], *, whole: bool
+    look: Look,
+    found: Collection[Group],
+    commands: Collection[str],
+    place: Place,
+    *,
+    width: int,
+    whole: bool,
 ) -> RenderableType:
-    """The chains, a line for each cause, and below them what to do. `whole`: of all shards, so that
-    the verdict stands above them.
+    """The chains, a line for each cause, and below them what to do, with the whole commands.
+    `whole`: of all shards, so that the verdict stands above them.
     """
     now = look.now
     time = moment(now.now_ms, now.now_ms)
@@ -143,38 +156,53 @@ def explained_screen(
     if look.refused is not None:
         parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
     for group in found:
-        parts += ["", *_parts(look, group, commands)]
+        parts += ["", *_parts(look, group, commands, place, width)]
     return Lines(*parts)
 
 
-def _parts(look: Look, group: Group, commands: Collection[str]) -> Iterator[RenderableType]:
-    names = ", ".join(map(short_shard, group.shards[:MAX_NAMED]))
-    more = len(group.shards) - MAX_NAMED
-    said = f"shard {names}" if len(group.shards) == 1 else f"shards {names}"
-    said += f" and {more:,} more" if more > 0 else ""
+def _parts(
+    look: Look, group: Group, commands: Collection[str], place: Place, width: int
+) -> Iterator[RenderableType]:
+    said = shards_named(group.shards, MAX_NAMED)
     about = group.explanation.shard_id
     health = look.health(about)
-    yield Text.assemble((said, "bold"), "  ", (health.value, COLOURS[health]))
+    waits = ""
+    if waiting := [one for held in group.shards for one in look.now.held_up.get(held, ())]:
+        verb = "waits" if len(waiting) == 1 else "wait"
+        for_it = "it" if len(group.shards) == 1 else "them"
+        waits = f"  {shards_named(waiting, MAX_NAMED)} {verb} for {for_it}"
+    yield Text.assemble((said, "bold"), "  ", (health.value, COLOURS[health]), waits)
+    # Each has numbers of its own; the chain is that of one of them.
+    lead = "" if len(group.shards) == 1 else f"shard {short_shard(about)}, as the others: "
     for cause in group.explanation.causes:
-        shard = "" if cause.about == about else f"shard {short_shard(cause.about)}: "
-        about = cause.about
+        shard = lead if cause.about == about else f"shard {short_shard(cause.about)}: "
+        about, lead = cause.about, ""
         yield Padding(Text(f"{shard}{cause.says}"), (0, 0, 0, 2))
     todo = Table.grid(padding=(0, 1, 0, 0))
     for advice in group.explanation.advice(commands):
-        todo.add_row(Text("  ->", "cyan"), Text(advice.text, overflow="fold"))
+        lines = [advice.text]
+        if advice.arguments:
+            lines = [f"{advice.text}:", *folded_command(place, advice.arguments, width - _INDENT)]
+        todo.add_row(Text("  ->", "cyan"), Text("\n".join(lines), overflow="fold"))
     yield todo
 
 
-def _json(look: Look, group: Group, commands: Collection[str]) -> dict[str, Any]:
+def _json(look: Look, group: Group, commands: Collection[str], place: Place) -> dict[str, Any]:
     explained = group.explanation
     return {
         "shards": list(group.shards),
         "health": look.health(explained.shard_id).value,
+        "holdsUp": [one for shard in group.shards for one in look.now.held_up.get(shard, ())],
         "causes": [
             {"kind": one.kind, "shardId": one.about, "says": one.says} for one in explained.causes
         ],
         "advice": [
-            {"act": one.act.value, "text": one.text, "untilMs": one.until_ms}
+            {
+                "act": one.act.value,
+                "text": one.text,
+                "untilMs": one.until_ms,
+                "command": whole_command(place, one.arguments) if one.arguments else None,
+            }
             for one in explained.advice(commands)
         ],
     }

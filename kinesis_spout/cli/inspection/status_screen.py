@@ -18,12 +18,14 @@ from kinesis_spout.config import duration
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.status import (
     OVER,
+    move_sentence,
     owners_sentence,
     plan_sentence,
     unresolved_sentence,
     verdict_sentence,
+    waits_sentence,
 )
-from kinesis_spout.inspection.wording import brief, pause_told, short_shard, shortened
+from kinesis_spout.inspection.wording import brief, cut_expiry, pause_told, short_shard, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +50,8 @@ def status_screen(status: ApplicationStatus, *, width: int, most: int | None) ->
     shown = status.shards if most is None else status.live[:most]
     parts: list[RenderableType] = [_head(status)]
     if shown:
-        parts += ["", _table(shown, is_wide=width >= WIDE)]
+        retention_ms = status.look.now.stream.retention_ms
+        parts += ["", _table(shown, is_wide=width >= WIDE, retention_ms=retention_ms)]
     if more := _rest(status, shown):
         parts.append(Text(more, "dim"))
     return Group(*parts)
@@ -70,15 +73,19 @@ def _head(status: ApplicationStatus) -> Table:
         lines.add_row("paused", f"[yellow]yes[/]{told}: it reads nothing; {ends}")
     if (plan := plan_sentence(status.look)) is not None:
         lines.add_row("plan", escape(plan))
+    if (moved := move_sentence(status.look)) is not None:
+        lines.add_row("moved", escape(moved))
     lines.add_row("records", escape(unresolved_sentence(status)))
     counts = Counter(one.phase.value for one in status.shards)
     lines.add_row("shards", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    if (waits := waits_sentence(status.look)) is not None:
+        lines.add_row("waiting", escape(waits))
     if (refused := status.look.refused) is not None:
         lines.add_row("not asked", f"[yellow]{escape(refused)}[/]")
     return lines
 
 
-def _table(shown: Sequence[ShardStatus], *, is_wide: bool) -> Table:
+def _table(shown: Sequence[ShardStatus], *, is_wide: bool, retention_ms: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for name in ("shard", "health", "state", "read to"):
         table.add_column(name, no_wrap=True)
@@ -87,14 +94,14 @@ def _table(shown: Sequence[ShardStatus], *, is_wide: bool) -> Table:
     for name in ("lag", "lost in", "speed", "unack.", "oldest", "tries"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in shown:
-        table.add_row(*_cells(one, is_wide=is_wide))
+        table.add_row(*_cells(one, is_wide=is_wide, retention_ms=retention_ms))
     return table
 
 
-def _cells(one: ShardStatus, *, is_wide: bool) -> list[Text]:
+def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> list[Text]:
     lag = "-" if one.lag_ms is None else duration(one.lag_ms) if one.lag_ms else "tip"
     speed = "-" if one.speed is None or not one.lag_ms else f"{one.speed:.1f}x"
-    lost = "-" if one.lost_in_ms is None else duration(one.lost_in_ms) if one.lost_in_ms else "now"
+    lost = cut_expiry(one.lost_in_ms, retention_ms)
     colour = COLOURS[one.health]
     position = one.position or "-"
     cells = [

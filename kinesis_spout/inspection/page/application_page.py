@@ -25,11 +25,14 @@ from kinesis_spout.inspection.page.unresolved_tables import (
 )
 from kinesis_spout.inspection.page.view import SPANS_MS
 from kinesis_spout.inspection.status import (
+    move_sentence,
     owners_sentence,
     plan_sentence,
     unresolved_sentence,
     verdict_sentence,
+    waits_sentence,
 )
+from kinesis_spout.inspection.wording import cut_expiry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,6 +127,8 @@ def _facts(view: View) -> Iterator[tuple[str, Node]]:
         yield "paused", "yes: it keeps its place and reads nothing"
     if (plan := plan_sentence(view.look)) is not None:
         yield "plan", cells.prose(plan)
+    if (moved := move_sentence(view.look)) is not None:
+        yield "moved", cells.prose(moved)
     yield "records", unresolved_sentence(view.status)
     states = Counter(one.phase.value for one in view.status.shards)
     yield "shards", ", ".join(f"{count(many)} {state}" for state, many in states.items()) or "none"
@@ -133,7 +138,10 @@ def _facts(view: View) -> Iterator[tuple[str, Node]]:
     losing = [one.lost_in_ms for one in view.status.shards if one.lost_in_ms is not None]
     if losing:
         least_ms = min(losing)
-        yield "lost in", duration(least_ms) if least_ms else "now: records expire, or have expired"
+        told = cut_expiry(least_ms, view.look.now.stream.retention_ms)
+        yield "lost in", told if least_ms else "now: records expire, or have expired"
+    if (waits := waits_sentence(view.look)) is not None:
+        yield "waiting", cells.prose(waits)
     if view.look.refused is not None:
         yield "not asked", cells.prose(view.look.refused)
 
@@ -243,7 +251,7 @@ def _group(view: View, group: Group) -> Element:
         {"class": str(cells.TONES[health])},
         element("h3", {}, *links, cells.chip(health)),
         *cells.causes(view, explained.causes, explained.shard_id),
-        cells.advice(explained.advice(view.commands)),
+        cells.advice(view, explained.advice(view.commands)),
     )
 
 
@@ -252,7 +260,8 @@ def _unresolved(view: View) -> Iterator[Element]:
     yield element("h2", {}, "Unresolved records")
     records = held(view)
     if not records:
-        yield element("p", {}, "Every record that was read is acked.")
+        said = unresolved_sentence(view.status)
+        yield element("p", {}, f"{said[:1].upper()}{said[1:]}.")
         return
     yield by_reason(view, records)
     yield one_by_one(view, records, most=MAX_RECORDS, with_shard=True)

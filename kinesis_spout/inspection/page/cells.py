@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.cause import Advice, Cause
     from kinesis_spout.inspection.page.view import View
 
+MAX_COMMAND = 2_000
 _CHIPS = {
     Health.OK: "kept",
     Health.UNKNOWN: "unsure",
@@ -100,8 +102,19 @@ def causes(view: View, chain: Sequence[Cause], about: str) -> Iterator[Node]:
         yield element("p", {}, *said)
 
 
-def advice(found: Sequence[Advice]) -> Element:
-    return element("ul", {}, *(element("li", {}, prose(one.text)) for one in found))
+def advice(view: View, found: Sequence[Advice]) -> Element:
+    return element("ul", {}, *(element("li", {}, *_told(view, one)) for one in found))
+
+
+def _told(view: View, one: Advice) -> Iterator[Node]:
+    """The advice, with its command as it can be pasted."""
+    yield prose(one.text)
+    if one.arguments:
+        command = shlex.join(["kinesis-spout", *one.arguments])
+        if view.whole_command is not None:
+            command = view.whole_command(one.arguments)
+        yield ": "
+        yield element("code", {}, cut(command, MAX_COMMAND))
 
 
 def facts(found: Sequence[tuple[str, Node]]) -> Element:

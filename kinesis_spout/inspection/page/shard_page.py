@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.config import duration
 from kinesis_spout.html.element import element
 from kinesis_spout.html.shell import document
 from kinesis_spout.html.text import cut
 from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.page import cells
 from kinesis_spout.inspection.page.unresolved_tables import by_reason, held, one_by_one
+from kinesis_spout.inspection.wording import cut_expiry, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ def shard_page(view: View, shard_id: str) -> str | None:
             element("h1", {}, cells.value(shard_id, 200), " ", cells.chip(look.health(shard_id))),
             element("h2", {}, "Why, and what to do"),
             *cells.causes(view, explained.causes, shard_id),
-            cells.advice(explained.advice(view.commands)),
+            cells.advice(view, explained.advice(view.commands)),
             element("h2", {}, "State"),
             cells.facts(list(_facts(view, shard_id))),
             element("h2", {}, "Unresolved records"),
@@ -67,13 +67,15 @@ def _facts(view: View, shard_id: str) -> Iterator[tuple[str, Node]]:
     yield "checkpoint", cells.value(one.checkpoint or "none")
     yield "lag", cells.lag(one.lag_ms, measured=one.lag_measured)
     if one.lost_in_ms is not None:
-        yield "lost in", duration(one.lost_in_ms) if one.lost_in_ms else "now"
+        yield "lost in", cut_expiry(one.lost_in_ms, look.now.stream.retention_ms)
     if one.speed is not None:
         yield "speed", f"{one.speed:.1f}x"
     if one.waits_for:
         yield "waits for", _links(view, one.waits_for)
     if parents := lineage.parents(shard_id):
         yield "parents", _links(view, parents)
+    if holds_up := look.now.held_up.get(shard_id):
+        yield "waited for by", _links(view, holds_up)
     children = [each for each in look.now.shard_ids if shard_id in lineage.parents(each)]
     if children:
         yield "children", _links(view, children)
@@ -90,9 +92,14 @@ def _links(view: View, shard_ids: Sequence[str]) -> Element:
 
 
 def _records(view: View, shard_id: str) -> Iterator[Element]:
-    records = held(view, shard_id)
-    if not records:
-        yield element("p", {}, "None: every record of it that was read is acked.")
+    found = held(view, shard_id)
+    if not found:
+        planned = view.look.now.planned.get(shard_id)
+        read = 0 if planned is None or planned.result is None else planned.result.count
+        said = "None: every record of it that was read is acked."
+        if read:
+            said = f"None; {records(read)} of it in the batch under way, not settled yet."
+        yield element("p", {}, said)
         return
-    yield by_reason(view, records)
-    yield one_by_one(view, records, most=MAX_RECORDS, with_shard=False)
+    yield by_reason(view, found)
+    yield one_by_one(view, found, most=MAX_RECORDS, with_shard=False)

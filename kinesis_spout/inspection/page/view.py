@@ -11,7 +11,7 @@ from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.inspection.wording import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from kinesis_spout.inspection.health import Look
     from kinesis_spout.inspection.page.letter_reasons import Letters
@@ -43,6 +43,8 @@ class Wish:
 @dataclass(frozen=True, kw_only=True)
 class View:
     """- `commands`: the commands of `kinesis-spout` that advice may name; None: all.
+    - `whole_command`: writes a command, given by its arguments, with the options that say where the
+      application is; None: they are not known.
     - `letters`: None where no place of dead letters was given.
     - `is_live`: a server has the page, so links lead somewhere.
     """
@@ -52,6 +54,7 @@ class View:
     trouble: Trouble | None = None
     letters: Letters | None = None
     commands: Collection[str] | None = None
+    whole_command: Callable[[Sequence[str]], str] | None = None
     is_live: bool = True
     wish: Wish = field(default_factory=Wish)
 

@@ -157,7 +157,12 @@ def test_without_an_owner_the_advice_is_to_start_the_job(
     assert (ended.returncode, ended.stderr) == (0, "")
     stalled, idle = json.loads(ended.stdout)
     assert [cause["kind"] for cause in stalled["causes"]] == ["not read", "no owner"]
-    assert stalled["advice"][0] == {"act": "start", "text": "start the job", "untilMs": None}
+    assert stalled["advice"][0] == {
+        "act": "start",
+        "text": "start the job",
+        "untilMs": None,
+        "command": None,
+    }
     assert (idle["shards"], idle["health"]) == ([IDLE], "ok")
 
 

@@ -19,7 +19,7 @@ from kinesis_spout.inspection.page.view import View, Wish
 from kinesis_spout.inspection.status import status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from kinesis_spout.cli.inspection.ui.watcher import Seen
 
@@ -33,9 +33,15 @@ _SHARD = "/shard/"
 class ApplicationPages:
     """`Pages` of the newest look. Pages are made one at a time, so that readers share the work."""
 
-    def __init__(self, newest: Callable[[], Seen], commands: Collection[str]) -> None:
+    def __init__(
+        self,
+        newest: Callable[[], Seen],
+        commands: Collection[str],
+        whole_command: Callable[[Sequence[str]], str] | None = None,
+    ) -> None:
         self._newest = newest
         self._commands = commands
+        self._whole_command = whole_command
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, int | None, str], Answer] = OrderedDict()
 
@@ -80,6 +86,7 @@ class ApplicationPages:
             trouble=seen.trouble,
             letters=seen.letters,
             commands=self._commands,
+            whole_command=self._whole_command,
             wish=wish,
         )
 

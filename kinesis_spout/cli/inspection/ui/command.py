@@ -1,6 +1,7 @@
 """`kinesis-spout ui`: an application as a page in a browser. Read-only."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,6 @@ from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
-    Looking,
     MovingWindow,
     looking,
     refuse_another_stream,
@@ -21,7 +21,7 @@ from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
 from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
 from kinesis_spout.cli.inspection.ui.page_server import LOOPBACK, PageServer, is_loopback
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
-from kinesis_spout.cli.places import Place, note, operators_command
+from kinesis_spout.cli.places import Place, note, operators_command, whole_command
 from kinesis_spout.config import StreamRef, parse_duration_ms
 from kinesis_spout.inspection.page.application_page import application_page
 from kinesis_spout.inspection.page.view import View
@@ -89,7 +89,15 @@ def ui(
             letters.check()
         looks = stack.enter_context(looking(place, max_asked=ask))
         if once is not None:
-            _write(looks, signals, window_s, letters, once)
+            before, now = two_snapshots(looks, signals, window_s)
+            refuse_another_stream(now)
+            view = View(
+                look=looks.look(before, now),
+                letters=None if letters is None else letters.read(),
+                whole_command=partial(whole_command, place),
+                is_live=False,
+            )
+            _write(view, once)
             return
         watcher = Watcher(
             MovingWindow(looks, window_s),
@@ -98,7 +106,8 @@ def ui(
             letters=letters,
         )
         commands = ctx.find_root().command.list_commands(ctx)  # type: ignore[attr-defined]  # a group
-        server = PageServer(ApplicationPages(watcher.newest, commands), port, host)
+        pages = ApplicationPages(watcher.newest, commands, partial(whole_command, place))
+        server = PageServer(pages, port, host)
         _serve(watcher, server, signals, host)
 
 
@@ -124,21 +133,7 @@ def _serve(watcher: Watcher, server: PageServer, signals: StopSignals, host: str
         watcher.close()
 
 
-def _write(
-    looks: Looking,
-    signals: StopSignals,
-    window_s: float,
-    letters: LetterFolder | None,
-    file: Path,
-) -> None:
-    before, now = two_snapshots(looks, signals, window_s)
-    refuse_another_stream(now)
-    look = looks.look(before, now)
-    view = View(
-        look=look,
-        letters=None if letters is None else letters.read(),
-        is_live=False,
-    )
+def _write(view: View, file: Path) -> None:
     try:
         file.write_text(application_page(view), encoding="utf-8")
     except OSError as exc:

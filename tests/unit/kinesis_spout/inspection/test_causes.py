@@ -18,7 +18,7 @@ from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.state_store import StreamIdentity
+from state.state_store import OperatorMove, StreamIdentity
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -280,6 +280,24 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         replace(look(ONE, state(1, after(5), at_tip=True)), refused="no right to read"),
         ["not read", "tip not told"],
     ),
+    "set back": (
+        look(
+            ONE,
+            HERE,
+            tips=BEHIND,
+            owners=(),
+            move=OperatorMove(cause="rewind", time_ms=NOW_MS - 9, back=frozenset({shard(1)})),
+        ),
+        ["set back", "not read", "no owner"],
+    ),
+    "refused": (
+        replace(look(ONE, HERE, owners=()), refused="no right; give it"),
+        ["not read", "refused", "no owner"],
+    ),
+    "unresolved limit": (
+        look(ONE, state(1, after(5), unresolved=(failed(3),)), tips=BEHIND, policy=CONTINUE),
+        ["not read", "unresolved limit"],
+    ),
     "a run that was to end": (
         look(
             ONE,
@@ -380,7 +398,7 @@ def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
     explained = explain(seen, shard(1))
     held, waits = explained.causes
     assert (held.about, waits.about) == (shard(1), shard(0))
-    assert held.says.startswith("no new record is read while records of shard 0 wait")
+    assert held.says.startswith("no new record is read while records of shard 0, which it")
     assert waits.says == (
         "was read to its end, but holds 1 record that is not acked: record 3 is on attempt 3 of 4, "
         f"due {moment(NOW_MS + 60_000, NOW_MS)}, failing with 'no rates'"
@@ -388,13 +406,10 @@ def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
     wait, change, peek, redrive, skip = explained.advice()
     assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
     assert change.text == "correct what fails with 'no rates'"
-    assert peek.text == f"see it with `kinesis-spout peek {shard(0)} 3`"
-    assert redrive.command == "redrive"
-    given_up = f"kinesis-spout checkpoint skip --shard {shard(0)} 3`"
-    assert (skip.command, skip.text) == (
-        "checkpoint",
-        f"stop the job and give it up with `{given_up}",
-    )
+    assert (peek.text, peek.arguments) == ("see the record", ("peek", shard(0), "3"))
+    assert redrive.arguments == ("redrive", "PATH")
+    assert skip.text == "or stop the job and give the record up"
+    assert skip.arguments == ("checkpoint", "skip", "--shard", shard(0), "3")
 
 
 def test_of_two_parents_the_one_in_trouble_is_explained() -> None:
@@ -406,7 +421,7 @@ def test_of_two_parents_the_one_in_trouble_is_explained() -> None:
         tips={shard(2): AT_TIP, shard(0): behind(HOUR_MS)},
     )
     explained = explain(seen, shard(1))
-    assert "waits for shards 2 and 0" in explained.causes[0].says
+    assert "waits for its parents, shards 2 and 0" in explained.causes[0].says
     assert explained.root.about == shard(0)
 
 

@@ -139,7 +139,6 @@ def test_nothing_is_ok_of_which_nothing_is_known() -> None:
     seen = look(listed(1), state(1, after(5)))
     for one, why in (
         (seen, "none told its tip"),
-        (replace(seen, throttled={shard(1)}), "they are throttled"),
         (replace(seen, refused="no right"), "the service refused to tell their tips"),
     ):
         found = status_of(one)
@@ -170,7 +169,7 @@ def test_the_plan_is_said_with_its_tasks_and_its_report() -> None:
     sealed = task(slice_of(one), log=TaskLog(entries=(read_of(1, 9),), sealed=True))
     made = plan(sealed, task(number=1), report=ReportStatus.OPEN)
     assert plan_sentence(look(plan=made)) == (
-        "7-ab open, made 5.0 s ago, 1 of 2 tasks have read (9 records), report open"
+        "7-ab open, made 5.0 s ago: 1 of 2 tasks have published all (9 records so far)"
     )
     settled = plan(status=PlanStatus.SETTLED)
     assert plan_sentence(look(plan=settled)) == "7-ab settled, made 5.0 s ago"

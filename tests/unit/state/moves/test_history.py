@@ -7,19 +7,23 @@ from msgspec.structs import replace
 
 from state.moves.history import (
     MAX_ENTRIES,
+    MAX_LOOKED_AT,
     MIN_ENTRIES,
     changes,
     earlier,
+    held_since_ms,
     max_entries,
     merged,
+    newest_move,
     past_at,
     resume_position,
     to_drop,
+    worth_reading,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import HistoryEntry, HistoryMark
+from state.state_store import HistoryEntry, HistoryMark, OperatorMove
 
 
 def after(number: int) -> Position:
@@ -164,3 +168,41 @@ def test_fewer_entries_are_kept_of_many_shards() -> None:
         50,
         MIN_ENTRIES,
     ]
+
+
+def test_the_newest_move_tells_which_shards_it_has_set_back() -> None:
+    """Shard b is removed by it, and c stays where it is."""
+    assert newest_move(ENTRIES) == OperatorMove(cause="set", time_ms=40, back=frozenset({"a"}))
+    assert newest_move(ENTRIES[:3]) is None
+    forward = [entry(1, full=True, a=after(1)), entry(2, full=True, cause="set", a=after(2))]
+    assert newest_move(forward) == OperatorMove(cause="set", time_ms=2)
+
+
+def test_since_when_a_record_is_unresolved_is_told_by_the_entries_that_have_it() -> None:
+    """By then it was, and it may have been before. What was before a move tells nothing."""
+
+    def held(number: int) -> ShardState:
+        one = SequenceNumber(number)
+        record = UnresolvedRecord(first=one, last=one, attempts=0, due_ms=0)
+        return ShardState(shard_id="a", read_position=after(9), unresolved=(record,))
+
+    at = Position.at(SequenceNumber(3))
+    entries = [entry(5, a=at), entry(10, a=after(1)), entry(20, a=at), entry(30, b=after(1))]
+    assert held_since_ms([*entries, entry(40, full=True, a=at)], {"a": held(3)}) == {"a": 20}
+    assert held_since_ms([*entries, entry(40, a=after(4))], {"a": held(3)}) == {}
+    assert held_since_ms([*entries, entry(40, full=True)], {"a": held(3)}) == {}
+    moved = entry(40, full=True, cause="set", a=at)
+    assert held_since_ms([*entries, moved], {"a": held(3)}) == {}
+
+
+def test_who_only_looks_reads_few_entries() -> None:
+    """The newest ones, and those that tell of the newest move."""
+    marks = [
+        HistoryMark(number=at, time_ms=at, full=at in {0, 2, 5}, moved=at == 5)
+        for at in range(MAX_ENTRIES)
+    ]
+    read = [one.number for one in worth_reading(marks, 4)]
+    assert read[:4] == [2, 3, 4, 5]
+    assert read[4:] == list(range(MAX_ENTRIES - MAX_LOOKED_AT, MAX_ENTRIES))
+    assert len(worth_reading(marks, 10_000)) == 9
+    assert worth_reading([], 4) == []

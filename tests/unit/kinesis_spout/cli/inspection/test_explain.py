@@ -9,6 +9,7 @@ from rich.console import Console
 
 from kinesis_spout.cli.inspection.explain import explained_screen
 from kinesis_spout.cli.inspection.looking import show
+from kinesis_spout.cli.places import Place
 from kinesis_spout.inspection.explanation import grouped
 from state.position import SHARD_END
 from state.report import OutcomePolicy
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 
     from kinesis_spout.inspection.health import Look
 
+PLACE = Place("etl", "orders", "zk1:2181,zk2:2181", "kinesis-spout", None)
 RETRY = look(listed(1), state(1, SHARD_END, unresolved=(failed(3),)), policy=OutcomePolicy())
 
 
 def screen(seen: Look, *, width: int, commands: tuple[str, ...] = ()) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    console.print(explained_screen(seen, grouped(seen), commands, whole=True), highlight=False)
+    shown = explained_screen(seen, grouped(seen), commands, PLACE, width=width, whole=True)
+    console.print(shown, highlight=False)
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
@@ -51,6 +54,7 @@ def test_many_shards_with_one_cause_are_named_in_part() -> None:
     tips = {index: behind(60_000) for index in range(8)} | {8: AT_TIP}
     lines = screen(look(*listing, *states, tips=tips, owners=()), width=80)
     assert "shards 0, 1, 2, 3, 4 and 3 more  stalled" in lines
+    assert any(line.startswith("  shard 0, as the others: has records") for line in lines)
     assert "shard 8  ok" in lines
 
 
@@ -68,8 +72,30 @@ def test_a_file_gets_lines_without_spaces_at_their_ends(
 ) -> None:
     show(
         Console(file=io.StringIO(), width=200),
-        explained_screen(RETRY, grouped(RETRY), (), whole=True),
+        explained_screen(RETRY, grouped(RETRY), (), PLACE, width=200, whole=True),
     )
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_commands_are_whole_and_can_be_pasted() -> None:
+    """A line that goes on ends with a backslash."""
+    lines = screen(RETRY, width=80, commands=("peek", "checkpoint"))
+    first = lines.index("  -> see the record:")
+    assert lines[first + 1 : first + 3] == [
+        "     kinesis-spout peek shardId-000000000001 3 --application etl \\",
+        "       --stream orders --zookeeper zk1:2181,zk2:2181",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_shard_for_which_others_wait_says_so() -> None:
+    seen = look(
+        listed(0, closed=True),
+        listed(1, 0),
+        state(0, after(2)),
+        state(1, after(0), 0),
+        tips={0: behind(60_000)},
+    )
+    assert "shard 0  stalled  shard 1 waits for it" in screen(seen, width=80)

@@ -1,0 +1,373 @@
+"""Situations that an operator must tell from the answer alone: its cause, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.inspection.cause import Act
+from kinesis_spout.inspection.explanation import explain
+from kinesis_spout.inspection.health import Health, Look
+from kinesis_spout.inspection.job_rules import MAX_UNRESOLVED
+from kinesis_spout.inspection.status import (
+    move_sentence,
+    plan_sentence,
+    status_of,
+    unresolved_sentence,
+    verdict_sentence,
+    waits_sentence,
+)
+from kinesis_spout.inspection.wording import moment
+from kinesis_spout.spout.config import SpoutConfig
+from spark_job.options import OPTIONS
+from state.plan import PlanStatus
+from state.position import SHARD_END
+from state.report import OnFailure, OutcomePolicy, ReportStatus
+from state.state_store import OperatorMove
+from state.task_log import TaskLog
+from tests.support.inspection.looks import (
+    AT_TIP,
+    BEGAN_MS,
+    HOUR_MS,
+    NOW_MS,
+    after,
+    behind,
+    failed,
+    listed,
+    look,
+    plan,
+    read_of,
+    shard,
+    slice_of,
+    spout_task,
+    state,
+    task,
+)
+from tests.unit.kinesis_spout.inspection.test_causes import TABLE
+
+if TYPE_CHECKING:
+    from kinesis_spout.service.shard_info import ShardInfo
+    from state.shard_state import ShardState
+
+ONE = listed(1)
+BEHIND = {1: behind(HOUR_MS)}
+BLOCK_KEY = OutcomePolicy(on_failure=OnFailure.BLOCK_KEY)
+BLOCK_SHARD = OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD)
+DENIED = (
+    "GetRecords failed for shard shardId-000000000001 of stream orders in eu-west-1 "
+    "(KMSDisabledException: the key is disabled); enable the KMS key that the stream is encrypted "
+    "with"
+)
+OUT = failed(3, attempts=0, due_ms=0, first_failure_ms=None, last_failure_ms=None, reason=None)
+# What a deed begins with, after `first`, `or` and a condition.
+VERBS = frozenset(
+    {"wait", "start", "end", "see", "read", "compare", "correct", "mend", "raise", "give", "set"}
+    | {"put", "stop", "remove", "look", "enable", "explain", "make", "if"}
+)
+
+
+def said(seen: Look, index: int = 1) -> str:
+    return " / ".join(cause.says for cause in explain(seen, shard(index)).causes)
+
+
+def deeds(seen: Look, index: int = 1) -> list[str]:
+    return [one.text for one in explain(seen, shard(index)).advice()]
+
+
+def held_by_key(*keys: str) -> Look:
+    """The first record of each key fails, and nine more wait behind."""
+    heads = [failed(at + 1, key=key) for at, key in enumerate(keys)]
+    waiting = [
+        failed(at + 10, key=keys[0], blocked=True, attempts=0, reason=None) for at in range(9)
+    ]
+    return look(
+        ONE,
+        state(1, after(50), unresolved=(*heads, *waiting)),
+        policy=BLOCK_KEY,
+        tips={1: AT_TIP},
+    )
+
+
+# records that fail ------------------------------------------------------------------------------
+def test_records_that_wait_behind_a_failed_one_are_not_said_to_fail() -> None:
+    one, two = said(held_by_key("a")), said(held_by_key("a", "b"))
+    assert ": 1 record failed (record 1 is on attempt 2 of 4" in one
+    assert "); 9 others wait behind its key, and did not fail" in one
+    assert ": 2 records failed (record 1 is" in two
+    assert "9 others wait behind their keys" in two
+    found = status_of(held_by_key("a"))
+    assert unresolved_sentence(found).startswith(
+        "10 records not acked (1 failed, 9 wait behind them), the oldest failed first"
+    )
+
+
+def test_records_that_wait_behind_one_of_their_shard_wait_behind_it() -> None:
+    held = (failed(1), failed(2, blocked=True, attempts=0, reason=None))
+    seen = look(ONE, state(1, after(5), unresolved=held), policy=BLOCK_SHARD, tips=BEHIND)
+    assert "; 1 other waits behind it, and did not fail" in said(seen)
+
+
+def test_a_record_that_is_out_with_the_program_is_said_to_be_out_since_when() -> None:
+    """As far as the history or the look itself tells. Which timeout is set is not stored."""
+    stored: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
+    held = state(1, SHARD_END, unresolved=(OUT,))
+    looked = look(ONE, held, **stored)
+    assert f"it is out since {moment(BEGAN_MS, NOW_MS)} or earlier (10 s at least)" in said(looked)
+    recorded = look(ONE, held, held_since_ms={shard(1): NOW_MS - HOUR_MS}, **stored)
+    assert f"out since {moment(NOW_MS - HOUR_MS, NOW_MS)} or earlier (60 min" in said(recorded)
+    fresh = look(ONE, held, before=(state(1, after(5)),), **stored)
+    assert "out since" not in said(fresh)
+    assert "message_timeout_s or --message-timeout" in deeds(looked)[0]
+    assert "is not stored" in deeds(looked)[0]
+    both = look(ONE, state(1, SHARD_END, unresolved=(OUT, failed(7))), **stored)
+    assert "; 1 of them failed (record 7 is on attempt 2, due" in said(both)
+    assert "correct what fails with 'no rates'" in deeds(both)
+
+
+@pytest.mark.parametrize(
+    ("stored", "option"),
+    [
+        ({"policy": OutcomePolicy()}, "maxUnresolvedPerShard"),
+        ({"owners": (spout_task(0, 1),), "total_tasks": 1}, "max_unresolved_per_shard"),
+    ],
+)
+def test_the_limit_of_unresolved_records_is_named_where_nothing_new_is_read(
+    stored: dict[str, Any], option: str
+) -> None:
+    held = tuple(failed(number, due_ms=NOW_MS - 1) for number in (1, 2))
+    seen = look(ONE, state(1, after(5), unresolved=held), tips=BEHIND, **stored)
+    root = explain(seen, shard(1)).root
+    assert root.kind == "unresolved limit"
+    assert "reads nothing new of it, while 2 records are not acked" in root.says
+    assert f"may be reached ({option}, 100,000 unless set" in root.says
+    full = failed(1, count=MAX_UNRESOLVED)
+    reached = look(ONE, state(1, after(5), unresolved=(full,)), tips=BEHIND, **stored)
+    assert "limit of unresolved records is reached" in said(reached)
+
+
+def test_the_default_limit_is_that_of_both_consumers() -> None:
+    assert SpoutConfig(stream="orders").max_unresolved_per_shard == MAX_UNRESOLVED
+    assert OPTIONS["max_unresolved_per_shard"].default == str(MAX_UNRESOLVED)
+
+
+# an operator ------------------------------------------------------------------------------------
+SET = OperatorMove(cause="set", time_ms=NOW_MS - 60_000, back=frozenset({shard(1)}))
+
+
+def test_what_an_operator_has_set_back_is_said_to_be_meant() -> None:
+    """Until it has caught up."""
+    now = state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS)
+    before = (state(1, after(5), verified_until_ms=NOW_MS - 2 * HOUR_MS),)
+    seen = look(ONE, now, before=before, tips=BEHIND, move=SET)
+    assert [one.kind for one in explain(seen, shard(1)).causes] == ["set back", "catching up"]
+    assert (
+        f"was set back at {moment(SET.time_ms, NOW_MS)} by `kinesis-spout checkpoint set`, and "
+        "reads again" in said(seen)
+    )
+    assert any("on purpose" in one for one in deeds(seen))
+    assert move_sentence(seen) == (
+        f"shard 1 was set back at {moment(SET.time_ms, NOW_MS)} by `kinesis-spout checkpoint set`, "
+        "and has not caught up since"
+    )
+    over = look(ONE, now, before=before, tips={1: behind(30_000)}, move=SET)
+    other = look(ONE, now, before=before, tips=BEHIND, move=replace(SET, back=frozenset()))
+    for one in (over, other):
+        assert "set back" not in said(one)
+        assert move_sentence(one) is None
+
+
+def test_what_is_set_back_and_not_read_leads_on_to_why() -> None:
+    now = state(1, after(5), verified_until_ms=NOW_MS - HOUR_MS)
+    seen = look(ONE, now, tips=BEHIND, move=SET, owners=())
+    kinds = [one.kind for one in explain(seen, shard(1)).causes]
+    assert kinds == ["set back", "not read", "no owner"]
+
+
+# the service ------------------------------------------------------------------------------------
+def test_a_refusal_of_the_service_is_the_cause_and_comes_before_starting_the_job() -> None:
+    """The job has ended because of it."""
+    seen = replace(look(ONE, state(1, after(5)), owners=()), refused=DENIED)
+    explained = explain(seen, shard(1))
+    assert [one.kind for one in explained.causes] == ["not read", "refused", "no owner"]
+    assert "KMSDisabledException: the key is disabled" in explained.causes[1].says
+    assert deeds(seen)[0] == "first enable the KMS key that the stream is encrypted with"
+    assert explained.advice()[1].act is Act.START
+
+
+def test_a_right_that_only_the_looker_lacks_is_no_cause_of_a_job_that_reads() -> None:
+    denied = "GetRecords failed (AccessDeniedException); allow kinesis:GetRecords"
+    moved = look(ONE, state(1, after(9)), before=(state(1, after(5)),))
+    assert "refuses" not in said(replace(moved, refused=denied))
+
+
+def test_shards_that_are_throttled_are_not_said_to_be_ok() -> None:
+    """Others that nobody asked do not spoil the verdict."""
+    parts: list[ShardInfo | ShardState] = [
+        *map(listed, (1, 2, 3)),
+        *(state(index, after(5)) for index in (1, 2, 3)),
+    ]
+    seen = replace(look(*parts, tips={1: AT_TIP}), throttled={shard(2)})
+    found = status_of(seen)
+    assert (found.verdict, found.not_told) == (Health.UNKNOWN, 1)
+    assert verdict_sentence(found).startswith(
+        "1 of 3 shards did not tell its tip: its five reads or 2 MB a second are used up "
+        "(ThrottledError), by this job or by another consumer of the stream; use enhanced fan-out"
+    )
+    assert found.as_json()["throttled"] == 1
+    stalled = replace(look(*parts, tips={1: behind(HOUR_MS)}), throttled={shard(2)})
+    assert status_of(stalled).verdict is Health.STALLED
+
+
+# retention --------------------------------------------------------------------------------------
+def test_the_retention_is_raised_by_one_arrow() -> None:
+    lapsed = look(
+        ONE,
+        state(1, after(5), verified_until_ms=NOW_MS - 30 * HOUR_MS),
+        tips={1: behind(23 * HOUR_MS)},
+        owners=(),
+    )
+    assert sum("retention" in one for one in deeds(lapsed)) == 1
+
+
+def test_no_record_is_said_to_expire_later_than_the_stream_keeps_any() -> None:
+    """A position that is a little slower than the clock reaches far."""
+    now = state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS)
+    before = (state(1, after(5), verified_until_ms=NOW_MS - HOUR_MS - 5_000),)
+    seen = look(ONE, now, before=before, tips=BEHIND)
+    assert "unread records expire in more than 24 h" in said(seen)
+    # The time of verification alone has moved.
+    was = state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS - 5_000)
+    still = look(ONE, now, before=(was,), tips=BEHIND)
+    assert still.lost_in_ms(shard(1)) == 23 * HOUR_MS
+
+
+def test_every_arrow_is_a_deed() -> None:
+    """What is no deed stands in the text above."""
+    for seen, _ in TABLE.values():
+        for one in explain(seen, shard(1)).advice():
+            if one.act is Act.NOTHING:
+                continue
+            first = one.text.removeprefix("first ").removeprefix("or ").split()[0].strip(";,")
+            assert first in VERBS, one.text
+            if one.text.startswith("if it stays so"):
+                assert one.text.removeprefix("if it stays so, ").split()[0] in {*VERBS, "the"}
+
+
+# words of the consumer --------------------------------------------------------------------------
+SPARKS = (
+    "trigger",
+    "foreachBatch",
+    "cores",
+    "maxRecords",
+    "failOnDataLoss",
+    "shardRefresh",
+    "Spark",
+)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        look(ONE, owners=(spout_task(0, 1),), total_tasks=1),
+        look(state(1, after(5)), owners=(spout_task(0, 1),), total_tasks=1),
+        look(ONE, state(1, after(5)), tips=BEHIND, owners=(spout_task(0, 1),), total_tasks=1),
+        look(
+            ONE,
+            state(1, after(9), verified_until_ms=NOW_MS - 60_000),
+            before=(state(1, after(5), verified_until_ms=NOW_MS - 61_000),),
+            tips=BEHIND,
+            owners=(spout_task(0, 1),),
+            total_tasks=1,
+        ),
+        look(ONE, state(1, after(5), verified_until_ms=NOW_MS - 30 * HOUR_MS), owners=()),
+    ],
+)
+def test_of_a_spout_nothing_is_said_in_words_of_spark(seen: Look) -> None:
+    told = f"{said(seen)} {deeds(seen)}"
+    assert not [word for word in SPARKS if word in told], told
+
+
+# plans ------------------------------------------------------------------------------------------
+HERE = state(1, after(5))
+READ = task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 9),), sealed=True))
+
+
+def test_beside_an_open_plan_it_is_not_said_that_all_is_acked() -> None:
+    opened = status_of(look(ONE, HERE, plan=plan(READ)))
+    assert unresolved_sentence(opened) == (
+        "no failed one; 9 records of the batch under way are not acked yet"
+    )
+    settled = status_of(look(ONE, HERE, plan=plan(READ, status=PlanStatus.SETTLED)))
+    assert unresolved_sentence(settled) == "every record that was read is acked"
+
+
+def test_the_batch_under_way_is_told_with_its_stage() -> None:
+    for fields, stage in (
+        (
+            {},
+            (
+                "all its tasks have published (9 records); its sink is writing it, or Spark has "
+                "not asked for the next batch"
+            ),
+        ),
+        (
+            {"report": ReportStatus.OPEN, "openings": 1},
+            ("its function was called, and has not reported"),
+        ),
+        (
+            {"report": ReportStatus.OPEN, "openings": 3},
+            ("its function was called, delivered 3 times, and has not reported"),
+        ),
+        ({"report": ReportStatus.DONE}, "its function has reported; it is not committed yet"),
+        ({"status": PlanStatus.CLOSED}, "its outcomes are being written to the shard states"),
+    ):
+        told = plan_sentence(look(ONE, HERE, plan=plan(READ, **fields)))
+        assert told is not None
+        assert told.startswith("7-ab ")
+        assert ", made 5.0 s ago: " in told
+        assert told.endswith(stage)
+    tracked = look(ONE, HERE, plan=plan(READ), policy=OutcomePolicy())
+    assert (plan_sentence(tracked) or "").endswith("; its function has not begun")
+
+
+def test_where_nothing_runs_the_stage_of_the_batch_is_told_too() -> None:
+    seen = look(ONE, HERE, plan=plan(READ), tips={1: AT_TIP}, owners=())
+    assert "(plan 7-ab, made 5.0 s ago: all its tasks have published (9 records)" in said(seen)
+
+
+def test_an_end_that_a_hanging_batch_has_read_is_not_ok() -> None:
+    """Its children wait until the batch is settled."""
+    end = task(
+        slice_of(HERE),
+        log=TaskLog(entries=(read_of(1, 0, at_shard_end=True, tip_ms=NOW_MS),), sealed=True),
+    )
+    parts = (listed(1, closed=True), listed(2, 1), HERE)
+    hangs = plan(end, created_ms=NOW_MS - HOUR_MS)
+    assert look(*parts, plan=hangs).health(shard(2)) is Health.STALLED
+    assert look(*parts, plan=hangs).health(shard(1)) is Health.STALLED
+    assert look(*parts, plan=plan(end)).health(shard(1)) is Health.OK
+
+
+# shards that wait -------------------------------------------------------------------------------
+def test_a_parent_that_holds_its_child_is_named_and_is_as_ill_as_the_child() -> None:
+    seen = look(
+        listed(0, closed=True),
+        listed(1, 0),
+        state(0, SHARD_END, unresolved=(failed(3),)),
+        state(1, after(5), 0),
+        policy=BLOCK_SHARD,
+        tips=BEHIND,
+    )
+    assert seen.health(shard(0)) is seen.health(shard(1)) is Health.STALLED
+    assert seen.now.held_up == {shard(0): (shard(1),)}
+    assert waits_sentence(seen) == "shard 1 waits for shard 0 to have no failed record left"
+
+
+def test_a_child_that_waits_for_the_end_of_its_parent_names_it() -> None:
+    parts = (listed(0, closed=True), listed(1, 0), state(0, after(1)), state(1, after(0), 0))
+    seen = look(*parts, tips={0: behind(HOUR_MS)})
+    assert "waits for its parent, shard 0: " in said(seen)
+    assert waits_sentence(seen) == "shard 1 waits for shard 0 to be read to its end"
+    assert waits_sentence(look(ONE, HERE)) is None
