@@ -11,6 +11,7 @@ as it does, and need none of it.
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -114,9 +115,10 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark passes an offset as `start` only after its batch is committed.
         """
         offsets, stream = _offsets(), self._settings.state_name
-        plan_id = self.coordinator.next_plan(
-            offsets.plan_of(start, stream), max_records=_max_records(limit)
-        )
+        with _told(self.coordinator):
+            plan_id = self.coordinator.next_plan(
+                offsets.plan_of(start, stream), max_records=_max_records(limit)
+            )
         end: dict[str, Any] = offsets.with_plan(start, stream, plan_id)
         return end
 
@@ -135,10 +137,9 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         failpoint("plan-logged")
         aws = _for_executors(self._settings)
-        return [
-            TaskPartition(plan_id, task, plan, aws)
-            for task, plan in self.coordinator.tasks(plan_id).items()
-        ]
+        with _told(self.coordinator):
+            tasks = self.coordinator.tasks(plan_id)
+        return [TaskPartition(plan_id, task, plan, aws) for task, plan in tasks.items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):
@@ -203,7 +204,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         offsets = _offsets()
         before = offsets.read_offset(start)
-        plans = self.coordinator.next_plans(before, max_records=_max_records(limit))
+        with _told(self.coordinator):
+            plans = self.coordinator.next_plans(before, max_records=_max_records(limit))
         # A query of one stream may have written `start`. While nothing is new, this returns it as
         # it is: another form of it would be a batch.
         is_same = plans == self.coordinator.named(before)
@@ -220,7 +222,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         failpoint("plan-logged")
         offsets = _offsets()
-        tasks = self.coordinator.tasks(offsets.read_offset(start), offsets.read_offset(end))
+        with _told(self.coordinator):
+            tasks = self.coordinator.tasks(offsets.read_offset(start), offsets.read_offset(end))
         aws = [_for_executors(stream) for stream in self._query.streams]
         return [
             StreamPartition(stream, plan_id, task, plan, aws[stream])
@@ -241,6 +244,16 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._coordinator is not None:
             self._coordinator.close()
             self._coordinator = None
+
+
+@contextmanager
+def _told(coordinator: Coordinator | JointCoordinator) -> Iterator[None]:
+    """An error of a call ends the query: tell somebody who looks at the application."""
+    try:
+        yield
+    except Exception as exc:
+        coordinator.failed(exc)
+        raise
 
 
 def _offsets() -> ModuleType:

@@ -39,6 +39,8 @@ from state.task_log import TaskLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from state.owner.owner_info import OwnerInfo
+    from state.owner.run_log import Run, RunLog
     from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, TaskResult
     from state.report import OpenReport, OutcomePolicy, PlanReport, ReportStatus
 
@@ -115,21 +117,6 @@ class TaskShare:
     def label(self) -> str:
         """`task 1 of 3`, for messages."""
         return f"task {self.index} of {self.total}"
-
-
-class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The process that holds the ownership, for the error that another consumer gets.
-
-    `host_identity` identifies the kernel and the pid namespace. A successor with the same one can
-    see from `pid` and `process_start` (the process's start in the kernel's ticks) that the holder
-    is dead. It need not wait for the holder's session to expire.
-    """
-
-    host: str
-    pid: int
-    since_ms: int
-    host_identity: str = ""
-    process_start: str = ""
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -284,6 +271,8 @@ class StoredApplication:
     - `move`: None where no operator has moved the application, or too long ago to be known.
     - `held_since_ms`: by shard with unresolved records, the earliest time by which the first of
       them was unresolved, as far as the newest entries of the history tell.
+    - `runs`: what the owners of the application, or of shares of it, told of themselves. A process
+      of an earlier version told nothing.
     """
 
     identity: StreamIdentity | None = None
@@ -297,6 +286,7 @@ class StoredApplication:
     pause: Pause | None = None
     move: OperatorMove | None = None
     held_since_ms: Mapping[str, int] = field(default_factory=dict)
+    runs: Mapping[TaskShare | None, RunLog] = field(default_factory=dict)
 
     @property
     def paused(self) -> bool:
@@ -361,6 +351,18 @@ class OutcomeStore(TaskStore, Protocol):
     def read_report(self, plan_id: str) -> PlanReport | None:
         """The done report of a plan; None if there is none, or if it is only open. Final when
         called after `close_plan`.
+        """
+        ...
+
+    def read_runs(self) -> Mapping[TaskShare | None, RunLog]:
+        """The last runs by share; None for those of owners of the whole application. Of bytes that
+        cannot be read, none.
+        """
+        ...
+
+    def amend_run(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
+        """Replace the log whose newest run is of this owner by `amended(log)`, which may be called
+        several times. False, and nothing is written, if there is none. Needs no ownership.
         """
         ...
 
@@ -452,6 +454,13 @@ class StateStore(OutcomeStore, Protocol):
     def save_unclosed(self, openings: int) -> None:
         """Store that number. Raises as `read_unclosed`, and `ConflictError` when another program
         has changed it meanwhile.
+        """
+        ...
+
+    def begin_run(self, run: Run) -> None:
+        """Add the run of this store's owner to those of its share, and remove what the owners of
+        another number of shares told. A write of the owner; nothing if another process writes the
+        node at the same time.
         """
         ...
 

@@ -5,7 +5,7 @@ It needs neither Spark nor Python code of the user.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -336,7 +336,7 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
             spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():
             try:
-                with closing(spout), screen.live(spout):
+                with _closing(spout), screen.live(spout):
                     _run(job, spout, command, stop)
             except BrokenPipeError:
                 raise typer.Exit(BROKEN_PIPE) from None
@@ -350,6 +350,22 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
                 )
             if not stop.stopping:
                 _fail_for_letters(job, spout)
+
+
+@contextmanager
+def _closing(spout: KinesisSpout) -> Iterator[None]:
+    """Close the spout at the end, with the error that ends the run. A reader of stdout that is
+    gone is no error.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except Exception as exc:
+        spout.close(error=exc)
+        raise
+    finally:
+        spout.close()
 
 
 def _fail_for_letters(job: ConsumeJob, spout: KinesisSpout) -> None:
@@ -386,14 +402,15 @@ def _run(
         command.close(ANSWERS_GRACE_S)
     if not still_running and not stop.stopping:
         # A record may have ended the command, and will do so again in the next run.
-        spout.close(crashed=command.has_crashed)
         later = (
             "are read again in the next run"
             if job.spout.application
             else "are not remembered, because there is no --application"
         )
         left = f"; {command.waiting} unanswered records {later}" if command.waiting else ""
-        raise CliError(f"the command {command.outcome}, so no more records are processed{left}")
+        ended = CliError(f"the command {command.outcome}, so no more records are processed{left}")
+        spout.close(crashed=command.has_crashed, error=ended)
+        raise ended
 
 
 def write_records(

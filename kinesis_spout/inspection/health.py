@@ -307,7 +307,19 @@ class Look:
             return Health.LAGGING
         if keeps_up is None:
             return Health.UNKNOWN
-        return Health.LAGGING if self._has_time() else Health.STALLED
+        has_time = self._has_time() or self._waits_for_trigger(shard_id)
+        return Health.LAGGING if has_time else Health.STALLED
+
+    def _waits_for_trigger(self, shard_id: str) -> bool:
+        """Whether what is unread came after the last time at which the query's trigger was due, or
+        that was just now. A trigger is due at the multiples of its interval.
+        """
+        trigger_ms, frontier_ms = self.now.trigger_ms, self.frontier_ms(shard_id)
+        if not trigger_ms:
+            return False
+        due_ms = self.now.now_ms // trigger_ms * trigger_ms
+        is_just_due = due_ms >= self.before.now_ms
+        return is_just_due or (frontier_ms is not None and frontier_ms >= due_ms - self.window_ms)
 
     def _judged_retries(self, shard_id: str) -> Health:
         """Records that were due before the window began, and that nobody has tried since."""
@@ -324,7 +336,7 @@ class Look:
     def _has_time(self) -> bool:
         """Whether a position may stand still for longer than the window: nobody has moved it yet
         in a window of zero, the application is paused, or its batch takes no longer than the one
-        before it.
+        before it or than its trigger's interval.
         """
         if not self.window_ms or self.now.stored.paused:
             return True
@@ -335,7 +347,10 @@ class Look:
         usual_ms = (
             self.window_ms if plan.previous_ms is None else plan.created_ms - plan.previous_ms
         )
-        return age_ms <= max(usual_ms, self.window_ms)
+        # A batch is settled when Spark asks for the next one, which is when its trigger is due.
+        trigger_ms = self.now.trigger_ms
+        due_ms = 0 if trigger_ms is None else trigger_ms + self.window_ms
+        return age_ms <= max(usual_ms, self.window_ms, due_ms)
 
 
 def worth_asking(look: Look, most: int) -> list[str]:

@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import LOG, THE_NEXT_RULE, Act, Advice, Cause
 from kinesis_spout.inspection.consumer_words import words_of
+from kinesis_spout.inspection.owner_rules import (
+    held_by_program,
+    last_run,
+    next_trigger,
+    not_told_to_read,
+    process_halted,
+    restarts,
+    session_clause,
+)
 from kinesis_spout.inspection.wording import (
     joined,
     moment,
@@ -74,6 +83,9 @@ def _refused(look: Look, shard_id: str) -> Cause | None:
 def _no_owner(look: Look, shard_id: str) -> Cause | None:
     if look.now.stored.owners:
         return None
+    ended = last_run(look, shard_id)
+    if ended is not None:
+        return ended
     plan, newest = look.now.open_plan, look.now.stored.plan
     rest = "" if plan is None else f"; the batch of plan {plan.plan_id} comes again when it does"
     if newest is not None and newest.until_ms is not None and newest.status is PlanStatus.SETTLED:
@@ -347,7 +359,7 @@ def _unseen(look: Look, shard_id: str) -> Cause:
         about=shard_id,
         says=f"{who} runs, and nothing that it has stored says what it waits for: other consumers "
         "that use up the shard's limits, a trigger's interval, its own limits (records per "
-        "trigger, unresolved records per shard), or the network",
+        f"trigger, unresolved records per shard), or the network{session_clause(look, shard_id)}",
         advice=(Advice(Act.WAIT, "wait a moment and look again"), LOG),
     )
 
@@ -357,8 +369,13 @@ OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     _refused,
     _no_owner,
     _no_task,
+    restarts,
+    process_halted,
+    not_told_to_read,
+    held_by_program,
     _outage,
     _search,
+    next_trigger,
     _batch,
     _throttled,
     _idle_job,

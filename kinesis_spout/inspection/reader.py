@@ -19,6 +19,7 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.inspection.health import TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
+from state.owner.ownership import sight_of
 from state.state_store import StoredApplication
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import FetchedPage, KinesisClient
+    from state.owner.owner_info import OwnerInfo, Sight
     from state.position import Position
     from state.znodes.store import ZnodeStateStore
 
@@ -48,7 +50,15 @@ def read_snapshot(
         stream=stream,
         listing=client.list_shards(),
         now_ms=stream.now_ms(clock.now_ms()),
+        sights=_sights(stored),
     )
+
+
+def _sights(stored: StoredApplication) -> dict[OwnerInfo, Sight]:
+    logs = [log.newest for log in stored.runs.values() if log.newest is not None]
+    owners = [*(one.info for one in stored.owners), *(run.owner for run in logs)]
+    seen = ((owner, sight_of(owner)) for owner in dict.fromkeys(owners))
+    return {owner: sight for owner, sight in seen if sight is not None}
 
 
 @dataclass(slots=True)

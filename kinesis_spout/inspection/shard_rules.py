@@ -18,6 +18,7 @@ from kinesis_spout.inspection.cause import (
 )
 from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
+from kinesis_spout.inspection.owner_rules import is_down
 from kinesis_spout.inspection.retry_rules import (
     held_by_order,
     retries,
@@ -56,6 +57,13 @@ def _not_begun(look: Look, shard_id: str) -> Cause | None:
             about=shard_id,
             says="the application has an owner, which has not pinned its start yet",
             advice=(Advice(Act.WAIT, "wait for its first listing of the shards"), LOG),
+        )
+    if look.now.last_log is not None:
+        return Cause(
+            kind="never began",
+            about=shard_id,
+            says="the application was started, and ended before it read anything",
+            leads_to=THE_JOB,
         )
     return Cause(
         kind="application unknown",
@@ -212,6 +220,13 @@ def _caught_up(look: Look, shard_id: str) -> Cause | None:
         says = "is read up to its newest record, and waits for the next one"
         if not look.now.stored.owners:
             says = "was read up to its newest record; no process owns the application now"
+    if is_idle and is_down(look, shard_id):
+        return Cause(
+            kind="idle, and nobody reads it",
+            about=shard_id,
+            says="was read up to its newest record; the next one will not be read",
+            leads_to=THE_JOB,
+        )
     held = look.now.states[shard_id].unresolved_count
     return Cause(
         kind="idle" if is_idle else "healthy",

@@ -6,7 +6,7 @@ progress of a shard is its state, and on top of it what the tasks of the open pl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+    from state.owner.owner_info import OwnerInfo, Sight
+    from state.owner.run_log import Run, RunLog
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
     from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
@@ -52,7 +54,8 @@ class ShardProgress:
 class Snapshot:
     """One look at an application.
 
-    `now_ms`: the service's time. `stored` is empty where the look is at a stream alone.
+    - `now_ms`: the service's time. `stored` is empty where the look is at a stream alone.
+    - `sights`: the processes of owners, now and before, as far as this machine sees them.
     """
 
     application: str
@@ -60,6 +63,7 @@ class Snapshot:
     stream: StreamSummary
     listing: Sequence[ShardInfo]
     now_ms: int
+    sights: Mapping[OwnerInfo, Sight] = field(default_factory=dict)
 
     @property
     def states(self) -> Mapping[str, ShardState]:
@@ -216,3 +220,31 @@ class Snapshot:
             if owner.task is None or total is None or is_ours(shard_id, owner.task.index, total):
                 return owner
         return None
+
+    def log_of(self, owner: OwnerView) -> RunLog | None:
+        """What a process that owns the application told of its run; None of one that told nothing,
+        as one of an earlier version.
+        """
+        log = self.stored.runs.get(owner.task)
+        newest = None if log is None else log.newest
+        return log if newest is not None and newest.owner == owner.info else None
+
+    @cached_property
+    def last_log(self) -> RunLog | None:
+        """What the process told that took the application, or a share of it, last."""
+        logs = [log for log in self.stored.runs.values() if log.newest is not None]
+        return max(logs, key=lambda log: _since_ms(log.newest), default=None)
+
+    @property
+    def trigger_ms(self) -> int | None:
+        """The interval of the trigger of the Spark query that runs; None where it has none, or none
+        is known.
+        """
+        for owner in self.stored.owners:
+            log = None if self.is_spout else self.log_of(owner)
+            return None if log is None else log.trigger_ms
+        return None
+
+
+def _since_ms(run: Run | None) -> int:
+    return 0 if run is None else run.owner.since_ms

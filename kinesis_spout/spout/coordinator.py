@@ -22,6 +22,7 @@ from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.shards.open_plan import close_open_plan
 from kinesis_spout.shards.pause import PauseWatch
+from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE
@@ -29,7 +30,8 @@ from kinesis_spout.spout.openings import SpoutOpenings
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
-from state.ownership import this_process
+from state.owner.ownership import this_process
+from state.owner.run_log import DEACTIVATED, FULL, SPOUT, Hold, Run
 from state.plan import ShardReadResult
 from state.settle import children_first
 from state.shard_state import by_the_time
@@ -87,6 +89,38 @@ class SpoutTipWatch:
             return None if assigned is None or assigned.shard.pending else assigned.shard.tip_ms()
 
 
+class SpoutHold:
+    """Why the program gets no record, though there may be some. One thread calls `look`.
+
+    `deactivated_ms`: since when the program has the spout deactivated, in milliseconds since 1970;
+    None while it is active. Any thread may set it.
+    """
+
+    def __init__(self, context: SpoutContext) -> None:
+        self._scheduler = context.scheduler
+        self._changed = context.changed
+        self._clock = context.services.clock
+        self.deactivated_ms: int | None = None
+        self._full: tuple[int, int] | None = None  # the count of emissions, and since when
+
+    def look(self) -> Hold | None:
+        """The reason, at two looks in a row; None without one. Does no I/O."""
+        if (since_ms := self.deactivated_ms) is not None:
+            return Hold(kind=DEACTIVATED, since_ms=since_ms)
+        with self._changed:
+            scheduler = self._scheduler
+            is_full = scheduler.at_limit and not (scheduler.is_full or scheduler.is_paused)
+            emitted = scheduler.emitted if is_full else None
+        if emitted is None:
+            self._full = None
+            return None
+        # A busy spout is at its limit most of the time, and emits with each outcome.
+        if self._full is None or self._full[0] != emitted:
+            self._full = emitted, self._clock.now_ms()
+            return None
+        return Hold(kind=FULL, since_ms=self._full[1])
+
+
 class SpoutCoordinator:
     """One per open spout. Blocks on the store, and all but the commits on Kinesis.
 
@@ -121,6 +155,8 @@ class SpoutCoordinator:
         )
         self._history = HistoryRecorder(services.store, services.clock)
         self._openings = SpoutOpenings(context)
+        self.run = RunRecorder(services.store, services.clock)
+        self._hold = SpoutHold(context)
         self._pause = PauseWatch(services.store, services.clock, config.application or "", wake)
         self._has_assigned = False
         self._end: SpoutCompletion | None = None
@@ -140,6 +176,13 @@ class SpoutCoordinator:
         first shards unless the application is paused, and count this opening.
         """
         self._acquire(self._config.owner_wait_s)
+        try:
+            self._open()
+        except Exception as exc:
+            self.run.failed(exc)
+            raise
+
+    def _open(self) -> None:
         close_open_plan(self._store)
         self.catalog.bind()
         # After `bind`, which tells the service's time, and before the first shard is assigned.
@@ -208,6 +251,7 @@ class SpoutCoordinator:
     # committing -----------------------------------------------------------------------------------
     def commit_step(self) -> float:
         """Commit. Returns the seconds until the next commit."""
+        self.run.hold(self._hold.look())
         if self.commit():
             try:
                 with self.catalog.lock:
@@ -306,6 +350,10 @@ class SpoutCoordinator:
             if self._conflicts == before:
                 break
         return False
+
+    def deactivated(self, since_ms: int | None) -> None:
+        """The program has deactivated the spout, or activated it (None). Any thread may call it."""
+        self._hold.deactivated_ms = since_ms
 
     def _end_openings(self) -> None:
         try:
@@ -446,9 +494,21 @@ class SpoutCoordinator:
             self.catalog.expire()
 
     def _acquire(self, timeout_s: float) -> None:
-        share = TaskShare(self._config.task_index, self._config.total_tasks)
-        self._store.acquire(
-            this_process(self._services.clock.now_ms()), timeout_s=timeout_s, task=share
+        config = self._config
+        share = TaskShare(config.task_index, config.total_tasks)
+        owner = this_process(self._services.clock.now_ms())
+        self._store.acquire(owner, timeout_s=timeout_s, task=share)
+        self.run.begin(
+            Run(
+                owner=owner,
+                kind=SPOUT,
+                session_timeout_ms=round(config.zookeeper_session_timeout_s * 1000),
+                shards=config.shards,
+                read_mode=config.read_mode,
+                max_pending=config.max_pending,
+                max_records=config.max_records,
+                max_unresolved_per_shard=config.max_unresolved_per_shard,
+            )
         )
 
     def _on_watch(self) -> None:

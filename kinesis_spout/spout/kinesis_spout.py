@@ -77,7 +77,7 @@ class KinesisSpout:
             self._connect()
             self._is_open = True
 
-    def close(self, *, crashed: bool = False) -> None:
+    def close(self, *, crashed: bool = False, error: BaseException | None = None) -> None:
         """Stop reading, commit, write the due dead letters, and release the ownership. Emissions
         without an outcome are delivered again. Idempotent. Takes `close_timeout_s` and a second at
         most; what was not stored by then is logged, and delivered again.
@@ -85,6 +85,9 @@ class KinesisSpout:
         `crashed`: a worker process that had records has ended without answering them. It counts as
         if this process had ended so: a record that ends its worker at each delivery is
         dead-lettered after some openings.
+
+        `error`: why the program ends, which `kinesis-spout explain` then tells, without secrets. A
+        `with` block tells the error that leaves it.
 
         Any thread may call it, but not a signal handler: the interrupted thread may hold the
         spout's lock. In a handler, raise an exception that ends the `with` block, or set a flag
@@ -96,14 +99,14 @@ class KinesisSpout:
             self._activated.set()
         if session is not None:
             self._ended = session
-            session.end(crashed=crashed)
+            session.end(crashed=crashed, error=error)
 
     def __enter__(self) -> Self:
         self.open()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self.close(error=error if isinstance(error, Exception) else None)
 
     @property
     def is_open(self) -> bool:
@@ -139,12 +142,14 @@ class KinesisSpout:
                 self._connect()
             self._activated.set()
         if (session := self._session) is not None:
+            session.deactivated(is_active=True)
             session.notify()
 
     def deactivate(self) -> None:
         """Stop delivering records, and commit. Outcomes and timeouts still count."""
         self._active = False
         if (session := self._session) is not None:
+            session.deactivated(is_active=False)
             session.commit_soon()
 
     # emissions ------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
 from scheme.errors import MalformedRecordError
 from state.errors import StateError
+from state.owner.run_log import DONE, STOPPED
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
@@ -142,16 +143,26 @@ class SpoutSession:
         session._start_loops()
         return session
 
-    def end(self, *, crashed: bool) -> None:
+    def deactivated(self, *, is_active: bool) -> None:
+        """The program has activated or deactivated the spout: told with the next commit."""
+        self._coordinator.deactivated(None if is_active else self._clock.now_ms())
+
+    def end(self, *, crashed: bool, error: BaseException | None = None) -> None:
         """Stop the threads, commit, write the due dead letters and close. Blocks, at most for
         `close_timeout_s` and a second. Errors of the letters and of the commit are logged.
-        `crashed`: see `KinesisSpout.close`.
+        `crashed`, `error`: see `KinesisSpout.close`.
         """
+        why, run = self.error or error, self._coordinator.run
+        kind = DONE if self.has_ended else STOPPED
         with self._changed:
             self._is_closed = True  # an ack from now on would count, but not be committed
             self._changed.notify_all()
         # After a StateError this process may not be the owner any more: it writes nothing.
-        self._closing.run(writes=not isinstance(self.error, StateError), in_order=not crashed)
+        self._closing.run(
+            lambda: run.end(kind) if why is None else run.failed(why),
+            writes=not isinstance(self.error, StateError),
+            in_order=not crashed,
+        )
 
     # emitting -------------------------------------------------------------------------------------
     def now_ms(self) -> int:
@@ -436,8 +447,9 @@ class SpoutClosing:
         self._fetching = fetching
         self._loops = loops
 
-    def run(self, *, writes: bool, in_order: bool) -> None:
-        """Close everything. `writes` False: store nothing. `in_order`: see `commit_last`.
+    def run(self, tell: Callable[[], object], *, writes: bool, in_order: bool) -> None:
+        """Close everything. `writes` False: store no state. `in_order`: see `commit_last`. `tell`
+        records how the run ended.
 
         What does not end in time is left to threads of their own, which do not keep the program
         from exiting. Raises the error of the last commit, unless that is retried.
@@ -448,7 +460,7 @@ class SpoutClosing:
             loop.stop()
         pool = self._services.new_pool(1, "kinesis-spout-close")
         stored = pool.submit(
-            self._store, began_s + self._timeout_s, writes=writes, in_order=in_order
+            self._store, tell, began_s + self._timeout_s, writes=writes, in_order=in_order
         )
         rest = pool.submit(self._release)
         pool.shutdown(wait=False)
@@ -464,12 +476,16 @@ class SpoutClosing:
             if wait([rest], timeout=min(_REST_S, left_s)).not_done:
                 log.warning("the spout is closed; calls that hang are left to end by themselves")
 
-    def _store(self, deadline_s: float, *, writes: bool, in_order: bool) -> None:
+    def _store(
+        self, tell: Callable[[], object], deadline_s: float, *, writes: bool, in_order: bool
+    ) -> None:
         try:
             if writes and not self._coordinator.commit_last(in_order=in_order):
                 self._say_what_comes_again("the last commit failed")
-            elif writes and self._dead_letters.finish(deadline_s):
+                return
+            if writes and self._dead_letters.finish(deadline_s):
                 self._coordinator.commit_last(in_order=in_order)
+            tell()
         finally:
             self._dead_letters.close()
             # A step that uses the store would take its closing for an error.

@@ -162,6 +162,18 @@ NODES = {
         "the owner, or the task that `epoch/lister` names, at most every 10 s; "
         "`kinesis-spout checkpoint`",
     ),
+    "runs": Node(None, "a folder", "the owner"),
+    "runs/all": Node(
+        "RunLog",
+        "the last runs of owners of the whole application: their settings, what the newest one "
+        "waits for, and how they ended. For people and `kinesis-spout explain`; nothing is decided "
+        "by it",
+        "the owner, when it starts, when it ends, and when it begins or ceases to wait; the main "
+        "process of a Spark driver, when the query ends",
+    ),
+    "runs/<i>-of-<n>": Node(
+        "RunLog", "the same for share i of n", "that task of the spout, likewise"
+    ),
     "batches": Node(None, "a folder", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
@@ -197,6 +209,33 @@ FIELDS = {
         "sinceMs": "when, by that machine's clock",
         "reason": "why, as it was given",
         "format": "format of the value",
+    },
+    "RunLog": {
+        "runs": "the last runs, oldest first, at most 10",
+        "hold": "why the newest run gives its program no record, though it has some",
+        "triggerMs": "the interval of the Spark query's trigger, as it was told or was learned",
+        "format": "format of the value",
+    },
+    "Run": {
+        "owner": "the process",
+        "kind": "`spark` or `spout`",
+        "sessionTimeoutMs": "how long ZooKeeper keeps its session after it died",
+        "shards": "the only shards that it reads; none for all. Kept for the newest run",
+        "readMode": "`polling` or `efo`",
+        "maxPending": "how many records may be out (spout)",
+        "maxRecords": "of a batch (Spark), or of the whole run (spout)",
+        "maxUnresolvedPerShard": "how many unresolved records of a shard hold its new ones back",
+        "end": "how it ended; none while it runs, and of a process that was killed",
+    },
+    "RunEnd": {
+        "timeMs": "when, by that machine's clock",
+        "kind": "`stopped`: somebody stopped it; `done`: nothing was left to do; `failed`",
+        "says": "the error's sentence, without secrets, at most 500 characters",
+    },
+    "Hold": {
+        "kind": "`deactivated`: the program called `deactivate()`; `full`: `max_pending` records "
+        "are out",
+        "sinceMs": "since when",
     },
     "HistoryHead": {
         "next": "the number of the next entry",

@@ -29,6 +29,7 @@ _NAMED = (
     (f"/{PLAN_ID}", "/<planId>"),
     ("<planId>/0", "<planId>/<task>"),
     (f"{TOKEN}-0-0", "<token>-<version>-<part>"),
+    (f"runs/{NAME}", "runs/all"),
     (f"history/{NAME}", "history/<number>-<timeMs>-<kind>-<part>-of-<parts>"),
     ("0-of-1", "<i>-of-<n>"),
 )

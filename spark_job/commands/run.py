@@ -18,7 +18,7 @@ from kinesis_spout.cli.shared_options import errors, parse_pairs, root_options, 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs.modules import load_function, split_name
 from spark_job.commands.child_processes import quiet
-from spark_job.commands.run_job import RunJob, Sink, follow
+from spark_job.commands.run_job import RunJob, RunTeller, Sink, follow
 from spark_job.commands.run_progress import Progress, ProgressLine
 from spark_job.commands.spark_session import (
     DEFAULT_LOG,
@@ -245,7 +245,7 @@ def _run(
         progress = Progress()
         try:
             with stop.deferred(), ProgressLine(console) as line:
-                progress = follow(query, line, stop, log_file=log_file)
+                progress = follow(query, line, stop, log_file=log_file, told=RunTeller(job))
         finally:
             if query.isActive:
                 query.stop()

@@ -4,15 +4,23 @@ a signal stops it.
 
 from __future__ import annotations
 
+import re
 import warnings
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.commands.batch_writer import FILE_FORMATS, BatchWriter
 from spark_job.commands.run_progress import Progress, ProgressLine
+from spark_job.process_services import open_store
 from spark_job.query_failure import failure_sentence
+from state.owner.run_log import DONE, STOPPED, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.cli.exit_codes import StopSignals
     from spark_job.kinesis_source import KinesisSource
+    from state.owner.run_log import RunLog
 
 POLL_S = 0.5
 
@@ -85,8 +94,52 @@ class RunJob:
         return writer.option("path", self.path) if self.path is not None else writer
 
 
+class RunTeller:
+    """Tells of the query in the application's state what its source cannot know: the trigger, and
+    how it ended. Blocks on ZooKeeper; raises nothing.
+    """
+
+    def __init__(self, job: RunJob) -> None:
+        self._job = job
+        self._trigger_ms = None if job.trigger is None else interval_ms(job.trigger)
+        self._is_told = self._trigger_ms is None
+
+    def on_progress(self, progress: Progress) -> None:
+        if not self._is_told and progress.lag_ms is not None:
+            self._is_told = True
+            self._amend(lambda told: replace(told, trigger_ms=self._trigger_ms))
+
+    def on_end(self, failed: str | None, *, stopped: bool) -> None:
+        now_ms = SystemClock().now_ms()
+        end = RunEnd(time_ms=now_ms, kind=STOPPED if stopped else DONE)
+        if failed is not None:
+            end = failure(failed, now_ms)
+        self._amend(lambda told: told.ended(end))
+
+    def _amend(self, amended: Callable[[RunLog], RunLog]) -> None:
+        with suppress(Exception):
+            for settings in self._job.source.query().with_passwords().streams:
+                with closing(open_store(settings)) as store:
+                    amend_newest_run(store, amended)
+
+
+_INTERVAL = re.compile(r"(?:interval )?(\d+) *(second|minute|hour|day)s?", re.IGNORECASE)
+_UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+
+
+def interval_ms(trigger: str) -> int | None:
+    """Of a trigger like "15 minutes"; None for another form that Spark takes."""
+    match = _INTERVAL.fullmatch(trigger.strip())
+    return None if match is None else int(match[1]) * _UNITS_MS[match[2].lower()] or None
+
+
 def follow(
-    query: StreamingQuery, line: ProgressLine, stop: StopSignals, *, log_file: Path
+    query: StreamingQuery,
+    line: ProgressLine,
+    stop: StopSignals,
+    *,
+    log_file: Path,
+    told: RunTeller | None = None,
 ) -> Progress:
     """Show the query's progress until it ends, or stop the query at a signal.
 
@@ -98,15 +151,20 @@ def follow(
         interrupted = stop.wait(POLL_S)
         progress = _caught_up(query, progress)
         line.show(progress)
+        if told is not None:
+            told.on_progress(progress)
     if interrupted:
         query.stop()
     progress = _caught_up(query, progress)
     line.show(progress)
-    failure = query.exception()
-    if failure is not None and not interrupted:
+    error = query.exception()
+    if told is not None:
+        failed = None if error is None or interrupted else failure_sentence(str(error))
+        told.on_end(failed, stopped=interrupted)
+    if error is not None and not interrupted:
         raise CliError(
-            f"the query failed: {failure_sentence(str(failure))}", log_file=log_file
-        ) from failure
+            f"the query failed: {failure_sentence(str(error))}", log_file=log_file
+        ) from error
     return progress
 
 

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.shards.pause import PauseWatch
+from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.available_now import AvailableNowRun
 from spark_job.driver.outcome_summary import OutcomeSummary
@@ -46,10 +47,12 @@ from spark_job.driver.probe_schedule import POLL_S, ProbeSchedule
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
+from spark_job.driver.trigger_interval import TriggerInterval
 from spark_job.rows import FAIL
 from state.errors import ConflictError
 from state.failpoint import failpoint
-from state.ownership import this_process
+from state.owner.ownership import this_process
+from state.owner.run_log import DONE, SPARK, Run
 from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan_number
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from spark_job.driver.settle_plan import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
+    from state.owner.owner_info import OwnerInfo
     from state.plan import Plan
     from state.state_store import StartPin
 
@@ -94,6 +98,9 @@ class Coordinator:
         self._history = HistoryRecorder(services.store, services.clock)
         self._outcomes = OutcomeSummary(settings, services.store)
         self._pause = PauseWatch(services.store, services.clock, settings.application)
+        self._run = RunRecorder(services.store, services.clock)
+        self._owner: OwnerInfo | None = None
+        self._trigger = TriggerInterval()
         self._opened = False
         self._pin: StartPin | None = None
         self._newest_plan = ""  # for the progress report
@@ -169,6 +176,7 @@ class Coordinator:
         that are not read up to its start, and up to `availableNowRetryWait` for retries. A paused
         one ends.
         """
+        self.note_asked()
         self.settle(start)
         begun_s = self._clock.monotonic_s()
         while not self.is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):
@@ -179,10 +187,20 @@ class Coordinator:
             self.note_waited(pause_s)
         return start
 
+    def note_asked(self) -> None:
+        """Spark asks for a batch now: its trigger shows in when it does."""
+        self._trigger.called(self._clock.now_ms())
+
+    def failed(self, error: BaseException) -> None:
+        """The query ends with this error, which somebody who looks is told. Raises nothing."""
+        self._run.failed(error)
+
     # The steps of `next_plan`, which a query of several streams takes for all of them in turn.
     def settle(self, start: str) -> None:
         """Settle plan `start`, if it is the newest one."""
         self._settle_if_current(start, self._open(start))
+        if self._trigger.is_known and self._available_now is None:
+            self._run.trigger(self._trigger.known_ms)
 
     def look(self, begun_s: float) -> float | None:
         """Look for something to plan, once, in a wait that began at `begun_s`.
@@ -425,8 +443,17 @@ class Coordinator:
         return False
 
     def _acquire(self) -> None:
-        self._store.acquire(
-            this_process(self._clock.now_ms()), timeout_s=self._settings.owner_wait_ms / 1000
+        settings = self._settings
+        owner = self._owner = self._owner or this_process(self._clock.now_ms())
+        self._store.acquire(owner, timeout_s=settings.owner_wait_ms / 1000)
+        self._run.begin(
+            Run(
+                owner=owner,
+                kind=SPARK,
+                session_timeout_ms=settings.zookeeper_session_timeout_ms,
+                max_records=settings.max_records_per_trigger,
+                max_unresolved_per_shard=settings.max_unresolved_per_shard,
+            )
         )
 
     def _refresh(self, pin: StartPin) -> None:
@@ -577,6 +604,7 @@ class Coordinator:
         if self._available_now is None:
             return start
         self._record_history(at_once=True)
+        self._run.end(DONE)
         if unread := self._unread(self._available_now):
             log.warning(
                 "the run ends, though these shards, or their children, were not read up to its "

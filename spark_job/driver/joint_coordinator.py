@@ -144,6 +144,7 @@ class JointCoordinator:
         plans = self.named(start)
         for one in self._streams:
             one.is_settled = False
+            one.coordinator.note_asked()
         begun_s = self._clock.monotonic_s()
         while True:
             working, pause_s = self._look(plans, begun_s)
@@ -186,6 +187,11 @@ class JointCoordinator:
                 for one in self._streams
             ],
         }
+
+    def failed(self, error: BaseException) -> None:
+        """See `Coordinator.failed`."""
+        for one in self._streams:
+            one.coordinator.failed(error)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

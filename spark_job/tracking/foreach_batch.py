@@ -40,6 +40,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.shards.run_recorder import amend_newest_run, error_sentence, failure
 from spark_job.process_services import ProcessServices
 from spark_job.rows import RAW, mode_of
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
@@ -168,7 +169,14 @@ class Tracked:
             if not died(exc):
                 with suppress(Exception):
                     _answer(parts)
+                self._tell_of(exc)
             raise
+
+    def _tell_of(self, error: BaseException) -> None:
+        """The error ends the query, so somebody who looks at the application is told."""
+        end = failure(error_sentence(error), self._clock.now_ms())
+        for settings in self._streams:
+            amend_newest_run(_store(settings), lambda told: told.ended(end))
 
     def _opened(
         self, settings: SourceSettings, plan: Plan, before: Sequence[StreamPart]

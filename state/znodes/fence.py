@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING
 
 from state.errors import OwnedByAnotherError, StaleOwnerError, StoreUnavailableError
-from state.ownership import describe, is_of_this_host, is_provably_dead
+from state.owner.ownership import describe, is_of_this_host, is_provably_dead
 from state.znodes.claim import Claim, Claims, Holder
 from state.znodes.tree import (
     Check,
@@ -36,7 +36,8 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from state.state_store import OwnerInfo, TaskShare
+    from state.owner.owner_info import OwnerInfo
+    from state.state_store import TaskShare
     from state.znodes.paths import ZookeeperPaths
 
 log = logging.getLogger("kinesis_spout")

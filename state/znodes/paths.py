@@ -6,6 +6,7 @@
         owner | owner/<i>-of-<n>
         <shardId>/state
         history | history/<number>-<timeMs>-<kind>-<part>-of-<parts>
+        runs | runs/all | runs/<i>-of-<n>
         batches/<planId>/<task>/end | begun
         batches/<planId>/report/<token>-<version>-<part>
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _RESERVED = frozenset(
     {"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "paused", "batches"}
-    | {"history"}
+    | {"history", "runs"}
 )
 _MAX_NAME_BYTES = 200
 
@@ -136,6 +137,17 @@ class ZookeeperPaths:
     def history_part(self, name: str) -> str:
         """A part of an entry of the history, by the name of its node."""
         return f"{self.history}/{name}"
+
+    @property
+    def runs(self) -> str:
+        return f"{self.base}/runs"
+
+    def run_log(self, name: str) -> str:
+        """The last runs of a share (`1-of-3`), or of the whole application (`all`)."""
+        return f"{self.runs}/{name}"
+
+    def task_runs(self, task: TaskShare) -> str:
+        return self.run_log(str(task))
 
     @property
     def batches(self) -> str:

@@ -3,7 +3,8 @@
 The contract is `state.state_store.StateStore`. The rules are in the other modules of
 `state.znodes`: ownership in `fence` and `claim`, openings in `openings`, shard states in
 `shard_states`, their list in `shard_list`, their history in `history`, plans and logs in `plans`,
-reports and policies in `reports`, the pause in `pause`; all of it, for those who only look, in
+reports and policies in `reports`, the pause in `pause`, what owners tell of themselves in `runs`;
+all of it, for those who only look, in
 `view`.
 """
 
@@ -18,7 +19,6 @@ from state.state_store import (
     HistoryEntry,
     HistoryIndex,
     HistoryMark,
-    OwnerInfo,
     Pause,
     ShardList,
     StartPin,
@@ -35,6 +35,7 @@ from state.znodes.openings import OpeningZnodes
 from state.znodes.pause import PauseZnodes
 from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
+from state.znodes.runs import RunZnodes
 from state.znodes.shard_list import ShardListZnodes
 from state.znodes.shard_states import ShardZnodes, conflict
 from state.znodes.tree import (
@@ -50,6 +51,8 @@ from state.znodes.view import ViewZnodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from state.owner.owner_info import OwnerInfo
+    from state.owner.run_log import Run, RunLog
     from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
     from state.report import OpenReport, OutcomePolicy, PlanReport
     from state.state_store import TaskShare
@@ -75,6 +78,7 @@ class ZnodeStateStore:
         self._plans = PlanZnodes(tree, paths, self._fence)
         self._reports = ReportZnodes(tree, paths, self._fence)
         self._pause = PauseZnodes(tree, paths)
+        self._runs = RunZnodes(tree, paths, self._fence)
         self._view = ViewZnodes(tree, paths, self._fence, self._claims)
 
     # ownership ------------------------------------------------------------------------------------
@@ -133,6 +137,15 @@ class ZnodeStateStore:
         finally:
             self._fence.release()
         return shards
+
+    def begin_run(self, run: Run) -> None:
+        self._runs.begin(run)
+
+    def amend_run(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
+        return self._runs.amend(of, amended)
+
+    def read_runs(self) -> Mapping[TaskShare | None, RunLog]:
+        return self._runs.read()
 
     # identity and start ---------------------------------------------------------------------------
     def bind_stream(self, identity: StreamIdentity) -> None:

@@ -20,6 +20,7 @@ from state.znodes.history import HistoryZnodes
 from state.znodes.pause import PauseZnodes
 from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
+from state.znodes.runs import RunZnodes
 from state.znodes.shard_list import ShardListZnodes
 from state.znodes.shard_states import ShardZnodes
 
@@ -50,6 +51,7 @@ class ViewZnodes:
         self._shard_list = ShardListZnodes(tree, paths, fence, claims)
         self._pause = PauseZnodes(tree, paths)
         self._history = HistoryZnodes(tree, paths, fence)
+        self._runs = RunZnodes(tree, paths, fence)
 
     def read(self, identity: StreamIdentity | None, pin: StartPin | None) -> StoredApplication:
         for _ in range(_MAX_PASSES):
@@ -73,6 +75,7 @@ class ViewZnodes:
             pause=self._pause.read(),
             move=newest_move(entries),
             held_since_ms=held_since_ms(entries, states),
+            runs=self._runs.read(),
         )
 
     def _newest_history(self, shards: int) -> list[HistoryEntry]:

@@ -28,6 +28,7 @@ PURE = (
     "state/retry_policy.py",
     "state/shard_state.py",
     "state/plan.py",
+    "state/owner/run_log.py",
     "state/settle.py",
     "state/moves/moved_state.py",
     "state/moves/history.py",

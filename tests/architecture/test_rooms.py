@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The files at the top that all rooms of their package may use.
-_STATE = frozenset({"state", "state.collections"})
+_STATE = frozenset({"state", "state.collections", "state.owner"})
 _LEAVES = frozenset(
-    {"kinesis_spout", "scheme", "state", "state.codec", "state.tracker", "state.moves"}
+    {"kinesis_spout", "scheme", "state"}
+    | {"state.codec", "state.owner", "state.tracker", "state.moves"}
 )
 _SERVICE = _LEAVES | {"kinesis_spout.service"}
 _ENGINE = _SERVICE | {
@@ -34,8 +35,9 @@ _TRACKING = _SPARK_LEAVES | {"spark_job.dead_letter"}
 MAY_ENTER: dict[str, frozenset[str]] = {
     "scheme": frozenset(),
     # state: zookeeper -> znodes -> {codec, moves} -> model; tracker -> model
-    "state": frozenset(),
+    "state": frozenset({"state.owner"}),
     "state.collections": frozenset({"state"}),
+    "state.owner": frozenset(),
     "state.moves": frozenset({"state"}),
     "state.tracker": _STATE,
     "state.codec": _STATE,

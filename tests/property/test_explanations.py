@@ -10,7 +10,7 @@ import pytest
 from kinesis_spout.checkpoints.skip import find_skip, write_skip
 from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.sequence_number import SequenceNumber
 from tests.simulation.history import SETTLES_S, WIDE, drawn
 from tests.simulation.outlook import DEEDS, check_look, look_of, troubled

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
 from state.errors import StoredDataError, StoreUnavailableError, StreamMismatchError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from tests.simulation.past import Past
 from tests.simulation.world import PATHS, base_settings
 

@@ -11,7 +11,7 @@ from kinesis_spout.cli.checkpoint.printing import move_lines, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import OWNER_WAIT_S, log_as_notes, operators_command
 from kinesis_spout.clock import SystemClock
-from state.ownership import this_process
+from state.owner.ownership import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from kinesis_spout.shards.pause import pause_clause
-from state.ownership import describe
+from state.owner.ownership import describe
 from state.state_store import Pause, StoredApplication
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 

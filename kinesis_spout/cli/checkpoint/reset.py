@@ -12,7 +12,7 @@ from kinesis_spout.cli.places import OWNER_WAIT_S, Place
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.zookeeper.embedded import embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kinesis_spout.drills import spout_program as program
 from state.codec.values import decode, encode
 from state.errors import StoreUnavailableError
-from state.state_store import OwnerInfo
+from state.owner.owner_info import OwnerInfo
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.tree import Delete, Set, TransactionRefusedError
 from state.zookeeper.embedded import (

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from msgspec.structs import replace
 
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.state_store import StateChange

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from tests.support.kinesis.services import serve
 from tests.support.migration.captured import (
     awslabs_stream,

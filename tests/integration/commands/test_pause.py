@@ -7,7 +7,7 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from tests.support.kinesis.services import ACCESS_KEY, SECRET_KEY
 from tests.support.shell.command_line import environment
 from tests.support.state.state_stores import plan

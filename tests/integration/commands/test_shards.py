@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kazoo.client import KazooClient
 
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState

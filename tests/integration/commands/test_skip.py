@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from state.failpoint import SKIP_STEPS
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.state_store import StateChange

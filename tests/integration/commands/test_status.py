@@ -15,7 +15,7 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import error
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord

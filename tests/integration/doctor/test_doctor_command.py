@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import error
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.state_store import StreamIdentity
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, serve

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
 from state.state_store import StateChange

@@ -11,7 +11,7 @@ from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from tests.support.outcomes.tracked import FAST, TrackedQuery, numbers
 
 if TYPE_CHECKING:

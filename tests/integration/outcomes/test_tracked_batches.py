@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_job.tracking.tracked_batch import current_batch
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.report import PlanReport
 from tests.support.outcomes.tracked import FAST, TrackedQuery, number, numbers
 

@@ -24,9 +24,10 @@ from state.errors import (
     StateError,
     StoreUnavailableError,
 )
-from state.ownership import this_process
+from state.owner.owner_info import OwnerInfo
+from state.owner.ownership import this_process
 from state.plan import TaskResult
-from state.state_store import OwnerInfo, StateChange
+from state.state_store import StateChange
 from state.task_log import TaskLog
 from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import ensure_running, stop
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[3]
 HOLDER = """
 import sys
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.zookeeper.store import ZookeeperStateStore
 store = ZookeeperStateStore(
     sys.argv[1], application="app", stream="flights", session_timeout_s=60.0

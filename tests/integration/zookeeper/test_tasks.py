@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from state.errors import OwnedByAnotherError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.state_store import StateChange, TaskShare
 from state.zookeeper.embedded import ensure_running, stop
 from state.zookeeper.store import ZookeeperStateStore
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[3]
 HOLDER = """
 import sys
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.state_store import TaskShare
 from state.zookeeper.store import ZookeeperStateStore
 store = ZookeeperStateStore(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 from kinesis_spout.shards.lineage import HASH_KEYS
+from state.owner.owner_info import OwnerInfo
+from state.owner.run_log import Run, RunEnd, RunLog
 from state.plan import PlanStatus, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import (
-    OwnerInfo,
     OwnerView,
     Pause,
     PlanView,
@@ -127,13 +130,39 @@ def plan(*tasks: TaskView, **fields: Any) -> PlanView:
     return PlanView(tasks=tasks, **(given | fields))
 
 
+def run_log(*ages_ms: int, ends: tuple[RunEnd | None, ...] = (), **fields: Any) -> RunLog:
+    """Runs that began so long ago, oldest first. One that began an hour ago is that of `OWNER`.
+
+    `ends`: of the runs; none by default. `fields`: of the log and of its newest run.
+    """
+    of_log = {name: fields.pop(name) for name in ("hold", "trigger_ms") if name in fields}
+    given: dict[str, Any] = {"kind": "spark", "session_timeout_ms": 10_000}
+    runs = [
+        Run(
+            owner=replace(OWNER.info, since_ms=NOW_MS - age_ms),
+            end=end,
+            **(given | (fields if number == len(ages_ms) else {})),
+        )
+        for number, (age_ms, end) in enumerate(
+            zip(ages_ms, ends or (None,) * len(ages_ms), strict=True), start=1
+        )
+    ]
+    return RunLog(runs=tuple(runs), **of_log)
+
+
 def snapshot(*parts: ShardInfo | ShardState, now_ms: int = NOW_MS, **stored: Any) -> Snapshot:
     """A snapshot of listed shards and states. The application has an owner and a pin."""
     given: dict[str, Any] = {"identity": IDENTITY, "pin": PIN, "owners": (OWNER,)}
     if stored.pop("paused", False):
         given["pause"] = PAUSE
+    if "log" in stored:
+        given["runs"] = {stored.get("share"): stored.pop("log")}
+    stored.pop("share", None)
+    sight = stored.pop("sight", None)
+    newest = next((log.newest for log in given.get("runs", {}).values()), None)
     states = {one.shard_id: one for one in parts if isinstance(one, ShardState)}
     return Snapshot(
+        sights={newest.owner: sight} if newest is not None and sight is not None else {},
         application="etl",
         stored=StoredApplication(**(given | {"states": states} | stored)),
         stream=STREAM,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.testing.manual_clock import START_MS
 from spark_job.driver.shard_tips import ShardTips
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from spark_job.executor.task_reader import DEFAULT_PACE, Pace, read_task
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore
+from state.owner.owner_info import OwnerInfo
 from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.state_store import OwnerInfo
 from state.task_log import TaskLog
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from spark_job.driver.settle_plan import Settled, settle
 from state.memory_store import MemoryBackend, MemoryStateStore
+from state.owner.owner_info import OwnerInfo
 from state.plan import ChildShard, Plan, ShardReadResult, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.state_store import OwnerInfo, StateChange
+from state.state_store import StateChange
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:

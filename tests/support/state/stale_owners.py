@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from state.errors import StaleOwnerError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.state_store import StateChange
 from tests.support.state.state_stores import IDENTITY, OWNER, state_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from state.state_store import OwnerInfo, TaskShare
+    from state.owner.owner_info import OwnerInfo
+    from state.state_store import TaskShare
     from state.znodes.store import ZnodeStateStore
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 from kazoo.client import KazooClient
 
 from state.memory_store import MemoryBackend, MemoryStateStore
+from state.owner.owner_info import OwnerInfo
 from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan, make_plan_id
 from state.position import TRIM_HORIZON, Position
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import OwnerInfo, StreamIdentity, TaskShare
+from state.state_store import StreamIdentity, TaskShare
 from state.task_log import TaskLog
 from state.znodes.tree import Delete
 from state.zookeeper.store import ZookeeperStateStore

@@ -7,6 +7,7 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from state.owner.owner_info import OwnerInfo
 from state.plan import (
     ChildShard,
     Plan,
@@ -24,7 +25,7 @@ from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import OwnerInfo, StartPin, StreamIdentity
+from state.state_store import StartPin, StreamIdentity
 from state.task_log import TaskLog
 
 T = TypeVar("T")

@@ -38,6 +38,8 @@ from state.codec.reports import (
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.task_logs import decode_log
 from state.codec.values import PlanHeader, decode, encode
+from state.owner.owner_info import OwnerInfo
+from state.owner.run_log import FAILED, FULL, SPOUT, Hold, Run, RunEnd, RunLog
 from state.plan import (
     ChildShard,
     PlannedRetry,
@@ -62,7 +64,12 @@ from state.report import (
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import HistoryEntry, OwnerInfo, Pause, StartPin, StreamIdentity
+from state.state_store import (
+    HistoryEntry,
+    Pause,
+    StartPin,
+    StreamIdentity,
+)
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
@@ -215,6 +222,23 @@ REPORT = PlanReport(
     done_ms=T,
 )
 PAUSE = Pause(by="ann on host-a", since_ms=T, reason="database upgrade")
+RUNS = RunLog(
+    runs=(
+        Run(
+            owner=OWNER,
+            kind=SPOUT,
+            session_timeout_ms=10_000,
+            shards=(SHARD,),
+            read_mode="efo",
+            max_pending=100,
+            max_records=5_000,
+            max_unresolved_per_shard=1_000,
+            end=RunEnd(time_ms=T, kind=FAILED, says="records have expired unread"),
+        ),
+    ),
+    hold=Hold(kind=FULL, since_ms=T),
+    trigger_ms=900_000,
+)
 HISTORY = HistoryEntry(
     time_ms=T, positions={SHARD: Position.after(number(9))}, full=True, cause="rewind"
 )
@@ -260,6 +284,8 @@ def written() -> dict[str, list[str]]:
         "history": [encode(HistoryHead(next=7), PATH)],
         # What is in it: zlib's bytes may be others, and mean the same.
         HISTORY_ENTRY: [zlib.decompress(part) for part in encode_entry(HISTORY)],
+        "runs/all": [encode(RUNS, PATH)],
+        "runs/<i>-of-<n>": [encode(RUNS, PATH)],
         "batches/<planId>": [encode(plan, PATH)],
         "batches/<planId>/<task>": [encode(TASK, PATH)],
         "batches/<planId>/<task>/end": [
@@ -295,6 +321,8 @@ def decoders() -> dict[str, Callable[[bytes], Any]]:
         "paused": struct(Pause),
         "history": struct(HistoryHead),
         HISTORY_ENTRY: lambda data: decode_entry(mark_of(7, HISTORY), [zlib.compress(data)], PATH),
+        "runs/all": struct(RunLog),
+        "runs/<i>-of-<n>": struct(RunLog),
         "batches/<planId>": struct(PlanHeader),
         "batches/<planId>/<task>": struct(TaskPlan),
         "batches/<planId>/<task>/end": lambda data: decode_log(data, PATH),

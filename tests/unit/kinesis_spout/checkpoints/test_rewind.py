@@ -12,7 +12,7 @@ from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.rewind import Rewind, find_rewind, read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.errors import InvalidPositionError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.state_store import StartPin

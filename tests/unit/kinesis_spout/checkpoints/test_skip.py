@@ -12,7 +12,7 @@ from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.record import unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
 from state.errors import ConflictError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OutcomePolicy

@@ -12,7 +12,7 @@ from kinesis_spout.checkpoints.transfer import export_application, import_applic
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.errors import UnfinishedImportError
 from state.memory_store import MemoryBackend, MemoryTree
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.znodes.store import ZnodeStateStore
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import read_all

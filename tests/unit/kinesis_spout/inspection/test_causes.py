@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain, grouped
@@ -13,18 +14,21 @@ from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.job_rules import OF_THE_JOB
 from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
 from kinesis_spout.inspection.wording import moment
+from state.owner.owner_info import Sight
+from state.owner.run_log import DEACTIVATED, DONE, FAILED, FULL, STOPPED, Hold, RunEnd
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.state_store import OperatorMove, StreamIdentity
+from state.state_store import OperatorMove, OwnerView, StreamIdentity
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
     BEGAN_MS,
     HOUR_MS,
     NOW_MS,
+    OWNER,
     after,
     behind,
     failed,
@@ -32,6 +36,7 @@ from tests.support.inspection.looks import (
     look,
     plan,
     read_of,
+    run_log,
     shard,
     slice_of,
     snapshot,
@@ -53,6 +58,8 @@ HERE = state(1, after(5))
 OPEN = slice_of(HERE)
 UNSEALED, SEALED = TaskLog(entries=(read_of(1, 0),)), TaskLog(sealed=True)
 BEHIND = {1: behind(60_000)}
+FAILURE = RunEnd(time_ms=NOW_MS - 20_000, kind=FAILED, says="records have expired unread")
+YOUNG = OwnerView(None, structs.replace(OWNER.info, since_ms=NOW_MS - 5_000))
 
 
 def in_plan(log: TaskLog | None, policy: OutcomePolicy | None = None, **fields: Any) -> Look:
@@ -197,6 +204,93 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
     "to be dead-lettered": (
         look(ONE, state(1, SHARD_END, unresolved=(failed(3, attempts=4),)), policy=CONTINUE),
         ["to be dead-lettered", "not to be seen"],
+    ),
+    "run failed": (
+        look(ONE, HERE, owners=(), log=run_log(60_000, ends=(FAILURE,)), tips=BEHIND),
+        ["not read", "run failed"],
+    ),
+    "crash loop": (
+        look(ONE, HERE, owners=(), log=run_log(60_000, 40_000, 20_000), tips=BEHIND),
+        ["not read", "crash loop"],
+    ),
+    "restarts": (
+        look(
+            ONE,
+            HERE,
+            owners=(YOUNG,),
+            log=run_log(90_000, 60_000, 40_000, 5_000),
+            tips=BEHIND,
+        ),
+        ["not read", "crash loop", "not to be seen"],
+    ),
+    "run over, told": (
+        look(
+            ONE,
+            HERE,
+            owners=(),
+            log=run_log(60_000, ends=(RunEnd(time_ms=NOW_MS, kind=DONE),)),
+            tips=BEHIND,
+        ),
+        ["not read", "run over"],
+    ),
+    "run stopped": (
+        look(
+            ONE,
+            HERE,
+            owners=(),
+            log=run_log(60_000, ends=(RunEnd(time_ms=NOW_MS, kind=STOPPED),)),
+            tips=BEHIND,
+        ),
+        ["not read", "run stopped"],
+    ),
+    "run vanished": (
+        look(ONE, HERE, owners=(), log=run_log(60_000), tips=BEHIND),
+        ["not read", "run vanished"],
+    ),
+    "frozen until its session ended": (
+        look(ONE, HERE, owners=(), log=run_log(60_000), sight=Sight.STOPPED, tips=BEHIND),
+        ["not read", "process stopped"],
+    ),
+    "cut off": (
+        look(ONE, HERE, owners=(), log=run_log(60_000), sight=Sight.RUNS, tips=BEHIND),
+        ["not read", "cut off"],
+    ),
+    "idle, and nobody reads it": (
+        look(ONE, HERE, owners=(), log=run_log(60_000), tips={1: AT_TIP}),
+        ["idle, and nobody reads it", "run vanished"],
+    ),
+    "process gone": (
+        look(ONE, HERE, log=run_log(HOUR_MS), sight=Sight.GONE, tips=BEHIND),
+        ["not read", "process gone"],
+    ),
+    "process stopped": (
+        look(ONE, HERE, log=run_log(HOUR_MS), sight=Sight.STOPPED, tips=BEHIND),
+        ["not read", "process stopped"],
+    ),
+    "shard not told": (
+        look(ONE, HERE, log=run_log(HOUR_MS, shards=(shard(0),)), tips=BEHIND),
+        ["not read", "shard not told"],
+    ),
+    "deactivated": (
+        look(
+            ONE,
+            HERE,
+            log=run_log(HOUR_MS, hold=Hold(kind=DEACTIVATED, since_ms=NOW_MS)),
+            tips=BEHIND,
+        ),
+        ["not read", "deactivated"],
+    ),
+    "full": (
+        look(ONE, HERE, log=run_log(HOUR_MS, hold=Hold(kind=FULL, since_ms=NOW_MS)), tips=BEHIND),
+        ["not read", "full"],
+    ),
+    "trigger waits": (
+        look(ONE, HERE, log=run_log(HOUR_MS, trigger_ms=900_000), tips=BEHIND),
+        ["not read", "trigger waits"],
+    ),
+    "never began": (
+        look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
+        ["never began", "run failed"],
     ),
     "unanswered": (
         look(
@@ -490,3 +584,39 @@ def test_a_tip_that_was_asked_counts_more_than_the_state() -> None:
     one = state(1, after(5), at_tip=True)
     tip = {1: TipAnswer(NOW_MS, NOW_MS - 60_000)}
     assert kinds(explain(look(ONE, one, tips=tip), shard(1))) == ["not read", "not to be seen"]
+
+
+def test_a_failed_run_is_told_with_its_sentence_and_time() -> None:
+    seen = look(ONE, HERE, owners=(), log=run_log(60_000, ends=(FAILURE,)), tips=BEHIND)
+    says = explain(seen, shard(1)).root.says
+    assert says == (
+        "no process owns the application: its last run, a Spark job (pid 42 on host-a), ended at "
+        f"{moment(NOW_MS - 20_000, NOW_MS)} with: records have expired unread"
+    )
+
+
+def test_a_crash_loop_is_told_with_count_and_interval() -> None:
+    ends = tuple(
+        RunEnd(time_ms=NOW_MS - age_ms + 5_000, kind=FAILED, says="no rates")
+        for age_ms in (60_000, 40_000, 20_000)
+    )
+    log = run_log(60_000, 40_000, 20_000, ends=ends)
+    says = explain(look(ONE, HERE, owners=(), log=log, tips=BEHIND), shard(1)).root.says
+    assert says == (
+        "no process owns the application: its job ends soon after each start: it was started 3 "
+        f"times since {moment(NOW_MS - 60_000, NOW_MS)}, about every 20 s, and ended after about "
+        "5.0 s, each time with: no rates"
+    )
+
+
+def test_runs_that_are_hours_apart_are_no_loop() -> None:
+    log = run_log(9 * HOUR_MS, 6 * HOUR_MS, 3 * HOUR_MS)
+    seen = look(ONE, HERE, owners=(), log=log, tips=BEHIND)
+    assert explain(seen, shard(1)).root.kind == "run vanished"
+
+
+def test_what_an_earlier_owner_told_is_not_told_of_this_one() -> None:
+    """A process of an earlier version of the package tells nothing."""
+    log = run_log(2 * HOUR_MS, shards=(shard(0),), hold=Hold(kind=FULL, since_ms=1))
+    seen = look(ONE, HERE, log=log, tips=BEHIND)
+    assert explain(seen, shard(1)).root.kind == "not to be seen"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kinesis_spout.inspection.health import Health, Look, TipAnswer, worth_asking
 from state.position import SHARD_END, TRIM_HORIZON
 from state.task_log import TaskLog
@@ -18,6 +20,7 @@ from tests.support.inspection.looks import (
     look,
     plan,
     read_of,
+    run_log,
     shard,
     slice_of,
     snapshot,
@@ -229,3 +232,19 @@ def test_a_task_of_a_spout_reads_its_own_shards() -> None:
 def test_a_tip_in_the_future_of_the_look_is_no_lag() -> None:
     """Clocks of the service's hosts differ a little."""
     assert look(ONE, HERE, tips={1: TipAnswer(NOW_MS, NOW_MS + 500)}).lag_ms(shard(1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("behind_ms", "health"), [(60_000, Health.LAGGING), (1_800_000, Health.STALLED)]
+)
+def test_a_shard_waits_for_its_querys_trigger(behind_ms: int, health: Health) -> None:
+    """What came since the trigger was last due is read when it is due again, and not before."""
+    seen = look(
+        listed(1),
+        state(1, after(5)),
+        log=run_log(HOUR_MS, trigger_ms=3_660_000),
+        tips={1: behind(behind_ms)},
+    )
+    due_ms = NOW_MS // 3_660_000 * 3_660_000
+    assert seen.before.now_ms - HOUR_MS < due_ms < seen.before.now_ms
+    assert seen.health(shard(1)) is health

@@ -16,7 +16,7 @@ from kinesis_spout.shards.pause import HOLD_S
 from kinesis_spout.spout.openings import UNCLOSED
 from kinesis_spout.testing import slow
 from state.errors import StaleOwnerError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import PositionKind
 from state.retry_policy import RetryPolicy
 from state.state_store import Pause, TaskShare

@@ -9,7 +9,7 @@ import pytest
 from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from kinesis_spout.testing import error
 from state.errors import OwnedByAnotherError, StaleOwnerError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.shard_state import Lifecycle
 from tests.support.simulated.simulated_job import (
     APPLICATION,

@@ -9,11 +9,12 @@ import pytest
 
 from kinesis_spout.errors import KinesisError
 from spark_job.executor.task_reader import read_task
+from state.owner.owner_info import OwnerInfo
 from state.plan import PlanStatus
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.state_store import OwnerInfo, StateChange
+from state.state_store import StateChange
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.played_outcomes import policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, pointer, rows_of, track_all

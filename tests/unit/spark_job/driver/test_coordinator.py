@@ -16,7 +16,7 @@ from state.errors import (
     StreamMismatchError,
     TaskLogError,
 )
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
@@ -31,7 +31,7 @@ from tests.support.simulated.simulated_job import (
 )
 
 if TYPE_CHECKING:
-    from state.state_store import OwnerInfo
+    from state.owner.owner_info import OwnerInfo
 
 
 # idle ---------------------------------------------------------------------------------------------

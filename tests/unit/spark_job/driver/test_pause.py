@@ -17,7 +17,7 @@ from kinesis_spout.shards.pause import HOLD_S
 from spark_job.driver.coordinator import Coordinator
 from state.errors import StaleOwnerError
 from state.moves.history import past_at
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.plan import PlanPointer, PlanStatus
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber

@@ -12,11 +12,12 @@ from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.planner import PlanLimits, longest_round, make_plan, max_bytes
 from state.codec.values import encode_unchecked
 from state.memory_store import MemoryStateStore
+from state.owner.owner_info import OwnerInfo
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.state_store import OwnerInfo, StateChange
+from state.state_store import StateChange
 from state.task_log import TaskLog
 from state.znodes.store import ZnodeStateStore
 from state.znodes.tree import Check

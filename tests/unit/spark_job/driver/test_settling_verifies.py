@@ -14,7 +14,7 @@ from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import end_without_children
 from spark_job.executor.task_reader import read_task
 from state.memory_store import MemoryBackend
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.plan import PlanStatus, plan_number
 from state.position import Position
 from state.sequence_number import SequenceNumber

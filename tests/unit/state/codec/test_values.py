@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +9,11 @@ from hypothesis import strategies as st
 from state.codec.values import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
 from state.plan import PlanPointer, PlanStatus, TaskPlan
-from state.state_store import OwnerInfo, StartPin, StreamIdentity
+from state.state_store import StartPin, StreamIdentity
 from tests.support.state import state_values
+
+if TYPE_CHECKING:
+    from state.owner.owner_info import OwnerInfo
 
 PATH = "/root/app/stream/start"
 

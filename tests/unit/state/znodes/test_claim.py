@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.ownership import process_start, this_process
+from state.owner.ownership import process_start, this_process
 from state.state_store import StateChange, TaskShare
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.stale_owners import dead_process

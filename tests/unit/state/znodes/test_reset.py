@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
 from state.state_store import HistoryEntry, StartPin, StateChange, StreamIdentity

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.inspection.shards import inspect_shards, print_shards
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState

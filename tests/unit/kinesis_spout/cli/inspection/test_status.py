@@ -10,7 +10,7 @@ from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.inspection.status import look_once
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.testing import error, throttle
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
 from state.state_store import StateChange, StreamIdentity

@@ -13,7 +13,7 @@ from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
 from kinesis_spout.cli.inspection.ui.watcher import LATE_S, MAX_SAMPLES, READER_STAYS_S, Watcher
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
 from state.state_store import StateChange

@@ -7,8 +7,14 @@ import sys
 import msgspec
 import pytest
 
-from state.ownership import describe, host_identity, is_provably_dead, process_start, this_process
-from state.state_store import OwnerInfo
+from state.owner.owner_info import OwnerInfo
+from state.owner.ownership import (
+    describe,
+    host_identity,
+    is_provably_dead,
+    process_start,
+    this_process,
+)
 
 linux_only = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux identifies processes reliably"

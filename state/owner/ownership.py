@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from state.state_store import OwnerInfo
+from state.owner.owner_info import OwnerInfo, Sight
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
@@ -62,6 +62,14 @@ def process_start(pid: int) -> str | None:
     return None if fields is None or fields[0] in _ENDED else fields[19]
 
 
+def process_state(pid: int) -> str | None:
+    """The state of a process as one letter (proc(5)), like T for a stopped one; None if it is not
+    visible.
+    """
+    fields = _stat(pid)
+    return None if fields is None else fields[0]
+
+
 def is_of_this_host(holder: OwnerInfo) -> bool:
     """Whether the holder runs, or ran, under this kernel and in this pid namespace."""
     return bool(holder.host_identity) and holder.host_identity == host_identity()
@@ -84,6 +92,20 @@ def is_provably_dead(holder: OwnerInfo) -> bool:
     return fields[0] in _ENDED or (
         bool(holder.process_start) and fields[19] != holder.process_start
     )
+
+
+def sight_of(owner: OwnerInfo) -> Sight | None:
+    """The owner's process; None for one of another machine or container, and where the system does
+    not tell. Reads /proc.
+    """
+    if not is_of_this_host(owner):
+        return None
+    if is_provably_dead(owner):
+        return Sight.GONE
+    state = process_state(owner.pid)
+    if state is None:
+        return None
+    return Sight.STOPPED if state in {"T", "t"} else Sight.RUNS
 
 
 def describe(holder: OwnerInfo) -> str:

@@ -1,0 +1,408 @@
+"""The rules about the process that owns the application: what it told of its runs
+(`state.owner.run_log`), and what this machine sees of it. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_spout.config import duration
+from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
+from kinesis_spout.inspection.wording import moment, records, short_shard
+from state.owner.owner_info import Sight
+from state.owner.run_log import DEACTIVATED, DONE, FAILED, FULL, SPARK
+from state.plan import PlanStatus
+from state.report import ReportStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesis_spout.inspection.health import Look
+    from state.owner.owner_info import OwnerInfo
+    from state.owner.run_log import Run, RunLog
+    from state.state_store import OwnerView
+
+CRASHES = 3  # so many starts in a row are a loop
+_LOOP_MS = 15 * 60_000  # if each came so soon after the one before
+_PATIENCE_MS = 10_000
+_LOG = Advice(Act.LOOK, "its log, and that of what starts it, has more")
+
+
+# no owner ----------------------------------------------------------------------------------------
+def last_run(look: Look, shard_id: str) -> Cause | None:
+    """How the last run ended, where nothing runs now; None where no run told of itself."""
+    log = look.now.last_log
+    run = None if log is None else log.newest
+    if log is None or run is None:
+        return None
+    sight = look.now.sights.get(run.owner)
+    if run.end is None and sight is Sight.STOPPED:
+        return _frozen(shard_id, run)
+    if run.end is None and sight is Sight.RUNS:
+        return _cut_off(shard_id, run)
+    loop = _crashes(log)
+    if len(loop) >= CRASHES:
+        return _crash_loop(look, shard_id, loop)
+    return _ended(look, shard_id, run)
+
+
+def _ended(look: Look, shard_id: str, run: Run) -> Cause:
+    now_ms, end, open_plan = look.now.now_ms, run.end, look.now.open_plan
+    again = ""
+    if open_plan is not None:
+        again = f"; the batch of plan {open_plan.plan_id} comes again when it is started"
+    what = f"no process owns the application: its last run, {_who(run)},"
+    if end is not None and end.kind == FAILED:
+        return Cause(
+            kind="run failed",
+            about=shard_id,
+            says=f"{what} ended at {moment(end.time_ms, now_ms)} with: {_said(run)}{again}",
+            advice=(
+                Advice(Act.CHANGE, "mend what that error names, then start it again"),
+                _LOG,
+            ),
+        )
+    if end is not None and end.kind == DONE:
+        plan = look.now.stored.plan
+        upto = None if plan is None or run.kind != SPARK else plan.until_ms
+        read = "" if upto is None else f", up to {moment(upto, now_ms)}"
+        return Cause(
+            kind="run over",
+            about=shard_id,
+            says=f"its last run read all that it was to read{read}, and ended at "
+            f"{moment(end.time_ms, now_ms)} as it should (Trigger.AvailableNow, or --until)",
+            advice=(Advice(Act.START, "start its next run when it is due"),),
+        )
+    if end is not None:
+        return Cause(
+            kind="run stopped",
+            about=shard_id,
+            says=f"{what} was stopped at {moment(end.time_ms, now_ms)}, in order and without an "
+            f"error{again}",
+            advice=(Advice(Act.START, "start the job"),),
+        )
+    since = f"began at {moment(run.owner.since_ms, now_ms)}"
+    if run.kind == SPARK:
+        says = f"{since} and ended without a word: its query was stopped, or its driver killed"
+    else:
+        says = f"{since} and was killed: it did not close its spout (kill -9, out of memory, host)"
+    return Cause(
+        kind="run vanished",
+        about=shard_id,
+        says=f"{what} {says}{again}",
+        advice=(
+            Advice(Act.START, "start the job"),
+            Advice(
+                Act.LOOK,
+                f"see on {run.owner.host} what ended it: its log, dmesg for the OOM "
+                "killer, what starts and stops it",
+            ),
+        ),
+    )
+
+
+def _crashes(log: RunLog) -> Sequence[Run]:
+    """The last runs in a row of which each ended badly, soon after it had begun."""
+    found: list[Run] = []
+    for run in reversed(log.runs):
+        is_bad = run.end is None or run.end.kind == FAILED
+        soon = not found or found[-1].owner.since_ms - run.owner.since_ms <= _LOOP_MS
+        if not is_bad or not soon:
+            break
+        found.append(run)
+    return found[::-1]
+
+
+def restarts(look: Look, shard_id: str) -> Cause | None:
+    """The process that runs now is one more of a crash loop, as far as can be told."""
+    owner = look.now.owner_of(shard_id)
+    log = None if owner is None else look.now.log_of(owner)
+    if log is None or log.newest is None or log.newest.end is not None:
+        return None
+    runs = _crashes(log)
+    if len(runs) <= CRASHES:
+        return None
+    # One that has lived for much longer than those before it does not end as they did.
+    if look.now.now_ms - runs[-1].owner.since_ms > _PATIENCE_MS + 3 * _interval_ms(runs[:-1]):
+        return None
+    return Cause(
+        kind="crash loop",
+        about=shard_id,
+        says=f"{_loop(look, runs[:-1])}; it was started again at "
+        f"{moment(log.newest.owner.since_ms, look.now.now_ms)}",
+        advice=_mend(runs[:-1]),
+        leads_to=THE_NEXT_RULE,
+    )
+
+
+def _crash_loop(look: Look, shard_id: str, runs: Sequence[Run]) -> Cause:
+    return Cause(
+        kind="crash loop",
+        about=shard_id,
+        says=f"no process owns the application: {_loop(look, runs)}",
+        advice=_mend(runs),
+    )
+
+
+def _loop(look: Look, runs: Sequence[Run]) -> str:
+    """How often it has ended, how soon, and with what."""
+    count, first_ms, every_ms = len(runs), runs[0].owner.since_ms, _interval_ms(runs)
+    start = (
+        f"its job ends soon after each start: it was started {count} times since "
+        f"{moment(first_ms, look.now.now_ms)}, about every {duration(every_ms)}, and"
+    )
+    ends = [(run, run.end) for run in runs if run.end is not None]
+    if not ends:
+        stopped = ", or its query was stopped" if runs[-1].kind == SPARK else ""
+        return (
+            f"{start} ended each time without a word: killed (kill -9, out of memory), also by a "
+            f"record that ends its process{stopped}"
+        )
+    last, _end = ends[-1]
+    killed = "" if len(ends) == count else f" ({count - len(ends)} of them ended without a word)"
+    lasted = sorted(max(0, end.time_ms - run.owner.since_ms) for run, end in ends)
+    after = duration(lasted[len(lasted) // 2])
+    said = "each time" if len({end.says for _, end in ends}) == 1 else "the last time"
+    return f"{start} ended after about {after}, {said} with: {_said(last)}{killed}"
+
+
+def _interval_ms(runs: Sequence[Run]) -> int:
+    """Between two starts, on average."""
+    return (runs[-1].owner.since_ms - runs[0].owner.since_ms) // (len(runs) - 1)
+
+
+def _mend(runs: Sequence[Run]) -> tuple[Advice, ...]:
+    if any(run.end is not None for run in runs):
+        what = "mend what that error names; to start it again alone does not help"
+        return Advice(Act.CHANGE, what), _LOG
+    host = runs[-1].owner.host
+    what = f"see on {host} what kills it: its memory limit, dmesg for the OOM killer, its log"
+    return (Advice(Act.LOOK, what),)
+
+
+def is_down(look: Look, shard_id: str) -> bool:
+    """Whether it is known that nobody reads the shard's next record, though somebody should: the
+    last run ended with an error or without a word, or its process is halted.
+    """
+    if not look.now.stored.owners:
+        log = look.now.last_log
+        run = None if log is None else log.newest
+        return run is not None and (run.end is None or run.end.kind == FAILED)
+    rules = (process_halted, not_told_to_read)
+    return any(rule(look, shard_id) is not None for rule in rules)
+
+
+# an owner that does nothing ----------------------------------------------------------------------
+def process_halted(look: Look, shard_id: str) -> Cause | None:
+    """The owner's process, which is on this machine, is gone or stopped."""
+    owner = look.now.owner_of(shard_id)
+    sight = None if owner is None else look.now.sights.get(owner.info)
+    if owner is None or sight in {None, Sight.RUNS}:
+        return None
+    log = look.now.log_of(owner)
+    run = None if log is None else log.newest
+    timeout = "its session's timeout" if run is None else duration(run.session_timeout_ms)
+    if log is not None and run is not None and run.end is not None:
+        # It told how it ended. Its session is open for a moment more.
+        loop = _crashes(log)
+        is_loop = len(loop) >= CRASHES
+        return _crash_loop(look, shard_id, loop) if is_loop else _ended(look, shard_id, run)
+    if sight is Sight.STOPPED:
+        return Cause(
+            kind="process stopped",
+            about=shard_id,
+            says=f"its process ({_process(owner.info)}) is stopped (SIGSTOP, or Ctrl-Z in its "
+            f"terminal): it reads nothing, and ZooKeeper ends its session {timeout} after it was "
+            "stopped",
+            advice=_wake_or_end(owner.info),
+        )
+    return Cause(
+        kind="process gone",
+        about=shard_id,
+        says=f"its process ({_process(owner.info)}) is gone; ZooKeeper keeps its session for up to "
+        f"{timeout} after its death, until {_latest(look, run)} at the latest",
+        advice=(
+            Advice(
+                Act.START,
+                f"start it again: on {owner.info.host} it takes over at once, elsewhere it waits "
+                "for that session",
+            ),
+            Advice(Act.LOOK, "see what ended it: its log, dmesg for the OOM killer"),
+        ),
+    )
+
+
+def session_clause(look: Look, shard_id: str) -> str:
+    """Since when an owner's process may be dead, at most; empty where that is not known."""
+    owner = look.now.owner_of(shard_id)
+    log = None if owner is None else look.now.log_of(owner)
+    run = None if log is None else log.newest
+    if run is None or look.now.sights.get(run.owner) is Sight.RUNS:
+        return ""
+    return (
+        f"; its session is open, so its process ({_process(run.owner)}) was alive within the last "
+        f"{duration(run.session_timeout_ms)}"
+    )
+
+
+def _frozen(shard_id: str, run: Run) -> Cause:
+    return Cause(
+        kind="process stopped",
+        about=shard_id,
+        says=f"no process owns the application: {_process(run.owner)}, which owned it, is stopped "
+        f"(SIGSTOP, or Ctrl-Z in its terminal), so ZooKeeper has ended its session "
+        f"({duration(run.session_timeout_ms)} without a sign of life)",
+        advice=_wake_or_end(run.owner),
+    )
+
+
+def _cut_off(shard_id: str, run: Run) -> Cause:
+    return Cause(
+        kind="cut off",
+        about=shard_id,
+        says=f"no process owns the application: {_process(run.owner)}, which owned it, still runs, "
+        f"but ZooKeeper has ended its session, after {duration(run.session_timeout_ms)} without a "
+        "sign of life: it is cut off from ZooKeeper, or its spout was not closed",
+        advice=(
+            Advice(
+                Act.LOOK,
+                "see in its log whether it reaches ZooKeeper; it goes on by itself when it does",
+            ),
+            Advice(Act.START, "if it hangs, end it and start it again"),
+        ),
+    )
+
+
+def _wake_or_end(owner: OwnerInfo) -> tuple[Advice, ...]:
+    return (
+        Advice(Act.RESUME, f"let it go on: kill -CONT {owner.pid} (on {owner.host})"),
+        Advice(Act.START, f"or end it (kill -KILL {owner.pid}) and start it again"),
+    )
+
+
+# an owner that works -----------------------------------------------------------------------------
+def not_told_to_read(look: Look, shard_id: str) -> Cause | None:
+    """The owner reads some shards only, and not this one."""
+    owner = look.now.owner_of(shard_id)
+    run = None if owner is None else _run_of(look, owner)
+    if run is None or not run.shards or shard_id in run.shards:
+        return None
+    some = [short_shard(one) for one in run.shards[:5]]
+    more = f" and {len(run.shards) - 5:,} more" if len(run.shards) > 5 else ""
+    only = f"shard {some[0]}" if len(run.shards) == 1 else f"shards {joined_texts(some)}{more}"
+    return Cause(
+        kind="shard not told",
+        about=shard_id,
+        says=f"the running job ({_process(run.owner)}) reads only {only} (--shard, or `shards`): "
+        "nobody reads this one",
+        advice=(
+            Advice(
+                Act.CHANGE,
+                "start it again without --shard, or with this shard too; a second process beside "
+                "it needs --task-index and --total-tasks",
+            ),
+        ),
+    )
+
+
+def held_by_program(look: Look, shard_id: str) -> Cause | None:
+    """The spout's own program has stopped it, or does not answer."""
+    owner = look.now.owner_of(shard_id)
+    log = None if owner is None else look.now.log_of(owner)
+    run = None if log is None else log.newest
+    if log is None or run is None or log.hold is None:
+        return None
+    since = moment(log.hold.since_ms, look.now.now_ms)
+    if log.hold.kind == DEACTIVATED:
+        return Cause(
+            kind="deactivated",
+            about=shard_id,
+            says=f"its program ({_process(run.owner)}) deactivated the spout at {since}: it gives "
+            "no record until activate() is called",
+            advice=(Advice(Act.CHANGE, "the program has to call activate()"),),
+        )
+    if log.hold.kind != FULL:
+        return None
+    limit = "max_pending" if run.max_pending is None else records(run.max_pending)
+    return Cause(
+        kind="full",
+        about=shard_id,
+        says=f"the limit of {limit} (max_pending) is out with its program "
+        f"({_process(run.owner)}), which has answered none since {since}: nothing new is given out",
+        advice=(
+            Advice(
+                Act.LOOK,
+                "see what the program waits for: it must ack or fail the records that it has",
+            ),
+            Advice(Act.CHANGE, "if it needs more records at a time, raise max_pending"),
+        ),
+    )
+
+
+def next_trigger(look: Look, shard_id: str) -> Cause | None:
+    """A Spark query between two batches, whose trigger is known."""
+    trigger_ms = look.now.trigger_ms
+    if not trigger_ms:
+        return None
+    now_ms, plan = look.now.now_ms, look.now.open_plan
+    due_ms = (now_ms // trigger_ms + 1) * trigger_ms
+    is_done = plan is None or (
+        plan.status is not PlanStatus.CLOSED and plan.report is ReportStatus.DONE
+    )
+    # Without a report nobody knows whether the sink has written it.
+    is_read = plan is not None and look.now.stored.policy is None and plan.report is None
+    is_read = is_read and all(
+        task.log is not None and task.log.sealed for task in ([] if plan is None else plan.tasks)
+    )
+    is_overdue = plan is not None and now_ms - plan.created_ms > trigger_ms + look.window_ms
+    if not (is_done or is_read) or is_overdue:
+        return None
+    what = "no batch is under way"
+    if plan is not None:
+        what = "the last batch is done"
+        if not is_done:
+            what = f"the batch of plan {plan.plan_id} was read, and its sink has it or wrote it"
+    return Cause(
+        kind="trigger waits",
+        about=shard_id,
+        says=f"{what}; the next batch is due about {moment(due_ms, now_ms)} (its trigger comes "
+        f"every {duration(trigger_ms)})",
+        advice=(
+            Advice(Act.WAIT, f"wait until {moment(due_ms, now_ms)}", until_ms=due_ms),
+            Advice(Act.CHANGE, "for less delay, give the query a shorter trigger"),
+        ),
+    )
+
+
+# private -----------------------------------------------------------------------------------------
+def joined_texts(texts: Sequence[str]) -> str:
+    *rest, last = texts
+    return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def _run_of(look: Look, owner: OwnerView) -> Run | None:
+    log = look.now.log_of(owner)
+    return None if log is None else log.newest
+
+
+def _who(run: Run) -> str:
+    kind = "a Spark job" if run.kind == SPARK else "a spout"
+    return f"{kind} ({_process(run.owner)})"
+
+
+def _process(owner: OwnerInfo) -> str:
+    return f"pid {owner.pid} on {owner.host}"
+
+
+def _said(run: Run) -> str:
+    says = None if run.end is None else run.end.says
+    return "an error" if says is None else _printable(says)
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else repr(text)
+
+
+def _latest(look: Look, run: Run | None) -> str:
+    timeout_ms = 0 if run is None else run.session_timeout_ms
+    return moment(look.now.now_ms + timeout_ms, look.now.now_ms)

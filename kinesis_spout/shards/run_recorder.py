@@ -1,0 +1,118 @@
+"""Tells of this process's run as the owner, for `kinesis-spout explain` (`state.owner.run_log`).
+
+At best: what cannot be written is left out. Nothing is decided by it, and no error of it stops what
+it tells of.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from state.errors import StaleOwnerError, StateError, StoreUnavailableError
+from state.owner.ownership import this_process
+from state.owner.run_log import FAILED, RunEnd, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.clock import Clock
+    from state.owner.run_log import Hold, Run, RunLog
+    from state.state_store import OutcomeStore, StateStore
+
+log = logging.getLogger("kinesis_spout")
+_OURS = frozenset({"kinesis_spout", "state", "scheme", "spark_job"})
+
+
+class RunRecorder:
+    """One for each ownership. Blocks on the store, and raises nothing. For one thread at a time.
+
+    Each call writes once, and only what differs from what it has written before.
+    """
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._run: Run | None = None
+        self._hold: Hold | None = None
+        self._trigger_ms: int | None = -1  # not told yet
+
+    def begin(self, run: Run) -> None:
+        """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
+        if self._run is not None:
+            return
+        self._run = run
+        try:
+            self._store.begin_run(run)
+        except StateError as exc:
+            _left_out(exc)
+
+    def hold(self, hold: Hold | None) -> None:
+        """Why the program gets no record now; None when it gets some again."""
+        if hold != self._hold and self._amend(lambda told: replace(told, hold=hold)):
+            self._hold = hold
+
+    def trigger(self, interval_ms: int | None) -> None:
+        """The interval of the query's trigger; None where it has none."""
+        if interval_ms != self._trigger_ms and self._amend(
+            lambda told: replace(told, trigger_ms=interval_ms)
+        ):
+            self._trigger_ms = interval_ms
+
+    def end(self, kind: str) -> None:
+        """The run ends without an error."""
+        self._end(RunEnd(time_ms=self._clock.now_ms(), kind=kind))
+
+    def failed(self, error: BaseException) -> None:
+        """The run ends with this error. Nothing is tried where the store cannot be reached, or
+        another process has taken over.
+        """
+        if isinstance(error, StoreUnavailableError | StaleOwnerError):
+            return
+        self._end(failure(error_sentence(error), self._clock.now_ms()))
+
+    def _end(self, end: RunEnd) -> None:
+        self._amend(lambda told: told.ended(end))
+
+    def _amend(self, amended: Callable[[RunLog], RunLog]) -> bool:
+        if self._run is None:
+            return False
+        try:
+            return self._store.amend_run(self._run.owner, amended)
+        except StateError as exc:
+            _left_out(exc)
+            return False
+
+
+def amend_newest_run(store: OutcomeStore, amended: Callable[[RunLog], RunLog]) -> bool:
+    """Add to what the newest owner of the whole application told, if it runs on this machine: for
+    the main process of a Spark driver, which is not the owner. Blocks on the store, and raises
+    nothing. Returns whether it was written.
+    """
+    try:
+        log_there = store.read_runs().get(None)
+        newest = None if log_there is None else log_there.newest
+        if newest is None or newest.owner.host != this_process(0).host:
+            return False
+        return store.amend_run(newest.owner, amended)
+    except StateError as exc:
+        _left_out(exc)
+        return False
+
+
+def failure(says: str, now_ms: int) -> RunEnd:
+    """The end of a run by an error. `says`: its sentence."""
+    return RunEnd(time_ms=now_ms, kind=FAILED, says=sentence(says))
+
+
+def error_sentence(error: BaseException) -> str:
+    """The first paragraph of an error as one line. Errors of other packages are named by class."""
+    text = " ".join(str(error).strip().split("\n\n")[0].split()) or type(error).__name__
+    is_ours = type(error).__module__.split(".")[0] in _OURS
+    return text if is_ours else f"{type(error).__name__}: {text}"
+
+
+def _left_out(error: StateError) -> None:
+    log.debug("the run's record was not written: %s", error)

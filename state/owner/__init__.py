@@ -1,0 +1,1 @@
+"""Who owns an application: the process, whether it lives, and what it tells of its runs."""

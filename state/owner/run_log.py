@@ -1,0 +1,106 @@
+"""What an owner tells of itself, for somebody who only looks: its settings, what it waits for, and
+how its last runs ended. Nothing is decided by it, so a lost write does no harm.
+
+A run begins when a process takes the application, or a share of it. It ends when that process says
+so. A process that was killed says nothing: its run has no end, and the next one begins behind it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec.structs import replace
+
+from state.owner.owner_info import OwnerInfo
+
+MAX_RUNS = 10
+MAX_SENTENCE = 500
+SPARK, SPOUT = "spark", "spout"
+DEACTIVATED, FULL = "deactivated", "full"
+STOPPED, DONE, FAILED = "stopped", "done", "failed"
+# `user:password@` of a URL, AWS access keys, and `name=value` of a name that means a secret.
+_SECRETS = re.compile(
+    r"(?<=//)[^/\s:@]+:[^/\s@]+(?=@)|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|"
+    r"(?i:(?<=password=)|(?<=secret=)|(?<=token=)|(?<=accesskey=)|(?<=secretkey=))[^\s,;&'\"]+"
+)
+
+
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How a run ended, told by the process that ends, by its own clock.
+
+    - `kind`: `stopped`: somebody stopped it; `done`: nothing was left to do; `failed`: an error.
+    - `says`: the error's sentence, without secrets (`sentence`).
+    """
+
+    time_ms: int
+    kind: str
+    says: str | None = None
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Why a spout gives its program no record, though it has some, since when: `deactivated`, or
+    `full`: `max_pending` records are out.
+    """
+
+    kind: str
+    since_ms: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A process as the owner, and what it was told.
+
+    - `kind`: `spark` or `spout`. `read_mode`: `polling` or `efo`.
+    - `shards`: the only shards that it reads; empty for all. Kept for the newest run alone.
+    - `max_records`: of a batch (Spark), or of the whole run (spout).
+    """
+
+    owner: OwnerInfo
+    kind: str
+    session_timeout_ms: int
+    shards: tuple[str, ...] = ()
+    read_mode: str = "polling"
+    max_pending: int | None = None
+    max_records: int | None = None
+    max_unresolved_per_shard: int | None = None
+    end: RunEnd | None = None
+
+
+class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The last runs, oldest first, at most `MAX_RUNS`.
+
+    - `hold`: of the newest run.
+    - `trigger_ms`: the interval of a Spark query's trigger, as it was told or was learned.
+    """
+
+    runs: tuple[Run, ...] = ()
+    hold: Hold | None = None
+    trigger_ms: int | None = None
+    format: int = 1
+
+    @property
+    def newest(self) -> Run | None:
+        return self.runs[-1] if self.runs else None
+
+    def begun(self, run: Run) -> RunLog:
+        """With a run that begins now. The trigger is taken over: a query is seldom given another
+        one, and it is corrected when it is.
+        """
+        before = tuple(replace(one, shards=()) for one in self.runs[1 - MAX_RUNS :])
+        is_spark = run.kind == SPARK
+        return RunLog(runs=(*before, run), trigger_ms=self.trigger_ms if is_spark else None)
+
+    def ended(self, end: RunEnd) -> RunLog:
+        """With the end of the newest run. The first error counts: it is nearest to the cause."""
+        newest = self.newest
+        if newest is None:
+            return self
+        if newest.end is not None and (newest.end.kind == FAILED or end.kind != FAILED):
+            return self
+        return replace(self, runs=(*self.runs[:-1], replace(newest, end=end)), hold=None)
+
+
+def sentence(text: str) -> str:
+    """An error's text as one line without secrets, at most `MAX_SENTENCE` characters."""
+    line = _SECRETS.sub("***", " ".join(text.split()))
+    return line if len(line) <= MAX_SENTENCE else f"{line[: MAX_SENTENCE - 3]}..."

@@ -1,0 +1,117 @@
+"""The runs of an application as znodes, one for each share of it.
+
+The beginning of a run is a write of the owner. Whatever is added later names the run: it is written
+only while that is still the newest one, in the version that was read. So a process that is not the
+owner (the main process of a Spark driver) may add how its run ended, and one that was replaced
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.codec.values import decode, encode
+from state.errors import InvalidStoreSettingError, StoredDataError
+from state.owner.run_log import RunLog
+from state.state_store import TaskShare
+from state.znodes.tree import Create, Delete, Operation, Set, TransactionRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from state.owner.owner_info import OwnerInfo
+    from state.owner.run_log import Run
+    from state.znodes.fence import Fence
+    from state.znodes.paths import ZookeeperPaths
+    from state.znodes.tree import ZnodeTree
+
+_WHOLE = "all"
+_MAX_ROUNDS = 3
+_MAX_REMOVED = 100  # in one transaction
+
+
+class RunZnodes:
+    """The part of `StateStore` about runs; the contract is there."""
+
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._fence = fence
+
+    def begin(self, run: Run) -> None:
+        held = self._fence.held
+        if held is None:
+            self._fence.commit([])  # raises
+            return
+        path = self._path(held.task)
+        self._tree.ensure(self._paths.runs)
+        node = self._tree.read([path])[0]
+        log = RunLog() if node is None else _log(node.data, path)
+        data = encode(log.begun(run), path)
+        operations: list[Operation] = [
+            Create(path, data) if node is None else Set(path, data, node.version)
+        ]
+        # Those of another number of shares: nobody can own one of them any more.
+        for name in sorted(self._tree.children([self._paths.runs])[0] or ()):
+            task = _share(name)
+            total = None if held.task is None else held.task.total
+            if (None if task is None else task.total) != total and len(operations) < _MAX_REMOVED:
+                operations.append(Delete(self._paths.run_log(name)))
+        try:
+            self._fence.commit(operations)
+        except TransactionRefusedError:
+            return  # somebody has amended the run before, or removed a node: this run is not told
+
+    def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
+        for _ in range(_MAX_ROUNDS):
+            for task, log in self.read().items():
+                newest = log.newest
+                if newest is None or newest.owner != of:
+                    continue
+                after = amended(log)
+                if after == log:
+                    return True
+                if self._replace(self._path(task), log, after):
+                    return True
+                break  # it was changed meanwhile: read again
+            else:
+                return False
+        return False
+
+    def read(self) -> Mapping[TaskShare | None, RunLog]:
+        names = sorted(self._tree.children([self._paths.runs])[0] or ())
+        paths = [self._paths.run_log(name) for name in names]
+        return {
+            _share(name): _log(node.data, path)
+            for name, path, node in zip(names, paths, self._tree.read(paths), strict=True)
+            if node is not None
+        }
+
+    def _replace(self, path: str, before: RunLog, after: RunLog) -> bool:
+        node = self._tree.read([path])[0]
+        if node is None or _log(node.data, path) != before:
+            return False
+        try:
+            self._tree.commit([Set(path, encode(after, path), node.version)])
+        except TransactionRefusedError as refused:
+            # After a lost answer the write is sent again, and refused.
+            return refused.uncertain
+        return True
+
+    def _path(self, task: TaskShare | None) -> str:
+        return self._paths.run_log(_WHOLE) if task is None else self._paths.task_runs(task)
+
+
+def _log(data: bytes, path: str) -> RunLog:
+    """Whatever is there, also of a newer version: nothing is decided by it."""
+    try:
+        return decode(data, RunLog, path)
+    except StoredDataError:
+        return RunLog()
+
+
+def _share(name: str) -> TaskShare | None:
+    try:
+        return TaskShare.parse(name)
+    except InvalidStoreSettingError:
+        return None

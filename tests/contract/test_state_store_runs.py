@@ -1,0 +1,134 @@
+"""The contract of the state store, for memory and ZooKeeper alike: the runs of owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from state.errors import StaleOwnerError
+from state.owner.run_log import FAILED, FULL, MAX_RUNS, SPARK, SPOUT, Hold, Run, RunEnd, RunLog
+from state.state_store import TaskShare
+from tests.support.state.interposed_tree import interposed
+from tests.support.state.state_stores import OTHER, OWNER, owned, task_of
+
+if TYPE_CHECKING:
+    from tests.support.state.state_stores import StoreWorld
+
+RUN = Run(owner=OWNER, kind=SPARK, session_timeout_ms=10_000)
+LATER = replace(RUN, owner=OTHER)
+END = RunEnd(time_ms=9, kind=FAILED, says="records have expired unread")
+
+
+def test_a_run_begins_and_ends(store_world: StoreWorld) -> None:
+    """Its end outlives its process, and shows in one look."""
+    store = owned(store_world)
+    assert store.read_runs() == {}
+    store.begin_run(RUN)
+    assert store.amend_run(OWNER, lambda log: log.ended(END))
+    store.close()
+    ended = RunLog(runs=(replace(RUN, end=END),))
+    assert store_world.open().read_runs() == {None: ended}
+    assert store_world.open().read_application().runs == {None: ended}
+
+
+def test_a_process_that_was_killed_leaves_a_run_without_an_end(store_world: StoreWorld) -> None:
+    killed = owned(store_world)
+    killed.begin_run(RUN)
+    killed.close()
+    owned(store_world, OTHER).begin_run(LATER)
+    assert store_world.open().read_runs()[None].runs == (RUN, LATER)
+
+
+def test_only_the_last_runs_are_kept(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    for since_ms in range(3 * MAX_RUNS):
+        store.begin_run(replace(RUN, owner=replace(OWNER, since_ms=since_ms)))
+    runs = store.read_runs()[None].runs
+    assert [run.owner.since_ms for run in runs] == list(range(2 * MAX_RUNS, 3 * MAX_RUNS))
+
+
+def test_only_the_owner_begins_a_run(store_world: StoreWorld) -> None:
+    with pytest.raises(StaleOwnerError):
+        store_world.open().begin_run(RUN)
+    assert store_world.open().read_runs() == {}
+
+
+def test_another_process_may_add_the_end_of_the_run_that_it_names(store_world: StoreWorld) -> None:
+    """Needs no ownership: a Spark driver's main process is not the owner."""
+    owned(store_world).begin_run(RUN)
+    assert store_world.open().amend_run(OWNER, lambda log: log.ended(END))
+    assert store_world.open().read_runs()[None].newest == replace(RUN, end=END)
+
+
+def test_a_run_that_is_not_the_newest_is_not_amended(store_world: StoreWorld) -> None:
+    first = owned(store_world)
+    first.begin_run(RUN)
+    first.close()
+    owned(store_world, OTHER).begin_run(LATER)
+    assert not store_world.open().amend_run(OWNER, lambda log: log.ended(END))
+    assert store_world.open().read_runs()[None].runs == (RUN, LATER)
+
+
+def test_the_first_error_of_a_run_counts(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    store.begin_run(RUN)
+    store.amend_run(OWNER, lambda log: log.ended(END))
+    assert store.amend_run(OWNER, lambda log: log.ended(replace(END, says="later")))
+    assert store.read_runs()[None].newest == replace(RUN, end=END)
+
+
+def test_what_it_waits_for_is_of_the_newest_run_alone(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    store.begin_run(RUN)
+    store.amend_run(OWNER, lambda log: replace(log, hold=Hold(kind=FULL, since_ms=5)))
+    assert store.read_runs()[None].hold == Hold(kind=FULL, since_ms=5)
+    store.begin_run(replace(RUN, owner=replace(OWNER, since_ms=8)))
+    assert store.read_runs()[None].hold is None
+
+
+def test_tasks_have_runs_of_their_own(store_world: StoreWorld) -> None:
+    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
+    first.begin_run(replace(RUN, kind=SPOUT))
+    second.begin_run(replace(LATER, kind=SPOUT))
+    assert second.amend_run(OTHER, lambda log: log.ended(END))
+    runs = store_world.open().read_runs()
+    assert runs[TaskShare(0, 2)].newest == replace(RUN, kind=SPOUT)
+    assert runs[TaskShare(1, 2)].newest == replace(LATER, kind=SPOUT, end=END)
+
+
+def test_another_number_of_tasks_removes_the_runs_of_the_old_one(store_world: StoreWorld) -> None:
+    for index in range(2):
+        task = task_of(store_world, index, 2)
+        task.begin_run(RUN)
+        task.close()
+    task_of(store_world, 0, 3, OTHER).begin_run(LATER)
+    assert store_world.open().read_runs() == {TaskShare(0, 3): RunLog(runs=(LATER,))}
+
+
+def test_damaged_and_newer_bytes_are_no_runs(store_world: StoreWorld) -> None:
+    """Nothing is decided by them, so they stop nobody, and the next run replaces them."""
+    for data in (b"", b"\xff", b'{"format":9}'):
+        store_world.put("runs/all", data)
+        assert store_world.open().read_runs() == {None: RunLog()}
+    owned(store_world).begin_run(RUN)
+    assert store_world.open().read_runs() == {None: RunLog(runs=(RUN,))}
+
+
+def test_lost_answers_are_resolved(store_world: StoreWorld) -> None:
+    store, tree = interposed(owned(store_world))
+    store.acquire(OWNER, timeout_s=10)
+    tree.loses_answers = True
+    store.begin_run(RUN)
+    tree.loses_answers = True
+    assert store.amend_run(OWNER, lambda log: log.ended(END))
+    assert store.read_runs()[None].runs == (replace(RUN, end=END),)
+
+
+def test_a_reset_forgets_the_runs(store_world: StoreWorld) -> None:
+    store = owned(store_world)
+    store.begin_run(RUN)
+    store.release()
+    store.reset(OTHER, timeout_s=10)
+    assert store_world.open().read_runs() == {}

@@ -1,0 +1,78 @@
+"""What a spout tells of its run, for somebody who only looks."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from state.owner.run_log import DEACTIVATED, FAILED, FULL, SPOUT, STOPPED, Hold
+from state.state_store import TaskShare
+from tests.support.spout.spout_world import SpoutUnderTest
+
+if TYPE_CHECKING:
+    from state.owner.run_log import RunLog
+
+
+def told(under_test: SpoutUnderTest) -> RunLog:
+    with closing(under_test.store()) as store:
+        return store.read_runs()[TaskShare(0, 1)]
+
+
+def hold(under_test: SpoutUnderTest) -> Hold | None:
+    """After two commits, a second apart."""
+    for _ in range(2):
+        under_test.loops.take("commit")
+        under_test.clock.advance(1.0)
+    return told(under_test).hold
+
+
+def test_a_spout_tells_that_it_began_and_was_stopped() -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh(max_pending=7):
+        run = told(under_test).newest
+        assert run is not None
+        assert (run.kind, run.max_pending, run.read_mode, run.end) == (SPOUT, 7, "polling", None)
+    newest = told(under_test).newest
+    assert newest is not None
+    assert newest.end is not None
+    assert (newest.end.kind, newest.end.says) == (STOPPED, None)
+
+
+def test_an_error_that_leaves_the_with_block_is_told() -> None:
+    under_test = SpoutUnderTest()
+    with pytest.raises(RuntimeError), under_test.fresh():
+        raise RuntimeError("no rates")
+    newest = told(under_test).newest
+    assert newest is not None
+    assert newest.end is not None
+    assert (newest.end.kind, newest.end.says) == (FAILED, "RuntimeError: no rates")
+
+
+def test_a_deactivated_spout_is_told_until_it_is_activated() -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh() as spout:
+        assert hold(under_test) is None
+        spout.deactivate()
+        seen = hold(under_test)
+        assert seen is not None
+        assert seen.kind == DEACTIVATED
+        spout.activate()
+        assert hold(under_test) is None
+
+
+def test_a_program_that_answers_no_record_is_told() -> None:
+    under_test = SpoutUnderTest()
+    under_test.put(4)
+    with under_test.fresh(max_pending=2, message_timeout_s=None) as spout:
+        under_test.loops.take()
+        out = [spout.next_tuple(), spout.next_tuple()]
+        assert None not in out
+        seen = hold(under_test)
+        assert seen is not None
+        assert seen.kind == FULL
+        for emission in out:
+            assert emission is not None
+            emission.ack()
+        assert hold(under_test) is None
