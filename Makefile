@@ -102,7 +102,7 @@ lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for ne
 	@$(COMPILE) --extra docs pyproject.toml --constraint requirements/lock.txt --output-file requirements/docs.txt
 	@$(COMPILE) $(EXTRAS) --resolution lowest-direct --output-file requirements/lowest.txt
 
-audit: setup ## known vulnerabilities in the locked packages, and a pin with a hash for each (ARGS: after --, pip-audit's own)
+audit: setup ## known vulnerabilities in the locked packages, and a pin with a hash for each (ARGS: --advisories CHECKOUT; after --, pip-audit's own)
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
 	@.venv/bin/python -m scripts.audit $(ARGS)
 

@@ -15,10 +15,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = (
+    "tests.support.shell.tools",
     "tests.support.state.zookeeper",
     "tests.support.state.secure_zookeeper",
     "tests.support.kinesis.services",
     "tests.support.kinesis.localstack",
+    "tests.support.kinesis.recorded_calls",
     "tests.support.kinesis.stub_kinesis",
     "tests.support.spark.session",
     "tests.support.spark.spark_cluster",

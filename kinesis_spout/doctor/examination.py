@@ -11,6 +11,7 @@ import msgspec
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.doctor.application import ApplicationCheckup
 from kinesis_spout.doctor.checkup import run
+from kinesis_spout.doctor.fan_out import WantedConsumer  # noqa: TC001  # msgspec reads it
 from kinesis_spout.doctor.installation import Installation
 from kinesis_spout.doctor.kinesis import KinesisCheckup
 from kinesis_spout.doctor.runtimes import Runtimes
@@ -28,12 +29,14 @@ MACHINE, KINESIS, ZOOKEEPER, EXECUTORS = "this machine", "Kinesis", "ZooKeeper",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a job is to work. Without a stream, or a ZooKeeper, that area is left out. Holds
+    """Where a job is to work. Without a stream, or a ZooKeeper, that area is left out.
+    `consumer`: the one of enhanced fan-out, where the job is to read with one. Holds
     secrets, as `AwsConfig` does, and shows none.
     """
 
     aws: AwsConfig = field(default_factory=AwsConfig)
     stream: StreamRef | None = None
+    consumer: WantedConsumer | None = None
     zookeeper: str | None = None
     zookeeper_root: str
     security: ZookeeperSecurity = OPEN
@@ -67,7 +70,8 @@ def examine(place: Place) -> Iterator[AreaFinding]:
     yield from _in_area(MACHINE, run([*Installation().checks(), *Runtimes().checks()]))
     kinesis = None
     if place.stream is not None:
-        with closing(KinesisCheckup(place.aws, place.stream)) as kinesis:
+        checkup = KinesisCheckup(place.aws, place.stream, consumer=place.consumer)
+        with closing(checkup) as kinesis:
             yield from _in_area(KINESIS, run(kinesis.checks()))
     if place.zookeeper is not None:
         with closing(ZookeeperCheckup(place.zookeeper, place.path, place.security)) as zookeeper:

@@ -2,6 +2,8 @@
 
 Reads are tried as a job makes them. GetRecords takes one of a shard's five reads of one second, and
 one record. Nothing is written.
+
+With a consumer, the actions of enhanced fan-out are looked at too (`fan_out`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.doctor import fan_out
 from kinesis_spout.doctor.checkup import Check
+from kinesis_spout.doctor.fan_out import FanOutCheckup, WantedConsumer
 from kinesis_spout.doctor.finding import Finding, failed, not_tried, ok, warning
 from kinesis_spout.errors import (
     AccessDeniedError,
@@ -79,6 +83,7 @@ class KinesisCheckup:
     aws: AwsConfig
     stream: StreamRef
     clock: Clock = field(default_factory=SystemClock)
+    consumer: WantedConsumer | None = None
     _client: KinesisClient = field(init=False, repr=False)
     _offset_s: float | None = field(init=False, default=None)
     _described: StreamSummary | KinesisError | None = field(init=False, default=None)
@@ -108,6 +113,7 @@ class KinesisCheckup:
             Check(name=_ITERATOR, look=self.get_iterator, needs=[_LIST]),
             Check(name=_GET, look=self.get_records, needs=[_ITERATOR]),
             Check(name=DECRYPT, look=self.look_at_key, needs=[STREAM]),
+            *self._fan_out_checks(),
             Check(name="writing", look=self.name_writes),
         ]
 
@@ -213,15 +219,18 @@ class KinesisCheckup:
             )
 
     def name_writes(self) -> Iterator[Finding]:
-        """Trying them would write."""
+        """Trying them would write. Those of a consumer are tried where one is named."""
         uses = [use for use in Use if use is not Use.DRILL]
+        looked_at = READING if self.consumer is None else READING | fan_out.OPERATIONS
         for operation in sorted({one for use in uses for one in PERMISSIONS[use].all_operations}):
-            if operation not in READING:
+            if operation not in looked_at:
                 named = [use for use in uses if operation in PERMISSIONS[use].all_operations]
+                needed = f"needed for {_joined([use.value for use in named])}"
                 yield not_tried(
                     action_of(operation),
-                    f"it would write; {_joined([use.value for use in named])} need it"
-                    + self._key_too(),
+                    f"{needed}; give --read-mode efo and --consumer-name to look at it"
+                    if operation in fan_out.OPERATIONS
+                    else f"it would write; {needed}" + self._key_too(operation),
                 )
         drill = [
             one.removeprefix("kinesis:")
@@ -241,8 +250,16 @@ class KinesisCheckup:
     def _region(self) -> str:
         return region_in_words(self.aws, self.stream.region_or(self.aws.region))
 
-    def _key_too(self) -> str:
+    def _fan_out_checks(self) -> list[Check]:
+        if self.consumer is None:
+            return []
+        return FanOutCheckup(self._client, self.consumer).checks([STREAM])
+
+    def _key_too(self, operation: str) -> str:
+        """Only records are encrypted."""
         described = self._described
+        if operation != "put_records":
+            return ""
         if described is None or isinstance(described, KinesisError):
             return ""
         key = described.encryption_key

@@ -346,7 +346,8 @@ def _unseen_spout(look: Look, shard_id: str) -> Cause | None:
         about=shard_id,
         says="the spout runs, and nothing that it has stored says what it waits for: other "
         "consumers that use up the shard's limits, its own limits (max_pending, "
-        "max_unresolved_per_shard, rate), its program, which takes no record, or the network",
+        "max_unresolved_per_shard, rate), its program, which takes no record, or the network"
+        f"{session_clause(look, shard_id)}",
         advice=(Advice(Act.WAIT, "wait a moment and look again"), LOG),
     )
 

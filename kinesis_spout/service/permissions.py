@@ -36,7 +36,7 @@ class Use(StrEnum):
     """
 
     READ = "read"
-    SUBSCRIBE = "subscribe"
+    SUBSCRIBE = "enhanced fan-out"
     CONSUMERS = "consumers"
     DESCRIBE = "describe"
     PRODUCE = "produce"
@@ -102,7 +102,7 @@ PERMISSIONS: Mapping[Use, Permissions] = {
     ),
     Use.DEAD_LETTERS: Permissions(
         operations=_PUT,
-        sometimes={"describe_stream_summary": "for a letter of more than 1 MiB"},
+        sometimes={"describe_stream_summary": "where `payload_only` meets a payload above 1 MiB"},
         kms=(GENERATE_DATA_KEY,),
     ),
     Use.REDRIVE: Permissions(operations=_PUT, kms=(GENERATE_DATA_KEY,)),

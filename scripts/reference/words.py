@@ -963,7 +963,8 @@ POLICIES = (
     ),
     Policy(
         "Put aggregates, or large dead letters",
-        "`kinesis-spout produce --aggregate`, and `DeadLetter.to_stream` of letters above 1 MiB",
+        "`kinesis-spout produce --aggregate`, and `DeadLetter.to_stream` with `payload_only` "
+        "where a payload may be above 1 MiB",
         PERMISSIONS[Use.PRODUCE].all_operations,
         "kms:GenerateDataKey",
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import yaml
 from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS
 from scripts.reference.commands import commands
 from tests.support.shell.pages import ROOT
+from tests.support.shell.tools import PROMTOOL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,10 +76,8 @@ def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool (Debian's package prometheus) is not installed")
     return subprocess.run(
-        ["promtool", *map(str, arguments)], capture_output=True, text=True, check=False
+        [PROMTOOL.path(), *map(str, arguments)], capture_output=True, text=True, check=False
     )
 
 
@@ -153,7 +151,22 @@ def test_the_dashboard_can_be_imported() -> None:
         "Outcomes",
         "Shards",
         "ZooKeeper and Kinesis",
+        "Enhanced fan-out",
     ]
+
+
+def test_what_falls_back_to_polling_is_shown_and_alerted_on() -> None:
+    """Each metric of enhanced fan-out is in a panel, and the one that has to be 0 in an alert."""
+    names = {"polled_shards", "subscriptions_total", "subscription_failures_total"}
+    shown = " ".join(target["expr"] for panel in panels() for target in panel["targets"])
+    assert {name for name in names if f"kinesis_spout_{name}{{" in shown} == names
+    (rule,) = [one for one in alerts() if "kinesis_spout_polled_shards" in one["expr"]]
+    assert rule["for"] == "15m"
+
+
+def test_the_table_of_alerts_has_every_alert() -> None:
+    page = (ROOT / "docs" / "guides" / "metrics.md").read_text("utf-8")
+    assert set(re.findall(r"`(KinesisSpout\w+)`", page)) == {rule["alert"] for rule in alerts()}
 
 
 def test_every_query_of_the_dashboard_is_of_the_chosen_application_and_stream() -> None:

@@ -27,14 +27,22 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.config import StreamRef
 from kinesis_spout.doctor.checkup import run
 from kinesis_spout.doctor.examination import EXECUTORS, AreaFinding, Place, examine
+from kinesis_spout.doctor.fan_out import WantedConsumer
 from kinesis_spout.doctor.finding import Finding, Verdict, failures
 from kinesis_spout.doctor.spark_process import executor_check
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.spout.config import SpoutConfig
 from state.errors import InvalidStoreSettingError
 from state.znodes.paths import valid_name
 from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT
+
+_CONSUMER_OPTIONS = {
+    "read_mode": "--read-mode",
+    "consumer_name": "--consumer-name",
+    "consumer_arn": "--consumer-arn",
+}
 
 
 # long: its parameters are the command's options, and typer takes the help from them
@@ -55,6 +63,20 @@ def doctor(
         ),
     ] = None,
     zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    read_mode: Annotated[
+        str,
+        typer.Option(
+            metavar="[polling|efo]",
+            help="efo: look at what enhanced fan-out needs, too. Registers nothing.",
+        ),
+    ] = "polling",
+    consumer_name: Annotated[
+        str | None, typer.Option(help="With efo: the consumer that the job is to read with.")
+    ] = None,
+    consumer_arn: Annotated[
+        str | None,
+        typer.Option(help="With efo: the ARN of a registered consumer, in place of a name."),
+    ] = None,
     master: Annotated[
         str | None,
         typer.Option(help="Spark master: look from its executors too. Starts Spark on it."),
@@ -84,6 +106,7 @@ def doctor(
                 {"region": region, "endpoint_url": endpoint_url, "profile": profile}, option or ()
             ),
             stream=None if stream is None else StreamRef.of(stream),
+            consumer=_consumer(stream, read_mode, consumer_name, consumer_arn),
             zookeeper=zookeeper,
             zookeeper_root=valid_name("root", zookeeper_root),
             # with its password, which executors cannot read from a file of this machine
@@ -112,6 +135,25 @@ def exit_code_for(findings: Iterable[Finding]) -> int:
     if not bad:
         return 0
     return UNREACHABLE if all(one.unreachable for one in bad) else FAILED
+
+
+def _consumer(
+    stream: str | None, read_mode: str, name: str | None, arn: str | None
+) -> WantedConsumer | None:
+    """By the rules of the spout that is to read with it."""
+    try:
+        SpoutConfig(
+            stream=stream or "any", read_mode=read_mode, consumer_name=name, consumer_arn=arn
+        )
+    except ConfigError as exc:
+        raise (
+            exc.respelt(_CONSUMER_OPTIONS[exc.option]) if exc.option in _CONSUMER_OPTIONS else exc
+        ) from None
+    if read_mode != "efo":
+        return None
+    if stream is None:
+        raise typer.BadParameter("it is for --stream", param_hint="--read-mode")
+    return WantedConsumer(name=name, arn=arn)
 
 
 def _found(place: Place, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:

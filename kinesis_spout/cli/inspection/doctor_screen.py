@@ -24,7 +24,7 @@ COLOURS = {
     Verdict.FAILED: "bold red",
     Verdict.NOT_TRIED: "dim",
 }
-_THING_COLUMNS = 21  # as wide as most names of actions; longer ones are folded
+_THING_COLUMNS = 24  # as wide as the longest name of an action; other things are folded
 
 
 def doctor_screen(found: Sequence[AreaFinding]) -> RenderableType:

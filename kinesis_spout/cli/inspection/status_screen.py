@@ -1,7 +1,8 @@
 """The screen of `kinesis-spout status`: lines on the application, and a table of its shards.
 
-It fits 80 columns; with more room it also shows checkpoints, and whole positions. Worst shards come
-first, and only so many unless all are asked for.
+It fits 80 columns; where there is room for them it also shows checkpoints, whole ids and positions.
+A figure that is too long is rounded, never cut. Worst shards come first, and only so many unless
+all are asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 WIDE = 110
+MANY = 1_000
+_MORE = f">{MANY - 1}"
+_ENDLESS = Console(width=10_000)
 COLOURS = {
     Health.OK: "green",
     Health.UNKNOWN: "dim",
@@ -51,7 +55,7 @@ def status_screen(status: ApplicationStatus, *, width: int, most: int | None) ->
     parts: list[RenderableType] = [_head(status)]
     if shown:
         retention_ms = status.look.now.stream.retention_ms
-        parts += ["", _table(shown, is_wide=width >= WIDE, retention_ms=retention_ms)]
+        parts += ["", shard_table(shown, width=width, retention_ms=retention_ms)]
     if more := _rest(status, shown):
         parts.append(Text(more, "dim"))
     return Group(*parts)
@@ -85,6 +89,13 @@ def _head(status: ApplicationStatus) -> Table:
     return lines
 
 
+def shard_table(shown: Sequence[ShardStatus], *, width: int, retention_ms: int) -> Table:
+    """A line for each shard, in the widest layout that fits `width` columns."""
+    wide = _table(shown, is_wide=True, retention_ms=retention_ms)
+    is_wide = width >= WIDE and wide.__rich_measure__(_ENDLESS, _ENDLESS.options).maximum <= width
+    return wide if is_wide else _table(shown, is_wide=False, retention_ms=retention_ms)
+
+
 def _table(shown: Sequence[ShardStatus], *, is_wide: bool, retention_ms: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for name in ("shard", "health", "state", "read to"):
@@ -100,7 +111,7 @@ def _table(shown: Sequence[ShardStatus], *, is_wide: bool, retention_ms: int) ->
 
 def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> list[Text]:
     lag = "-" if one.lag_ms is None else duration(one.lag_ms) if one.lag_ms else "tip"
-    speed = "-" if one.speed is None or not one.lag_ms else f"{one.speed:.1f}x"
+    speed = "-" if one.speed is None or not one.lag_ms else _speed(one.speed)
     lost = cut_expiry(one.lost_in_ms, retention_ms)
     colour = COLOURS[one.health]
     position = one.position or "-"
@@ -117,10 +128,26 @@ def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> list[Text]:
         Text(lag if one.lag_measured or not one.lag_ms else f"<{lag}"),
         Text(lost, "" if one.lost_in_ms is None else colour),
         Text(speed),
-        Text(f"{one.unresolved:,}" if one.unresolved else "-"),
+        Text(_count(one.unresolved) if one.unresolved else "-"),
         Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),
-        Text(str(one.attempts) if one.attempts else "-"),
+        Text("-" if not one.attempts else str(one.attempts) if one.attempts < MANY else _MORE),
     ]
+
+
+def _speed(speed: float) -> str:
+    """In five columns."""
+    if speed >= MANY:
+        return f"{_MORE}x"
+    return f"{speed:.1f}x" if speed < 99.95 else f"{speed:.0f}x"
+
+
+def _count(count: int) -> str:
+    """In five columns up to a hundred million; rounded down from ten thousand on."""
+    if count < 10_000:
+        return f"{count:,}"
+    if count < 1_000_000:
+        return f"{count // 1_000}k"
+    return f"{count // 100_000 / 10}M"
 
 
 def _rest(status: ApplicationStatus, shown: Sequence[ShardStatus]) -> str | None:

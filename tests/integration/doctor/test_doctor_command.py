@@ -227,3 +227,32 @@ def test_an_embedded_zookeeper_is_refused_on_a_cluster(tmp_path: Path) -> None:
     assert ended.returncode == 1
     (found,) = (one for (area, _), one in findings(ended).items() if area == "executors")
     assert "give the connect string of an ensemble" in found["sentence"]
+
+
+def test_the_consumer_of_enhanced_fan_out_is_looked_at_when_asked(
+    fake: ServedFake, tmp_path: Path
+) -> None:
+    kinesis = ("--stream", "orders", "--endpoint-url", fake.endpoint_url, "--region", REGION)
+    efo = ("--read-mode", "efo", "--consumer-name", "reader")
+    found = json.loads(doctor(tmp_path, "doctor", *kinesis, *efo, "--json").stdout)["findings"]
+    sentences = {one["about"]: one["sentence"] for one in found}
+    assert sentences["kinesis:DescribeStreamConsumer"] == (
+        "allowed; there is no consumer reader yet"
+    )
+    assert fake.model.stream("orders").consumers == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--read-mode", "efo"), "option --consumer-name: or consumer_arn has to be given"),
+        (("--consumer-name", "reader"), "option --consumer-name: is of use only with"),
+        (("--read-mode", "push"), "option --read-mode: 'push' must be polling or efo"),
+    ],
+)
+def test_a_consumer_is_named_as_to_consume(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    ended = doctor(tmp_path, "doctor", "--stream", "orders", "--region", REGION, *words)
+    assert ended.returncode == 2
+    assert said in " ".join(ended.stderr.split())

@@ -14,11 +14,13 @@ import pytest
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.doctor.checkup import LIMIT_S, run
-from kinesis_spout.doctor.finding import Finding, Verdict
+from kinesis_spout.doctor.fan_out import WantedConsumer
+from kinesis_spout.doctor.finding import Finding, Verdict, ok
 from kinesis_spout.doctor.kinesis import KinesisCheckup, credentials_finding
 from kinesis_spout.service.botocore_connection import CredentialsInUse
 from kinesis_spout.service.permissions import PERMISSIONS, READING, Use, action_of
 from kinesis_spout.testing import FakeKinesisSettings, alter, error, throttle
+from kinesis_spout.testing.service import requests
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 OK, WARNING, FAILED, NOT_TRIED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.NOT_TRIED
 HOUR_MS = 3_600_000
 WRITES = {"kinesis:PutRecords", "drill on AWS"}
+LIST, DESCRIBE = "kinesis:ListStreamConsumers", "kinesis:DescribeStreamConsumer"
+REGISTER, SUBSCRIBE = "kinesis:RegisterStreamConsumer", "kinesis:SubscribeToShard"
 FAN_OUT = {
     f"kinesis:{action}"
     for action in (
@@ -52,9 +56,13 @@ def aws_of(endpoint_url: str, **changes: Any) -> AwsConfig:
 
 
 def examined(
-    aws: AwsConfig, stream: str = "orders", *, limit_s: float = LIMIT_S
+    aws: AwsConfig,
+    stream: str = "orders",
+    *,
+    limit_s: float = LIMIT_S,
+    consumer: WantedConsumer | None = None,
 ) -> dict[str, Finding]:
-    with closing(KinesisCheckup(aws, StreamRef.of(stream))) as checkup:
+    with closing(KinesisCheckup(aws, StreamRef.of(stream), consumer=consumer)) as checkup:
         checks = [replace(one, limit_s=limit_s) for one in checkup.checks()]
         return {one.about: one for one in run(checks)}
 
@@ -94,6 +102,80 @@ def test_each_action_that_the_code_calls_is_a_finding(fake: ServedFake) -> None:
     uses = set(Use) - {Use.DRILL}
     called = {action_of(name) for use in uses for name in PERMISSIONS[use].all_operations}
     assert called <= set(examined(aws_of(fake.endpoint_url)))
+
+
+# enhanced fan-out
+
+
+def registered(fake: ServedFake, name: str) -> str:
+    """The ARN of a new consumer of the stream."""
+    arn = fake.model.stream("orders").arn
+    request = requests.RegisterStreamConsumer(stream_arn=arn, consumer_name=name)
+    return fake.model.register_stream_consumer(request).consumer.consumer_arn
+
+
+def deny(fake: ServedFake, action: str) -> None:
+    fake.model.faults.add(
+        error("AccessDeniedException"), operation=action.removeprefix("kinesis:"), times=None
+    )
+
+
+def test_a_consumer_that_is_not_there_yet_is_not_registered(fake: ServedFake) -> None:
+    """To subscribe cannot be tried without it, and that is said."""
+    found = examined(aws_of(fake.endpoint_url), consumer=WantedConsumer(name="reader"))
+    assert found[LIST] == ok(LIST, "allowed; 0 consumers registered")
+    assert found[DESCRIBE] == ok(DESCRIBE, "allowed; there is no consumer reader yet")
+    assert {found[name].verdict for name in (REGISTER, SUBSCRIBE)} == {NOT_TRIED}
+    assert "or register the consumer once and give its ARN" in found[REGISTER].sentence
+    assert "it cannot be tried without a consumer" in found[SUBSCRIBE].sentence
+    assert fake.model.stream("orders").consumers == {}
+
+
+@pytest.mark.parametrize("by", ["name", "arn"])
+def test_a_consumer_that_is_active_needs_no_registering(fake: ServedFake, by: str) -> None:
+    """No shard is taken from the process that reads with it."""
+    arn = registered(fake, "reader")
+    wanted = WantedConsumer(name="reader") if by == "name" else WantedConsumer(arn=arn)
+    found = examined(aws_of(fake.endpoint_url), consumer=wanted)
+    assert found[DESCRIBE] == ok(DESCRIBE, "allowed; consumer reader is ACTIVE")
+    assert found[REGISTER] == ok(REGISTER, "not needed: reader is registered")
+    assert found[SUBSCRIBE].verdict is NOT_TRIED
+    assert "it would take a shard from the process that reads with reader" in (
+        found[SUBSCRIBE].sentence
+    )
+
+
+def test_a_consumer_that_is_still_made_is_a_warning() -> None:
+    with serve(settings=FakeKinesisSettings(consumer_ms=HOUR_MS)) as served:
+        served.model.create("orders")
+        registered(served, "reader")
+        found = examined(aws_of(served.endpoint_url), consumer=WantedConsumer(name="reader"))
+    assert found[DESCRIBE].verdict is WARNING
+    assert "consumer reader is CREATING; shards are polled until" in found[DESCRIBE].sentence
+
+
+def test_an_arn_without_its_consumer_is_a_failure(fake: ServedFake) -> None:
+    arn = f"{fake.model.stream('orders').arn}/consumer/reader:1"
+    found = examined(aws_of(fake.endpoint_url), consumer=WantedConsumer(arn=arn))
+    assert found[DESCRIBE].verdict is FAILED
+    assert "kinesis-spout consumers list shows" in found[DESCRIBE].sentence
+    assert {found[name].verdict for name in (REGISTER, SUBSCRIBE)} == {NOT_TRIED}
+
+
+def test_a_reader_that_may_not_describe_its_consumer_fails(fake: ServedFake) -> None:
+    deny(fake, DESCRIBE)
+    found = examined(aws_of(fake.endpoint_url), consumer=WantedConsumer(name="reader"))
+    assert found[DESCRIBE].verdict is FAILED
+    assert f"allow {DESCRIBE} on the stream's consumers" in found[DESCRIBE].sentence
+    assert found["kinesis:GetRecords"].verdict is OK
+
+
+def test_a_reader_that_may_not_list_consumers_is_warned_only(fake: ServedFake) -> None:
+    deny(fake, LIST)
+    found = examined(aws_of(fake.endpoint_url), consumer=WantedConsumer(name="reader"))
+    assert found[LIST].verdict is WARNING
+    assert "a reader does not need it" in found[LIST].sentence
+    assert found[DESCRIBE].verdict is OK
 
 
 @pytest.mark.parametrize("operation", sorted(READING))

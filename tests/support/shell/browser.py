@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.shell.tools import BROWSER
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 TIME_LIMIT_S = 180.0
 # Nothing but the page is asked for, by an empty profile.
 SWITCHES = (
@@ -31,9 +31,7 @@ SWITCHES = (
 @pytest.fixture
 def browse(tmp_path: Path) -> Callable[..., str]:
     """A function of an address and of further switches: what the browser writes to stdout."""
-    program = next((found for name in NAMES if (found := shutil.which(name))), None)
-    if program is None:
-        pytest.skip("no Chromium on this machine; apt-get install chromium has it")
+    program = BROWSER.path()
     # Its sandbox does not run as root. The pages are our own.
     rights = ("--no-sandbox",) if os.geteuid() == 0 else ()
 
