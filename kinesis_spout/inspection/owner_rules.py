@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CRASHES = 3  # so many starts in a row are a loop
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
 _PATIENCE_MS = 10_000
-_LOG = Advice(Act.LOOK, "its log, and that of what starts it, has more")
+_LOG = Advice(Act.LOOK, "see its log, and that of what starts it")
 
 
 # no owner ----------------------------------------------------------------------------------------

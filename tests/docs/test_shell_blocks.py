@@ -87,7 +87,7 @@ def split_globals(words: list[str]) -> list[str]:
 def test_lines_are_taken_apart_as_a_shell_does() -> None:
     """Pipes, redirections, assignments and lines that go on."""
     block = Page(
-        "p.md", "```sh\nA=1 make x > out \\\n  | jq .a && kinesis-spout b '--c d'\n```\n"
+        "p.md", "```sh\nA=1 make x > out 2>&1 \\\n  | jq .a && kinesis-spout b '--c d'\n```\n"
     ).blocks
     (line,) = lines_of(block[0])
     assert commands_in(line) == [["make", "x"], ["jq", ".a"], ["kinesis-spout", "b", "--c d"]]

@@ -1,4 +1,4 @@
-"""The step of an operator who takes the application back to where it was at a time."""
+"""The step of an operator: the application goes back to where it was at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import KinesisError
 from state.errors import StoredDataError
-from state.ownership import this_process
+from state.owner.ownership import this_process
 from state.position import Position
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.past import Past

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SHELLS = ("sh", "bash", "shell", "console")
 _MADE = ("_build", "_generated")
 _SEPARATORS = frozenset({"|", "||", "&&", ";", "&"})
-_REDIRECTIONS = frozenset({"<", ">", ">>", "<<", "2>"})
+_REDIRECTIONS = frozenset({"<", ">", ">>", "<<", "2>", ">&"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _QUOTED_COMMAND = re.compile(r"`((?:make|kinesis-spout) [a-z][^`]*)`")
 
@@ -132,6 +132,8 @@ def commands_in(line: str) -> list[list[str]]:
             found.append([])
         elif word in _REDIRECTIONS:
             skip = True
+            if found[-1] and found[-1][-1].isdigit():  # a file descriptor
+                found[-1].pop()
         elif skip:
             skip = False
         elif found[-1] or not _ASSIGNMENT.match(word):
