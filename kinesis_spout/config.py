@@ -20,6 +20,10 @@ from kinesis_spout.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_CONSUMER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
+_CONSUMER_ARN = re.compile(
+    r"(?P<stream>arn:[^:]+:kinesis:[^:]+:[0-9]+:stream/[^/]+)/consumer/[^:/]+:[0-9]+", re.ASCII
+)
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
 _STREAM_ARN = re.compile(
@@ -322,3 +326,22 @@ def _check_role(config: AwsConfig) -> None:
             "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-",
             config.role_session_name,
         )
+
+
+def is_consumer_name(text: str) -> bool:
+    """Whether a consumer may have this name (API reference of RegisterStreamConsumer)."""
+    return _CONSUMER_NAME.fullmatch(text) is not None
+
+
+def stream_of_consumer(arn: str) -> str | None:
+    """The ARN of the stream that a consumer's ARN belongs to; None if it is not a consumer's."""
+    match = _CONSUMER_ARN.fullmatch(arn)
+    return None if match is None else match["stream"]
+
+
+def is_consumer_of(arn: str, stream: StreamRef) -> bool:
+    """Whether a consumer's ARN is one of this stream, as far as the stream's is known."""
+    own = stream_of_consumer(arn)
+    if own is None:
+        return False
+    return own == stream.arn if stream.arn else own.rpartition("/")[2] == stream.name

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -278,6 +279,7 @@ def _read(
     from spark_job.process_services import ProcessServices  # noqa: PLC0415
 
     settings = replace(settings, aws=partition.aws)
+    context = TaskContext.get()
     return read_task(
         partition.plan_id,
         partition.task,
@@ -285,6 +287,7 @@ def _read(
         services=ProcessServices.here(settings),
         settings=settings,
         columns=columns,
+        is_retry=context is not None and context.attemptNumber() > 0,
     )
 
 

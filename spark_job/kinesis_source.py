@@ -149,6 +149,9 @@ class KinesisSource(_Reads):
     role_session_name: Text = None
     wire_format: Text = None
     starting_position: str | Mapping[str, str] | None = None
+    read_mode: Text = None
+    consumer_name: Text = None
+    consumer_arn: Text = None
     max_records_per_trigger: Number = None
     max_records_per_trigger_total: Number = None
     max_records_per_shard: Number = None

@@ -17,11 +17,14 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.reading.buffered_getter import PageLimits
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
+from kinesis_spout.reading.subscription_feed import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.reading.retry_reader import Search
     from spark_job.settings import SourceSettings
     from state.state_store import StateStore
@@ -35,7 +38,8 @@ class ProcessServices:
     """The connections of one process. The client and the store connect at their first use.
 
     - `store`: bound to the application and the stream.
-    - `new_pool`, `random` (jitter): arguments, so that a simulation can be repeated.
+    - `new_pool`, `new_feed`, `wait_for` (waits for a push, so many seconds at most), `random`
+      (jitter): arguments, so that a simulation can be repeated.
     - `page_limits`: how many records the pages of a shard are to have.
     - `searches`: by shard, where the next task of this process continues to search for a retry. A
       hint that may be lost.
@@ -46,6 +50,8 @@ class ProcessServices:
     clock: Clock
     settings: SourceSettings
     new_pool: NewPool = thread_pool
+    new_feed: NewFeed = ThreadFeed.start
+    wait_for: Callable[[threading.Event, float], object] = threading.Event.wait
     random: Random = field(default_factory=Random)
     pacers: dict[str, Pacer] = field(default_factory=dict)
     retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)

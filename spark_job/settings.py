@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, nearest_name
+from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, is_consumer_of, nearest_name
 from kinesis_spout.errors import ConfigError
 from spark_job.options import OPTIONS, ZOOKEEPER_PREFIX, ZOOKEEPER_SECURITY, Option
 from spark_job.options.foreign import translated
@@ -33,6 +33,7 @@ class SourceSettings:
     """The checked settings of one source. Durations are in milliseconds, sizes in bytes.
 
     Secrets are only in `aws` and `zookeeper_security`, whose reprs mask them.
+    - `read_mode`: `polling` or `efo`, which has one of `consumer_name` and `consumer_arn`.
     - `start_is_default`: the user gave no `startingPosition`.
     - `named_in_ids`: the stream's label in a query of several streams (`QuerySettings`); empty in a
       query of one.
@@ -46,6 +47,9 @@ class SourceSettings:
     zookeeper_session_timeout_ms: int
     zookeeper_security: ZookeeperSecurity
     starting_position: RequestedStart
+    read_mode: str
+    consumer_name: str | None
+    consumer_arn: str | None
     max_records_per_trigger: int | None
     max_records_per_trigger_total: int | None
     max_records_per_shard: int
@@ -99,6 +103,7 @@ class SourceSettings:
             if not values[name]:
                 raise ConfigError(f"option {OPTIONS[name].name} is missing; {_REMEDIES[name]}")
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
+        _check_read_mode(values, stream)
         aws = connection_of(values, stream)
         security = _security_of(values)
         rate = ReadRate(
@@ -205,6 +210,8 @@ class QuerySettings:
         return replace(self, streams=tuple(one.with_password() for one in self.streams))
 
 
+POLLING, EFO = "polling", "efo"
+_CONSUMER = ("consumer_name", "consumer_arn")
 _OWN_OPTION = re.compile(r"stream\.([0-9]{1,4})\.(.+)", re.IGNORECASE | re.ASCII)
 
 
@@ -242,6 +249,9 @@ def _texts_of_one(shared: Mapping[str, str], ref: str, own: Mapping[str, str]) -
     texts = {name: text for name, text in shared.items() if name not in ("stream", "stream_arn")}
     if is_arn:  # it names its region itself; the shared one is for those that are given by name
         texts.pop("region", None)
+    if {"consumer_name", "consumer_arn"} & own.keys() or own.get("read_mode") == POLLING:
+        # The consumer of all streams is not that of this one.
+        texts = {name: text for name, text in texts.items() if name not in _CONSUMER}
     return {**texts, "stream_arn" if is_arn else "stream": ref, **own}
 
 
@@ -288,8 +298,6 @@ def texts_from_options(
         key, value = given, text
         if key.lower() not in names:
             key, value = translated(key, text) or (key, text)
-        if not key:
-            continue
         name = names.get(key.lower())
         if name in texts:
             raise ConfigError(f"option {given} means {key}, which is given too; give one of them")
@@ -330,6 +338,28 @@ def connection_of(values: dict[str, Any], stream: StreamRef | None) -> AwsConfig
         raise ConfigError(
             _FIELD.sub(lambda match: OPTIONS[match[0]].name, str(named)), option=named.option
         ) from exc
+
+
+def _check_read_mode(values: Mapping[str, Any], stream: StreamRef) -> None:
+    """Raises `ConfigError` for a consumer that is not needed, missing, or of another stream."""
+    given = [OPTIONS[name].name for name in _CONSUMER if values[name] is not None]
+    if values["read_mode"] != EFO:
+        if given:
+            raise ConfigError(
+                f"option {given[0]} is of use only with readMode efo; set that, or leave it out"
+            )
+        return
+    if len(given) != 1:
+        raise ConfigError(
+            "option readMode is efo, which needs a consumer; give its name as consumerName or its "
+            "ARN as consumerArn, and not both"
+        )
+    arn = values["consumer_arn"]
+    if arn is not None and not is_consumer_of(arn, stream):
+        raise ConfigError(
+            f"option consumerArn is {arn!r}, which is not of stream {stream.name}; give the ARN of "
+            "a consumer of that stream"
+        )
 
 
 def _security_of(values: dict[str, Any]) -> ZookeeperSecurity:

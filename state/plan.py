@@ -82,6 +82,8 @@ class ShardSlice(
     - `iterator`: a shard iterator for `position`, as a hint. It may have expired.
     - `next_read_ms`: when the last reader's clock says that the service allows the next read of the
       shard, as a hint; None if it does by now.
+    - `next_subscribe_ms`: when the last reader's clock says that the service allows the next
+      subscription to the shard, as a hint; None if it does by now.
     - `ending_sequence`: the last sequence number of a closed shard, as the shard list says. It is
       evidence of the end besides the service's own answer, never the only evidence.
     - `verified_until_ms`: the service time before which no record of the shard can have been missed
@@ -98,6 +100,7 @@ class ShardSlice(
     max_records: int
     iterator: str | None = None
     next_read_ms: int | None = None
+    next_subscribe_ms: int | None = None
     ending_sequence: SequenceNumber | None = None
     retries: tuple[PlannedRetry, ...] = ()
     verified_until_ms: int | None = None
@@ -114,6 +117,8 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     - `retention_ms`: the stream's retention when the plan was made; None if it is not known.
     - `aggregated_records`: the option of that name when the plan was made, which every attempt goes
       by (`spark_job.rows.mode_of`); None in a plan of an earlier version.
+    - `consumer_arn`: the registered consumer with which the first attempt may subscribe to the
+      shards; None: they are polled.
     """
 
     shards: tuple[ShardSlice, ...]
@@ -122,6 +127,7 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     fetch_cap_ms: int
     retention_ms: int | None = None
     aggregated_records: str | None = None
+    consumer_arn: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -214,7 +220,10 @@ class ShardReadResult(
     - `gone`: the service no longer knows the shard, so nothing after `last` was read.
     - `last_arrival_ms`: the arrival time of the record `last`.
     - `iterator`: a shard iterator after `last`, as a hint for the next read. `next_read_ms`: when
-      the reader's clock says that the service's limits allow it.
+      the reader's clock says that the service's limits allow it. `next_subscribe_ms`: the same of
+      the next subscription; None if none was tried.
+    - `pushed`: how many of the records came by a subscription. `fallback`: why the shard was polled
+      at the end, though it was to be subscribed to.
     - `retries_done`: the number of the slice's retries that were looked for, from the first on.
       `retry_rows`: the number of their records that were found, not included in `count`.
       `retries_gone`: the first numbers of those of which no record is left in the stream.
@@ -245,6 +254,9 @@ class ShardReadResult(
     millis_behind_latest: int = 0
     iterator: str | None = None
     next_read_ms: int | None = None
+    next_subscribe_ms: int | None = None
+    pushed: int = 0
+    fallback: str | None = None
     retries_done: int = 0
     retry_rows: int = 0
     retries_gone: tuple[SequenceNumber, ...] = ()

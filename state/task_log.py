@@ -93,7 +93,7 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _without_hints(entry: ShardReadResult) -> ShardReadResult:
-    return replace(entry, iterator=None, next_read_ms=None)
+    return replace(entry, iterator=None, next_read_ms=None, next_subscribe_ms=None)
 
 
 def _by_shard(entries: Iterable[ShardReadResult]) -> dict[str, ShardReadResult]:
@@ -131,6 +131,8 @@ def _followed_by(before: ShardReadResult, entry: ShardReadResult) -> ShardReadRe
         position=before.position or entry.position,
         lapsed_ms=before.lapsed_ms or entry.lapsed_ms,
         users=_users_of_both(before, entry),
+        pushed=before.pushed + entry.pushed,
+        fallback=entry.fallback or before.fallback,
     )
 
 

@@ -55,7 +55,7 @@ def drill(
     ] = False,
     efo: Annotated[
         bool,
-        typer.Option("--efo", help="With --spout: read by enhanced fan-out.", rich_help_panel=JOB),
+        typer.Option("--efo", help="Read by enhanced fan-out.", rich_help_panel=JOB),
     ] = False,
     executors: Annotated[
         bool,
@@ -190,11 +190,6 @@ def _check(setting: Setting) -> None:
     if setting.spout and (setting.process or setting.executors):
         raise typer.BadParameter(
             "--process and --executors are for a Spark job; leave them out", param_hint="--spout"
-        )
-    if setting.efo and not setting.spout:
-        raise typer.BadParameter(
-            "it is for the standalone spout; add --spout, as the Spark source polls",
-            param_hint="--efo",
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
         raise typer.BadParameter(

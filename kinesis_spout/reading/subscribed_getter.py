@@ -15,21 +15,20 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError, MalformedResponseError, ShardNotFoundError
-from kinesis_spout.reading.page import Page
+from kinesis_spout.reading.pushed_page import ends_without_children, is_in_order, page_of
 from kinesis_spout.reading.shard_getter import FetchPostponedError
-from kinesis_spout.service.record_columns import NO_RECORDS
-from state.position import SHARD_END, Position, PositionKind
+from state.position import SHARD_END, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
     from kinesis_spout.clock import Clock
+    from kinesis_spout.reading.page import Page
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
     from kinesis_spout.reading.subscription_counts import SubscriptionCounts
     from kinesis_spout.reading.subscription_feed import NewFeed, SubscriptionFeed
@@ -164,13 +163,12 @@ class SubscribedGetter:
         event = None if feed is None else feed.take()
         if event is None:
             return None
-        first, last = event.page.first, event.page.last
-        if first is not None and last is not None and last < first:
+        if not is_in_order(event):
             self._drop_feed()
             self._on_failure(
                 MalformedResponseError(
-                    f"shard {self.shard_id} pushed records from {first} to {last}, which is out of "
-                    "order; nothing of it was read"
+                    f"shard {self.shard_id} pushed records from {event.page.first} to "
+                    f"{event.page.last}, which is out of order; nothing of it was read"
                 )
             )
             return None
@@ -240,28 +238,11 @@ class SubscribedGetter:
     # pages ----------------------------------------------------------------------------------------
     def _page_of(self, event: SubscriptionEvent) -> Page:
         """The event as a page, without records that were handed over before."""
-        decoded = event.page
-        is_at_end = event.continuation is None
-        if is_at_end and not decoded.child_shards:
-            # Shards end with children. The polling getter asks again whether this one has ended.
-            self._must_poll, is_at_end = True, False
+        if ends_without_children(event):
+            # The polling getter asks again whether the shard has ended.
+            self._must_poll = True
             self._drop_feed()
-        page = Page(
-            shard_id=self.shard_id,
-            columns=decoded.columns,
-            count=decoded.count,
-            first=decoded.first,
-            last=decoded.last,
-            last_arrival_ms=decoded.last_arrival_ms,
-            payload_bytes=decoded.payload_bytes,
-            millis_behind_latest=decoded.millis_behind_latest or 0,
-            child_shards=decoded.child_shards,
-            next_iterator=None,
-            ended=is_at_end,
-            at_tip=decoded.millis_behind_latest == 0,
-            service_time_ms=event.service_time_ms,
-        )
-        return _without(page, self.position)
+        return page_of(event, self.shard_id, position=self.position)
 
     def _hand_over(self, page: Page, continuation: SequenceNumber | None, limit: int) -> Page:
         part = page.head(limit)
@@ -298,30 +279,3 @@ class SubscribedGetter:
         if self._is_polling:
             self._is_polling = False
             self._counts.end_polling(self.shard_id, subscribed=subscribed)
-
-
-def _without(page: Page, position: Position) -> Page:
-    """The page without records before the position. After a user record within an aggregate, the
-    whole aggregate comes again, and is left to the reader of aggregates.
-    """
-    last = position.sequence
-    if (
-        position.kind is not PositionKind.AFTER
-        or last is None
-        or last.sub
-        or page.first is None
-        or page.first > last
-    ):
-        return page
-    known = page.up_to(last)
-    if known < page.count:
-        return page.after(known)
-    return replace(
-        page,
-        columns=NO_RECORDS,
-        count=0,
-        first=None,
-        last=None,
-        last_arrival_ms=None,
-        payload_bytes=0,
-    )

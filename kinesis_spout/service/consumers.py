@@ -130,16 +130,20 @@ class OwnConsumer:
         """Subscribe to a shard. One attempt; blocks on the network. Raises `KinesisError`, among
         them `ConsumerNotFoundError`, and `ShardNotFoundError` for a shard that is gone.
         """
-        arn = self._active_arn()
+        arn = self.active_arn()
         try:
             return self._client.subscribe(arn, shard_id, position)
         except ShardNotFoundError:
             # The service has one code for a missing shard and for a missing consumer.
-            self._forget(arn)
-            self._active_arn()
+            self.forget(arn)
+            self.active_arn()
             raise
 
-    def _active_arn(self) -> str:
+    def active_arn(self) -> str:
+        """The consumer's ARN, once it is ACTIVE. Registers it where it is missing and has a name.
+        One attempt; blocks on the network. Raises `KinesisError`, which is retryable while it is
+        being created.
+        """
         with self._lock:
             if self._arn is not None:
                 return self._arn
@@ -170,7 +174,8 @@ class OwnConsumer:
             )
         return found
 
-    def _forget(self, arn: str) -> None:
+    def forget(self, arn: str) -> None:
+        """Look for the consumer again: this one may be gone."""
         with self._lock:
             if self._arn == arn:
                 self._arn = None

@@ -25,7 +25,7 @@ class Use(StrEnum):
     """What somebody does with a stream.
 
     READ          queries, batch reads, the spout, `consume`, `peek`, `import`
-    SUBSCRIBE     the spout and `consume` with enhanced fan-out, besides READ
+    SUBSCRIBE     queries, the spout and `consume` with enhanced fan-out, besides READ
     CONSUMERS     `consumers`
     DESCRIBE      `shards`, `checkpoint`, `status --ask 0`
     PRODUCE       `produce`

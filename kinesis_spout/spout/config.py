@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
+from kinesis_spout.config import (
+    AwsConfig,
+    ReadRate,
+    StreamRef,
+    is_consumer_name,
+    is_consumer_of,
+)
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.shards.start_position import RequestedStart
 from state.errors import InvalidPositionError
@@ -26,11 +31,6 @@ DEFAULT_MAX_PENDING = 10_000
 AGGREGATED_RECORDS = ("unpack", "fail", "raw")
 READ_MODES = ("polling", "efo")
 STATES_PER_WRITE = 100
-_CONSUMER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
-_CONSUMER_ARN = re.compile(
-    r"(?P<stream>arn:[^:]+:kinesis:[^:]+:[0-9]+:stream/(?P<name>[^/]+))/consumer/[^:/]+:[0-9]+",
-    re.ASCII,
-)
 # The service's Date header has whole seconds only, and arrival times are approximate.
 UNTIL_NOW_MARGIN_MS = 2_000
 
@@ -295,22 +295,15 @@ class SpoutConfig:
             "consumer_name",
             name,
             "1 to 128 letters, digits, dots, dashes or underscores",
-            holds=name is None or _CONSUMER_NAME.fullmatch(name) is not None,
+            holds=name is None or is_consumer_name(name),
         )
         _require(
             "consumer_arn",
             arn,
             "the ARN of a consumer, like arn:aws:kinesis:<region>:<account>:stream/<name>/"
             "consumer/<name>:<number>, of the stream that is read",
-            holds=arn is None or self._is_own_consumer(arn),
+            holds=arn is None or is_consumer_of(arn, self.stream_ref),
         )
-
-    def _is_own_consumer(self, arn: str) -> bool:
-        match = _CONSUMER_ARN.fullmatch(arn)
-        if match is None:
-            return False
-        stream = self.stream_ref
-        return match["stream"] == stream.arn if stream.arn else match["name"] == stream.name
 
 
 _COUNTS = (

@@ -20,6 +20,7 @@ class FakeKinesisSettings:
     - `access_keys`: the access key ids that the HTTP server accepts; None accepts any.
     - `end_with_last_records`: True: the page with a closed shard's last records also reports the
       shard's end. False: an empty page after it does. The service may do either.
+    - `event_records`: the most records of an event of SubscribeToShard.
     - `shard_limit`: how many open shards the account may have.
     - `default_max_record_bytes`: maximum record size of a stream that is created without one.
     """
@@ -35,5 +36,6 @@ class FakeKinesisSettings:
     control_limits: bool = False
     access_keys: frozenset[str] | None = None
     end_with_last_records: bool = True
+    event_records: int = 10_000
     shard_limit: int = 20_000
     default_max_record_bytes: int = 1024 * 1024

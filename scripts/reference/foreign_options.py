@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scripts.reference.markdown import code, page, plain, table
-from spark_job.options.foreign import FOREIGN_OPTIONS, SAME_NAMED, ForeignOption
+from spark_job.options.foreign import FOREIGN_OPTIONS, SAME_NAMED
 
 
 def foreign_options_page(system: str) -> str:
@@ -11,23 +11,16 @@ def foreign_options_page(system: str) -> str:
     theirs = {name: one for name, one in FOREIGN_OPTIONS.items() if one.system == system}
     taken = [
         *((code(name), code(name), "") for name in SAME_NAMED.get(system, ())),
-        *(_taken(name, one) for name, one in theirs.items() if one.ours is not None or one.only),
+        *(
+            (code(name), code(one.ours), one.values)
+            for name, one in theirs.items()
+            if one.ours is not None
+        ),
     ]
-    refused = [
-        (code(name), plain(one.instead))
-        for name, one in theirs.items()
-        if one.ours is None and not one.only
-    ]
+    refused = [(code(name), plain(one.instead)) for name, one in theirs.items() if one.ours is None]
     return page(
         "### Options that are taken",
         table(("there", "here", "values"), taken),
         "### Options that are refused",
         table(("there", "instead"), refused),
     )
-
-
-def _taken(name: str, one: ForeignOption) -> tuple[str, str, str]:
-    if one.ours is None:
-        only = " or ".join(map(code, one.only))
-        return code(name), "no effect", f"{only}, in any case; with another, {plain(one.instead)}"
-    return code(name), code(one.ours), one.values

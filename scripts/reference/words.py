@@ -341,6 +341,7 @@ FIELDS = {
         "fetchCapMs": "time after which a shard that is behind and has found nothing is left",
         "retentionMs": "the stream's retention when the plan was made",
         "aggregatedRecords": "the option when the plan was made, which every attempt goes by",
+        "consumerArn": "the consumer with which the first attempt may subscribe to the shards",
     },
     "ShardSlice": {
         "shardId": "the shard",
@@ -348,6 +349,7 @@ FIELDS = {
         "maxRecords": "the most new records; 0: retries only",
         "iterator": "a hint that saves a GetShardIterator; it may have expired",
         "nextReadMs": "a hint: when the service allows the next read, by the last reader's clock",
+        "nextSubscribeMs": "a hint: when the service allows the next subscription",
         "endingSequence": "where a closed shard ends, as ListShards says",
         "retries": "records to read again, before the new ones",
         "verifiedUntilMs": "service time before which no record can have been missed",
@@ -382,6 +384,9 @@ FIELDS = {
         "millisBehindLatest": "the service's own figure at the last call",
         "iterator": "a hint for the next read",
         "nextReadMs": "when the service's limits allow the next read, by the reader's clock",
+        "nextSubscribeMs": "when the next subscription makes sense, by the reader's clock",
+        "pushed": "how many of the records came by a subscription",
+        "fallback": "why the shard was polled at the end",
         "retriesDone": "how many of the planned retries were looked for",
         "retryRows": "how many records of retries were found; they are not in `count`",
         "retriesGone": "first numbers of retries of which no record is left",
@@ -471,6 +476,9 @@ PROGRESS = {
     "acked": "those of them that were acked",
     "failed": "those of them that failed",
     "dropped": "records that were given up without a letter in this run",
+    "pushedRecords": "with `readMode` `efo`: new records of this run that came by subscription",
+    "polledRecords": "with `readMode` `efo`: those that came by GetRecords",
+    "fallbacks": "with `readMode` `efo`: reads of a shard whose subscription failed, by why",
     "shards": "of each shard that is not over, `lagMs`, `emitted`, `retried` and `unresolved`; "
     "empty with more than 100 shards",
     "lagMs": "how far the job is behind, in ms of arrival time; null where that is not known",
@@ -863,6 +871,8 @@ CALLS = {
         "kinesis:SubscribeToShard",
         {
             "spout with `read_mode` `efo`": "once per shard every 5 minutes, and after an error",
+            "tasks of a query with `readMode` `efo`": "once per shard and batch, and every 5 s "
+            "at most; up to 16 shards of a task at a time",
         },
     ),
     "describe_stream_consumer": Call(
@@ -870,6 +880,9 @@ CALLS = {
         {
             "spout with `read_mode` `efo`": "once at the start, then every 2 s until the consumer "
             "is ACTIVE; after ResourceNotFoundException",
+            "driver of a query with `readMode` `efo`": "once at the first batch, then every 2 s "
+            "for 15 s until the consumer is ACTIVE, later once a minute; after a task got "
+            "ResourceNotFoundException",
             "`kinesis-spout consumers remove`": "once",
         },
     ),
@@ -877,6 +890,7 @@ CALLS = {
         "kinesis:RegisterStreamConsumer",
         {
             "spout with `consumer_name`": "once where there is no consumer of that name",
+            "driver of a query with `consumerName`": "the same",
         },
     ),
     "list_stream_consumers": Call(
@@ -937,7 +951,8 @@ POLICIES = (
     ),
     Policy(
         "Read with enhanced fan-out",
-        "the spout and `kinesis-spout consume` with `read_mode` `efo`, besides the policy above",
+        "a query with `readMode` `efo`, the spout and `kinesis-spout consume` with `read_mode` "
+        "`efo`, besides the policy of that use",
         PERMISSIONS[Use.SUBSCRIBE].all_operations,
         "",
     ),

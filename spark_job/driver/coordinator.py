@@ -35,18 +35,23 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.shards.pause import PauseWatch
 from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.available_now import AvailableNowRun
+from spark_job.driver.consumer import QueryConsumer
 from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
 from spark_job.driver.probe_schedule import POLL_S, ProbeSchedule
 from spark_job.driver.prober import Prober
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
+from spark_job.driver.subscription_counts import SubscriptionCounts
 from spark_job.driver.trigger_interval import TriggerInterval
 from spark_job.rows import FAIL
 from state.errors import ConflictError
@@ -97,6 +102,8 @@ class Coordinator:
         )
         self._history = HistoryRecorder(services.store, services.clock)
         self._outcomes = OutcomeSummary(settings, services.store)
+        self._consumer = QueryConsumer(settings, services.client, services.clock)
+        self._subscriptions = SubscriptionCounts()
         self._pause = PauseWatch(services.store, services.clock, settings.application)
         self._run = RunRecorder(services.store, services.clock)
         self._owner: OwnerInfo | None = None
@@ -265,6 +272,7 @@ class Coordinator:
             max_unresolved_per_shard=settings.max_unresolved_per_shard,
             retention_ms=self._catalog.retention_ms,
             aggregated_records=settings.aggregated_records,
+            consumer_arn=self._consumer.arn(),
         )
         return self._create_plan(start, self._found, limits)
 
@@ -291,6 +299,8 @@ class Coordinator:
             )
             return {}
         tasks = dict(enumerate(plan.tasks))
+        if plan_id != self._plan_of_this_run:  # a replay, which polls
+            tasks = {task: replace(one, consumer_arn=None) for task, one in tasks.items()}
         is_open = (
             pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
         )
@@ -403,6 +413,7 @@ class Coordinator:
             "readableShards": len(self._catalog.readable()),
             "dataLosses": self._catalog.loss.reports,
             **self._outcomes.report(self._clock.now_ms()),
+            **(self._subscriptions.report() if self._consumer.is_wanted else {}),
             "shards": {
                 shard_id: self._of_shard(shard_id, lag_ms)
                 for shard_id, lag_ms in sorted(named.items())
@@ -423,9 +434,18 @@ class Coordinator:
             self._catalog.bind()
             self._catalog.states = dict(self._store.load_states())
             self._outcomes.open(self._catalog.states, self._clock.now_ms())
+            self._note_subscriptions_of_earlier_run()
             self._pause.begin()
             self._opened = True
         return self.pin_start(known_plan)
+
+    def _note_subscriptions_of_earlier_run(self) -> None:
+        """The newest plan says when its tasks have subscribed, so that this run waits for that."""
+        pointer = self._store.read_pointer() if self._consumer.is_wanted else None
+        if pointer is not None:
+            for task in self._store.read_ends(pointer.id).values():
+                for end in task.shards:
+                    self._tips.on_subscribed(end)
 
     def is_paused_until(self, end_s: float) -> bool:
         """Whether the application is paused, and stays so up to this time; waits to find out. An
@@ -479,6 +499,9 @@ class Coordinator:
         self.came_back_empty = not any(settled.deliveries.emitted.values()) and any(
             not (end.at_tip or end.at_shard_end) for end in settled.ends
         )
+        self._subscriptions.note(settled.ends)
+        if any(end.fallback == Fallback.MISSING for end in settled.ends):
+            self._consumer.forget()
         for end in settled.ends:
             self._on_read(
                 end,
@@ -632,6 +655,7 @@ class Coordinator:
         """
         if end.at_shard_end:
             self._catalog.expire()  # list the shards now: its children are new
+        self._tips.on_subscribed(end)
         if self._available_now is not None and not redelivered:
             self._available_now.on_read(end)
         if redelivered or not is_of_this_run:
@@ -675,6 +699,7 @@ class Coordinator:
             endings=self._catalog.endings(),
             iterators=self._tips.iterators(shards, now_s),
             next_reads=self._tips.next_reads([*shards, *retries], now_ms),
+            next_subscribes=self._tips.next_subscribes(shards, now_ms),
             hash_keys=self._catalog.hash_key_ranges(),
             now_ms=now_ms,
             until_ms=None if self._available_now is None else self._available_now.until_ms,

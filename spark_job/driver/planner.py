@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from kinesis_spout.aggregation.hash_range import HashRange
+from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.shards.assignment import assign
 from spark_job.driver.retry_planner import MAX_ENTRIES_PER_TASK, DueRetry, most_urgent
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
@@ -41,6 +42,7 @@ MAX_SHARDS_PER_TASK = 250
 MAX_ROUND_BYTES = MAX_VALUE_BYTES // 2
 _LONGEST = SequenceNumber(10**55)  # the service's numbers have 56 digits
 _LONGEST_COUNT, _LONGEST_TIME_MS = 10**9, 10**13
+_LONGEST_FALLBACK = max(Fallback, key=len)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,8 @@ class PlanLimits:
 
     `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's new
     ones. `retention_ms`: the stream's retention, which a task compares its reads with; None if it
-    is not known. `aggregated_records`: the option, which the tasks go by.
+    is not known. `aggregated_records`: the option, which the tasks go by. `consumer_arn`: the
+    consumer with which they may subscribe; None: they poll.
     """
 
     max_records_per_trigger: int | None
@@ -61,6 +64,7 @@ class PlanLimits:
     max_unresolved_per_shard: int = 100_000
     retention_ms: int | None = None
     aggregated_records: str | None = None
+    consumer_arn: str | None = None
 
 
 def make_plan(
@@ -75,6 +79,7 @@ def make_plan(
     until_ms: int | None,
     turn: int,
     next_reads: Mapping[str, int] | None = None,
+    next_subscribes: Mapping[str, int] | None = None,
     retries: Mapping[str, Sequence[DueRetry]] | None = None,
     hash_keys: Mapping[str, tuple[int, int]] | None = None,
     gone: Collection[str] = (),
@@ -97,7 +102,9 @@ def make_plan(
     if in_order:
         due, new = _in_turn(due, new, turn)
     members = sorted({*new, *due})
-    hints = _Hints(endings, iterators, next_reads or {}, hash_keys or {}, gone)
+    hints = _Hints(
+        endings, iterators, next_reads or {}, next_subscribes or {}, hash_keys or {}, gone
+    )
     tasks: list[TaskPlan] = []
     for group in assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK))):
         planned = most_urgent(
@@ -125,6 +132,7 @@ class _Hints(NamedTuple):
     endings: Mapping[str, SequenceNumber]
     iterators: Mapping[str, str]
     next_reads: Mapping[str, int]
+    next_subscribes: Mapping[str, int]
     hash_keys: Mapping[str, tuple[int, int]]
     gone: Collection[str]
 
@@ -144,6 +152,7 @@ class _Hints(NamedTuple):
         return msgspec.structs.replace(
             planned,
             iterator=self.iterators.get(shard),
+            next_subscribe_ms=self.next_subscribes.get(shard),
             ending_sequence=self.endings.get(shard),
             verified_until_ms=state.verified_until_ms,
             hash_keys=_texts(self.hash_keys.get(shard)),
@@ -164,6 +173,7 @@ def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
         fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
         retention_ms=limits.retention_ms,
         aggregated_records=limits.aggregated_records,
+        consumer_arn=limits.consumer_arn,
     )
 
 
@@ -195,7 +205,8 @@ def max_bytes(task: TaskPlan) -> tuple[int, int]:
     names = sum(len(shard.shard_id) for shard in task.shards)
     hints = sum(len(shard.iterator or "") for shard in task.shards)
     retries = sum(len(shard.retries) for shard in task.shards)
-    return 620 * shards + names + hints + 400 * retries, 800 * shards + 7 * names + 200 * retries
+    plan_bytes = 660 * shards + names + hints + 400 * retries + len(task.consumer_arn or "")
+    return plan_bytes, 840 * shards + 7 * names + 200 * retries
 
 
 def longest_round(task: TaskPlan) -> TaskLog:
@@ -233,6 +244,8 @@ def _longest_read(shard: ShardSlice) -> ShardReadResult:
         position=Position.after(_LONGEST),
         lapsed_ms=_LONGEST_TIME_MS,
         payload_bytes=_LONGEST_TIME_MS,
+        pushed=_LONGEST_COUNT,
+        fallback=_LONGEST_FALLBACK,
     )
 
 

@@ -35,6 +35,7 @@ class ShardTips:
     """
 
     _tips: dict[str, _Tip] = field(default_factory=dict)
+    _next_subscribe_ms: dict[str, int] = field(default_factory=dict)
 
     def on_end(self, end: ShardReadResult, now_s: float, *, checked_s: float | None = None) -> None:
         """Note what a task read of the shard, at `checked_s` or later; now by default. A shard that
@@ -47,6 +48,12 @@ class ShardTips:
             now_s,
             next_read_ms=end.next_read_ms,
         )
+
+    def on_subscribed(self, end: ShardReadResult) -> None:
+        """Note when the shard may be subscribed to again. It holds whenever it was read."""
+        if end.next_subscribe_ms is not None:
+            known_ms = self._next_subscribe_ms.get(end.shard_id, 0)
+            self._next_subscribe_ms[end.shard_id] = max(known_ms, end.next_subscribe_ms)
 
     def forget(self, shard_id: str) -> None:
         """Forget a shard that was read at an unknown time, since what is known of it is old."""
@@ -103,5 +110,18 @@ class ShardTips:
             and tip.next_read_ms > now_ms
         }
 
+    def next_subscribes(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
+        """Of the shards that the service does not let anybody subscribe to yet, when it will."""
+        return {
+            shard: next_ms
+            for shard in shard_ids
+            if (next_ms := self._next_subscribe_ms.get(shard, 0)) > now_ms
+        }
+
     def keep_only(self, shard_ids: Collection[str]) -> None:
         self._tips = {shard: tip for shard, tip in self._tips.items() if shard in shard_ids}
+        self._next_subscribe_ms = {
+            shard: next_ms
+            for shard, next_ms in self._next_subscribe_ms.items()
+            if shard in shard_ids
+        }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kinesis_spout.reading.page import Page
+    from spark_job.executor.subscriptions import TaskSubscriptions
     from spark_job.process_services import ProcessServices
     from spark_job.rows import ShardRows
     from spark_job.settings import SourceSettings
@@ -36,8 +37,9 @@ class ShardFeed:
 
     `first`: the first entry of the log for this shard, if it has one already: the read begins
     there. `total_records`: the most records that may be read; `held_records`: the most that are
-    held. `rows`: makes the rows of its pages; without it, aggregates are not unpacked.
-    `refuses_aggregates`: a page with one raises `AggregatedRecordError`.
+    held. `subscriptions`: of the attempt; None: the shard is polled. `rows`: makes the rows of its
+    pages; without it, aggregates are not unpacked. `refuses_aggregates`: a page with one raises
+    `AggregatedRecordError`.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class ShardFeed:
         total_records: int,
         held_records: int | None = None,
         first: ShardReadResult | None = None,
+        subscriptions: TaskSubscriptions | None = None,
         rows: ShardRows | None = None,
         refuses_aggregates: bool = False,
     ) -> None:
@@ -69,8 +72,10 @@ class ShardFeed:
         # No record lies between the plan's position and the first one that was read. So the plan's
         # iterator serves for both.
         start = shard.position if first is None or first.first is None else Position.at(first.first)
+        polling = self._shard_getter(start, iterator=shard.iterator)
+        self._subscribed = None if subscriptions is None else subscriptions.getter(shard, polling)
         self.getter = BufferedGetter(
-            self._shard_getter(start, iterator=shard.iterator),
+            self._subscribed or polling,
             max_records=min(total_records, held_records or total_records),
             total_records=total_records,
             budget=budget,
@@ -106,6 +111,11 @@ class ShardFeed:
         """Memory of what is held."""
         return self.getter.buffered_bytes + (0 if self._rest is None else self._rest.payload_bytes)
 
+    def unsubscribe(self) -> None:
+        """End the subscription, if there is one. What is read from now on is polled."""
+        if self._subscribed is not None:
+            self._subscribed.close()
+
     def propose(self, room_bytes: int, *, at_least: int) -> tuple[ShardReadResult, bool]:
         """The entry of what is held, as far as it fits, and whether it was cut. What is held stays
         so until the entry is handed over.
@@ -139,6 +149,8 @@ class ShardFeed:
                 shard_id=self.shard.shard_id,
                 position=self.shard.position,
                 iterator=self.getter.getter.iterator,
+                next_subscribe_ms=self._next_subscribe_ms(),
+                fallback=self._fallback,
             )
         return ShardReadResult(
             shard_id=self.shard.shard_id,
@@ -155,6 +167,9 @@ class ShardFeed:
             millis_behind_latest=last.millis_behind_latest,
             iterator=last.next_iterator,
             next_read_ms=self._next_read_ms(),
+            next_subscribe_ms=self._next_subscribe_ms(),
+            pushed=self._pushed_records(parts),
+            fallback=self._fallback,
             position=self.shard.position,
             lapsed_ms=lapsed_ms,
             users=self._users(parts),
@@ -165,6 +180,29 @@ class ShardFeed:
         now_s = self._services.clock.monotonic_s()
         wait_s = self._pacer.ready_at_s(now_s) - now_s
         return self._services.clock.now_ms() + int(wait_s * 1000) if wait_s > 0 else None
+
+    def _next_subscribe_ms(self) -> int | None:
+        """When this machine's clock says that the next subscription makes sense; None if none was
+        tried.
+        """
+        next_s = None if self._subscribed is None else self._subscribed.next_subscribe_s
+        if next_s is None:
+            return None
+        wait_s = next_s - self._services.clock.monotonic_s()
+        return self._services.clock.now_ms() + int(wait_s * 1000)
+
+    def _pushed_records(self, parts: list[Page]) -> int:
+        """How many of the records came by the subscription."""
+        pushed = [] if self._subscribed is None else self._subscribed.pushed
+        return sum(
+            part.count
+            for part in parts
+            if part.first is not None and any(first <= part.first <= last for first, last in pushed)
+        )
+
+    @property
+    def _fallback(self) -> str | None:
+        return None if self._subscribed is None else self._subscribed.fallback
 
     def _users(self, parts: list[Page]) -> UserRecords | None:
         """The records that are handed over of these pages; None where they are those of the
@@ -227,6 +265,7 @@ class ShardFeed:
     def discard(self) -> None:
         """Read no further, and let everything go that is held."""
         self.getter.close()
+        self.unsubscribe()
         self._rest = None
         while self.getter.take() is not None:
             pass
@@ -262,4 +301,5 @@ class ShardFeed:
 
     def _start_over(self, position: Position) -> None:
         """Read from here with a new iterator: the answer of one proves nothing."""
+        self.unsubscribe()
         self.getter.start_over(self._shard_getter(position))

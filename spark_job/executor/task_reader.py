@@ -22,6 +22,7 @@ from kinesis_spout.reading.buffered_getter import ByteBudget
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
 from spark_job.executor.shard_feed import ShardFeed
+from spark_job.executor.subscriptions import TaskSubscriptions
 from spark_job.rows import COLUMNS, FAIL, ShardRows, mode_of
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, TaskLogError
@@ -80,10 +81,11 @@ def read_task(
     settings: SourceSettings,
     columns: Sequence[str] = COLUMNS,
     pace: Pace = DEFAULT_PACE,
+    is_retry: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The task's rows as Arrow batches, in the order of its log: retries first, each shard's
-    records in their order. `columns`: of `spark_job.rows`, those that are wanted. Blocks on Kinesis
-    and ZooKeeper.
+    records in their order. `columns`: of `spark_job.rows`, those that are wanted. `is_retry`: Spark
+    has run the task before, so this attempt does not subscribe. Blocks on Kinesis and ZooKeeper.
 
     Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could append,
     `DataLossError` when records of the log are gone.
@@ -103,6 +105,7 @@ def read_task(
         settings=settings,
         columns=columns,
         pace=pace,
+        is_retry=is_retry,
     ).rows()
 
 
@@ -120,6 +123,7 @@ class _Attempt:
         settings: SourceSettings,
         columns: Sequence[str],
         pace: Pace,
+        is_retry: bool,
     ) -> None:
         self._plan_id = plan_id
         self._task = task
@@ -141,25 +145,40 @@ class _Attempt:
         self._retries_are_looked_for = bool(self._log.entries)
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
+        # Whatever another attempt has published is a range to read, and that is polled.
+        self._subscriptions = (
+            None
+            if plan.consumer_arn is None or is_retry or stored.log is not None
+            else TaskSubscriptions(plan.consumer_arn, services)
+        )
         self._feeds = self._new_feeds()
         self._reader = RoundRobinReader(
             [feed.getter for feed in self._feeds.values()],
             max_concurrent=MAX_CONCURRENT,
             clock=services.clock,
             new_pool=services.new_pool,
+            pause=None if self._subscriptions is None else self._subscriptions.wait,
         )
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        with self._reader:
-            while True:
-                while self._cursor < len(self._log.entries):
-                    yield from self._hand_over(self._log.entries[self._cursor])
-                    self._cursor += 1
-                if self._is_complete:
-                    return
-                self._append_next()
+        try:
+            with self._reader:
+                while True:
+                    while self._cursor < len(self._log.entries):
+                        yield from self._hand_over(self._log.entries[self._cursor])
+                        self._cursor += 1
+                    if self._is_complete:
+                        return
+                    self._append_next()
+        finally:
+            self._unsubscribe()
 
     # private
+    def _unsubscribe(self) -> None:
+        """End the subscriptions. Never blocks."""
+        for feed in self._feeds.values():
+            feed.unsubscribe()
+
     def _new_feeds(self) -> dict[str, ShardFeed]:
         """A feed for each shard that this attempt may read new records of."""
         first: dict[str, ShardReadResult] = {}
@@ -186,6 +205,7 @@ class _Attempt:
                     else max(shard.max_records, counts.get(shard.shard_id, 0))
                 ),
                 first=first.get(shard.shard_id),
+                subscriptions=self._subscriptions,
                 rows=self._rows(shard.shard_id),
                 refuses_aggregates=self._mode == FAIL,
             )
@@ -247,6 +267,7 @@ class _Attempt:
             return
         self._log, self._is_complete = new, new.sealed
         if new.sealed:
+            self._unsubscribe()
             failpoint("log-sealed")
         else:
             failpoint("log-appended")
@@ -262,6 +283,7 @@ class _Attempt:
 
     def _follow(self) -> None:
         """Take over the log as it is now. What this attempt has fetched serves for it as well."""
+        self._unsubscribe()
         stored = self._services.store.read_log(self._plan_id, self._task)
         current = TaskLog() if stored.log is None else stored.log
         if not stored.plan_is_open and not current.sealed:
@@ -324,6 +346,8 @@ class _Attempt:
         for getter in self._reader.step(timeout_s, awaited):
             if getter.at_tip:
                 getter.close()
+            if getter.is_over:
+                self._feeds[getter.shard_id].unsubscribe()
         took_s = self._services.clock.monotonic_s() - begun_s
         self._waited_s += took_s
         return took_s
@@ -348,6 +372,7 @@ class _Attempt:
             limit_ms = self._plan.fetch_cap_ms if is_searching else self._plan.fetch_time_ms
             if is_full or waited_ms >= limit_ms:
                 feed.getter.close()
+                feed.unsubscribe()
 
     @property
     def _ended(self) -> set[str]:

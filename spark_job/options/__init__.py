@@ -14,6 +14,8 @@ from spark_job.options.values import (
     duration,
     read_address,
     read_boolean,
+    read_consumer_arn,
+    read_consumer_name,
     read_name,
     read_positions,
     read_rate,
@@ -213,6 +215,24 @@ OPTIONS: dict[str, Option] = {
         meaning="where a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time, "
         "`-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids and "
         "`default` to these",
+    ),
+    "read_mode": Option(
+        "readMode",
+        choice("polling", "efo"),
+        "polling",
+        meaning="how new records are read: `polling`, by GetRecords; `efo`, by enhanced fan-out, "
+        "with a registered consumer, where a subscription may be opened",
+    ),
+    "consumer_name": Option(
+        "consumerName",
+        read_consumer_name,
+        meaning="with `readMode` `efo`: name of the consumer, which is registered when it is "
+        "missing; give this or `consumerArn`",
+    ),
+    "consumer_arn": Option(
+        "consumerArn",
+        read_consumer_arn,
+        meaning="with `readMode` `efo`: ARN of a consumer of the stream that exists",
     ),
     "max_records_per_trigger": Option(
         "maxRecordsPerTrigger",

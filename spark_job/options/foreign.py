@@ -3,7 +3,7 @@
 An option that means the same as one of ours is taken for it. Each other one is refused by its name,
 with what to use instead. Names are matched without regard to case, as ours are. A name that both
 have, with the same meaning, needs no entry: Databricks' `streamName`, `region`, `roleArn`,
-`roleExternalId` and `roleSessionName`.
+`roleExternalId`, `roleSessionName` and `consumerName`.
 
 Sources: `KinesisOptions.scala` and the README of awslabs/spark-sql-kinesis-connector; the pages
 "Connect to Amazon Kinesis" and "read_kinesis" of docs.databricks.com. Pure.
@@ -33,7 +33,6 @@ class ForeignOption:
     - `ours`: the option of ours that it is taken for; None if it is refused or has no effect.
     - `value`: our text for its text, or a `ConfigError`; None where they are the same. Its first
       argument is the option's name.
-    - `only`: the values (in lower case) with which it has no effect here; others are refused.
     - `instead`: what to use instead, where it is refused.
     - `values`: how values are converted, for the documentation.
     """
@@ -41,7 +40,6 @@ class ForeignOption:
     system: str
     ours: str | None = None
     value: Callable[[str, str], str] | None = None
-    only: tuple[str, ...] = ()
     instead: str = ""
     values: str = ""
 
@@ -83,6 +81,18 @@ def _reads_per_second(option: str, text: str) -> str:
     return f"{1000 / milliseconds:g}"
 
 
+def _mode(**ours: str) -> Callable[[str, str], str]:
+    """How new records are read; their words and ours."""
+
+    def value(option: str, text: str) -> str:
+        for theirs, mode in ours.items():
+            if text.strip().lower() == theirs.lower():
+                return mode
+        raise ConfigError.of(option, f"is not taken; use {' or '.join(ours)}", text[:60])
+
+    return value
+
+
 def _url(option: str, text: str) -> str:
     del option
     return text if _SCHEME.match(text) else f"https://{text}"
@@ -108,7 +118,8 @@ def _refused(system: str, **instead: str) -> dict[str, ForeignOption]:
 
 
 _LEAVE_OUT = "leave it out"
-_POLLING = "leave it out: records are read by GetRecords"
+_FALLS_BACK = f"{_LEAVE_OUT}: where a subscription is refused or breaks, the shard is polled"
+_REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
 _CALLS = f"{_LEAVE_OUT}: calls are retried with backoff for a minute"
 _IMPORT = f"{_LEAVE_OUT}: progress is in ZooKeeper; `kinesis-spout import` takes over what is there"
 _NO_PREFETCH = f"{_LEAVE_OUT}: nothing is read before a batch needs it"
@@ -134,14 +145,18 @@ FOREIGN_OPTIONS: dict[str, ForeignOption] = {
     "kinesis.awsAccessKeyId": _awslabs("awsAccessKeyId"),
     "kinesis.awsSecretKey": _awslabs("awsSecretAccessKey"),
     "kinesis.sessionToken": _awslabs("awsSessionToken"),
-    "kinesis.consumerType": ForeignOption(system=AWSLABS, only=("getrecords",), instead=_POLLING),
+    "kinesis.consumerType": _awslabs(
+        "readMode",
+        _mode(GetRecords="polling", SubscribeToShard="efo"),
+        "`GetRecords` (as `polling`), `SubscribeToShard` (as `efo`)",
+    ),
+    "kinesis.consumerName": _awslabs("consumerName"),
     **_refused(
         AWSLABS,
         kinesis__region="use region for the region of the stream: there, this is the region of the "
         "metadata's table",
-        kinesis__consumerName=_POLLING,
-        kinesis__subscribeToShard__timeoutSec=_POLLING,
-        kinesis__subscribeToShard__maxRetries=_POLLING,
+        kinesis__subscribeToShard__timeoutSec=_FALLS_BACK,
+        kinesis__subscribeToShard__maxRetries=_FALLS_BACK,
         kinesis__maxFetchTimePerShardSec="use maxFetchTime, which counts from the first record",
         kinesis__getRecords__numberOfRecordsPerFetch=f"{_LEAVE_OUT}: a call asks for all that the "
         "service gives; use readBytesPerSecond for the rate",
@@ -177,7 +192,9 @@ FOREIGN_OPTIONS: dict[str, ForeignOption] = {
     "minFetchPeriod": _databricks(
         "readsPerSecond", _reads_per_second, "1 second divided by the duration"
     ),
-    "consumerMode": ForeignOption(system=DATABRICKS, only=("polling",), instead=_POLLING),
+    "consumerMode": _databricks(
+        "readMode", _mode(polling="polling", efo="efo"), "`polling`, `efo`"
+    ),
     **_refused(
         DATABRICKS,
         serviceCredential="use profile, roleArn, or botocore's other ways",
@@ -193,14 +210,14 @@ FOREIGN_OPTIONS: dict[str, ForeignOption] = {
         reuseKinesisClient=f"{_LEAVE_OUT}: a process has one connection",
         clientRetries=_CALLS,
         maxShardsPerDescribe=f"{_LEAVE_OUT}: all shards are listed",
-        consumerName=_POLLING,
-        consumerNamePrefix=_POLLING,
-        consumerRefreshInterval=_POLLING,
-        registeredConsumerId=_POLLING,
-        registeredConsumerIdType=_POLLING,
-        registerConsumerTimeoutInterval=_POLLING,
-        requireConsumerDeregistration=_POLLING,
-        deregisterConsumerTimeoutInterval=_POLLING,
+        consumerNamePrefix="use consumerName, as the name of the consumer",
+        consumerRefreshInterval=f"{_LEAVE_OUT}: a task that has no subscription polls",
+        registeredConsumerId="use consumerName or consumerArn",
+        registeredConsumerIdType="use consumerName or consumerArn",
+        registerConsumerTimeoutInterval=f"{_LEAVE_OUT}: until the consumer is there, shards are "
+        "polled",
+        requireConsumerDeregistration=_REMOVED,
+        deregisterConsumerTimeoutInterval=_REMOVED,
     ),
 }
 _BY_KEY = {name.lower(): name for name in FOREIGN_OPTIONS}
@@ -209,7 +226,7 @@ _PREFIXES = {"kinesis.sink.": "it is an option of the sink; see the options of d
 
 def translated(key: str, text: str) -> tuple[str, str] | None:
     """The option of ours that another source's option means, and its text; None for a key of no
-    other source. An option without effect has an empty name.
+    other source.
 
     Raises `ConfigError` for an option, or a value of it, that is not taken.
     """
@@ -222,8 +239,6 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
     one = FOREIGN_OPTIONS[name]
     if one.ours is not None:
         return one.ours, text if one.value is None else one.value(name, text)
-    if text.strip().lower() in one.only:
-        return "", ""
     raise ConfigError(
         f"option {name} is of {_SYSTEMS[one.system]} and is not taken here; {one.instead}",
         option=name,
@@ -231,7 +246,14 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
 
 
 SAME_NAMED = {
-    DATABRICKS: ("streamName", "region", "roleArn", "roleExternalId", "roleSessionName"),
+    DATABRICKS: (
+        "streamName",
+        "region",
+        "roleArn",
+        "roleExternalId",
+        "roleSessionName",
+        "consumerName",
+    ),
 }
 """Options that another source spells as ours, with the same meaning."""
 

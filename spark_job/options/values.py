@@ -9,7 +9,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from kinesis_spout.config import parse_bool, parse_duration_ms, parse_size_bytes
+from kinesis_spout.config import (
+    is_consumer_name,
+    parse_bool,
+    parse_duration_ms,
+    parse_size_bytes,
+    stream_of_consumer,
+)
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.shards.start_position import RequestedStart
 from state.errors import InvalidPositionError, InvalidStoreSettingError
@@ -42,6 +48,24 @@ def read_address(option: str, text: str) -> str:
     except InvalidStoreSettingError as exc:
         raise ConfigError(f"option {option}: {exc}") from exc
     return text
+
+
+def read_consumer_name(option: str, text: str) -> str:
+    if is_consumer_name(text):
+        return text
+    raise ConfigError(
+        f"option {option} is {text[:140]!r}; give 1 to 128 letters, digits, dots, dashes or "
+        "underscores"
+    )
+
+
+def read_consumer_arn(option: str, text: str) -> str:
+    if stream_of_consumer(text) is not None:
+        return text
+    raise ConfigError(
+        f"option {option} is {text[:200]!r}; give the ARN of a consumer, like "
+        "arn:aws:kinesis:<region>:<account>:stream/<name>/consumer/<name>:<number>"
+    )
 
 
 def whole_number(minimum: int) -> Reader:

@@ -98,8 +98,8 @@ _GOES_ON_BEHIND = (
     ),
     Edit(
         "spark_job/executor/shard_feed.py",
-        "Position.at(first.first)\n        self.getter",
-        "Position.after(first.last)\n        self.getter",
+        "Position.at(first.first)\n        polling",
+        "Position.after(first.last)\n        polling",
     ),
 )
 

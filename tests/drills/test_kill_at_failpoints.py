@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.spark.job_process import JobProcess
+from tests.support.spark.source import READ_MODES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,13 @@ STEPS = ("sink-written", "plan-closed", "shard-states-half-written")
 """Where it differs from a job that tracks its records: its batch has no report."""
 BETWEEN_ROUNDS = "log-appended"
 """A step of a task that reads more than it appends at once."""
+
+
+@pytest.fixture(params=READ_MODES)
+def stream(request: pytest.FixtureRequest, stream: StreamUnderTest) -> StreamUnderTest:
+    """Read in both modes."""
+    stream.read_mode = READ_MODES[request.param]
+    return stream
 
 
 @pytest.fixture

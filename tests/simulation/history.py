@@ -81,6 +81,7 @@ DAYS: dict[str, float] = {
 }
 REWINDS: dict[str, float] = {"rewind": 3}
 TURNS: dict[str, float] = {"spout_turn": 6}
+BREAKS: dict[str, float] = {"break_subscriptions": 4}
 CHANGES: dict[str, float] = {"change_of_aggregates": 5}
 OUTAGES: dict[str, float] = {"outage": 3, "reshard_while_records_wait": 3}
 OUTAGES_OF_DAYS = {"partly_expired": 2}
@@ -131,11 +132,15 @@ def drawn(seed: int) -> tuple[History, dict[str, float]]:
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     world = World.drawn(random)
     world.aggregates = random.random() < 0.4
+    if seed % 2:
+        world.read_by_subscription()
     job = SimulatedJob(world.settings, world=world)
     history = History(world, random, job)
     weights = dict(WEIGHTS)
     kind = random.choice(("plain", "turns", "backups", "days"))
     history.days_pass = kind == "days"
+    if seed % 2:
+        weights |= BREAKS
     weights |= {"plain": MISLED, "turns": TURNS, "backups": BACKUPS, "days": DAYS}[kind]
     if random.random() < 0.4:
         weights |= REWINDS

@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 
 class Service:
     """A botocore client for `KinesisConnection`: the operations that the source calls. `reads`: how
-    often records were asked for.
+    often records were asked for. `subscriptions`: how often a shard was subscribed to.
+    `breaks`: after how many events the next subscriptions break, and whether they fall silent.
     """
 
     def __init__(self, fake: FakeKinesis) -> None:
         self.reads = 0
+        self.subscriptions = 0
         self.connections: list[Connection] = []
+        self.breaks: list[tuple[int, bool]] = []
         self._protocol = FakeKinesisProtocol(fake)
         self._clock = fake.clock
 
@@ -73,6 +76,7 @@ class Service:
 
     def subscribe_to_shard(self, **arguments: Any) -> dict[str, Any]:
         """Its events are in `connections`, the newest last."""
+        self.subscriptions += 1
         start = arguments["StartingPosition"]
         if (moment := start.get("Timestamp")) is not None:
             start["Timestamp"] = moment.timestamp()
@@ -81,6 +85,9 @@ class Service:
         connection = Connection(answer.subscription, answer.alter, self._clock)
         self.connections = [one for one in self.connections if not one.is_closed]
         self.connections.append(connection)
+        if self.breaks:
+            after, silently = self.breaks.pop()
+            connection.break_after(after, silently=silently)
         return self._told({EVENTS: connection.source()})
 
     def _consumer(self, operation: str, member: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class SimulatedReader(KinesisStreamReader):
         return offset
 
     def read(
-        self, partition: Any, services: ProcessServices | None = None
+        self, partition: Any, services: ProcessServices | None = None, *, is_retry: bool = False
     ) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TaskPartition)
         services = services or self._world.executor()
@@ -55,6 +55,7 @@ class SimulatedReader(KinesisStreamReader):
             services=services,
             settings=self._settings,
             pace=self._world.drawn_pace(),
+            is_retry=is_retry,
         )
 
     @property
@@ -185,8 +186,12 @@ class SimulatedJob(MicroBatchEngine):
         if random.random() < 0.1:
             self.there.counts["task attempts that were cut off"] += 1
             earlier.append(self._cut_off(partition, None, most=random.choice((1, 2, 5))))
+        # Spark says so of the attempts of one batch; of those of another run, it knows nothing.
+        is_retry = bool(earlier)
         rows = (
-            self._racing_attempts(partition) if random.random() < 0.1 else self._attempt(partition)
+            self._racing_attempts(partition, is_retry=is_retry)
+            if random.random() < 0.1
+            else self._attempt(partition, is_retry=is_retry)
         )
         assert self._is_late(begun_s) or all(rows[: len(cut)] == cut for cut in earlier), (
             "an attempt has yielded other rows than one that was cut off"
@@ -206,7 +211,7 @@ class SimulatedJob(MicroBatchEngine):
             pass
         return rows
 
-    def _racing_attempts(self, partition: Any) -> list[Row]:
+    def _racing_attempts(self, partition: Any, *, is_retry: bool) -> list[Row]:
         """The rows of one of two or three attempts that take turns, batch by batch, and append
         between each other's reads and appends.
         """
@@ -217,7 +222,8 @@ class SimulatedJob(MicroBatchEngine):
 
         def start(services: ProcessServices | None = None) -> Iterator[pa.RecordBatch]:
             rows.append([])
-            return self._collected(self._reader().read(partition, services), rows[-1])
+            batches = self._reader().read(partition, services, is_retry=is_retry)
+            return self._collected(batches, rows[-1])
 
         def overtake() -> None:
             self.there.counts["task attempts that were overtaken"] += 1
@@ -249,9 +255,16 @@ class SimulatedJob(MicroBatchEngine):
         for _ in zip(range(most), batches, strict=False):
             pass
 
-    def _attempt(self, partition: Any) -> list[Row]:
-        batches = self._reader().read(partition)
-        return [row for batch in batches for row in _rows(batch)]
+    def _attempt(self, partition: Any, *, is_retry: bool = False) -> list[Row]:
+        """The rows of an attempt that completes. One that reads what was published polls."""
+        log = self.there.look().read_log(partition.plan_id, partition.task).log
+        subscribed = self.there.service.subscriptions
+        batches = self._reader().read(partition, is_retry=is_retry)
+        rows = [row for batch in batches for row in _rows(batch)]
+        self.there.counts["subscriptions"] += self.there.service.subscriptions - subscribed
+        if is_retry or log is not None:
+            assert self.there.service.subscriptions == subscribed, "a replay has subscribed"
+        return rows
 
     def _reader(self) -> SimulatedReader:
         assert isinstance(self.reader, SimulatedReader)

@@ -29,8 +29,9 @@ from tests.simulation.mutants import MUTANTS, SIMULATION, Mutant
 from tests.simulation.pause_mutants import PAUSES
 from tests.simulation.protocol_mutants import PROTOCOL
 from tests.simulation.spout_mutants import SPOUT, SPOUT_SIMULATION
+from tests.simulation.subscription_mutants import SUBSCRIPTIONS
 
-QUICK = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT, *PAUSES)
+QUICK = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT, *PAUSES, *SUBSCRIPTIONS)
 ALL = (*QUICK, *DRILLED, *STORED)
 SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]

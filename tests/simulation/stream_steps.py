@@ -108,6 +108,19 @@ class StreamSteps(Past):
         times = 1 if is_denial else self.random.choice((1, 2))
         self.world.fake.faults.add(fault, operation=operation, times=times)
 
+    def do_break_subscriptions(self) -> None:
+        """The next subscriptions break after some events or fall silent, or are refused."""
+        refusals = ("ResourceInUseException", "ResourceNotFoundException", "LimitExceededException")
+        times = self.random.choice((1, 3))
+        if self.random.random() < 0.5:
+            fault = self.random.choice((*map(error, refusals), internal_failure(), drop()))
+            self.world.fake.faults.add(fault, operation="SubscribeToShard", times=times)
+            self.count("subscriptions to be refused")
+        else:
+            one = self.random.choice((0, 1, 1, 2, 5)), self.random.random() < 0.5
+            self.world.service.breaks = [one] * times
+            self.count("subscriptions to be broken")
+
     def do_false_answer(self) -> None:
         """One answer says that a shard is gone, or that its tip is reached, and is wrong. If any
         records wait for their retry, it is about their shard.

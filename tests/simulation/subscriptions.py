@@ -33,6 +33,7 @@ class Connection:
         self._clock = clock
         self._first: list[bytes] = [event_stream.initial_response()]
         self._is_cut = False
+        self._breaks_after: tuple[int, Callable[[], None]] | None = None
         self._silent_since_s: float | None = None
         self.is_closed = False
 
@@ -51,8 +52,14 @@ class Connection:
             raise BlockingIOError
         if self._first:
             return self._first.pop()
+        if self._breaks_after is not None and self._breaks_after[0] <= 0:
+            self._breaks_after[1]()
+            self._breaks_after = None
+            return next(self)
         message = event_stream.next_message(self._subscription, self._alter)
         if message is not None:
+            if self._breaks_after is not None:
+                self._breaks_after = self._breaks_after[0] - 1, self._breaks_after[1]
             return message
         if self._subscription.ended:
             raise StopIteration
@@ -63,6 +70,10 @@ class Connection:
 
     def silence(self) -> None:
         self._silent_since_s = self._clock.monotonic_s()
+
+    def break_after(self, events: int, *, silently: bool) -> None:
+        """It breaks, or falls silent, after so many events."""
+        self._breaks_after = events, self.silence if silently else self.cut
 
     def close(self) -> None:
         self.is_closed = True

@@ -25,6 +25,7 @@ from state.znodes.store import ZnodeStateStore
 from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.store_outage import OutageTree, SettledTree, StoreOutage
+from tests.simulation.subscriptions import InlineFeed, wait_in
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.played_outcomes import is_whole
 from tests.support.state.dying_store import OWNER_NODES, DyingTree
@@ -159,11 +160,20 @@ class World:
     def recreate(self) -> None:
         """Delete the stream and create another one under its name. The book starts empty."""
         self.fake.faults.clear()
-        self.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
+        self.fake.delete_stream(
+            requests.DeleteStream(stream_name=STREAM, enforce_consumer_deletion=True)
+        )
         self.records, self.parents, self.users = {}, {}, {}
         self._ids.clear()
         self.foreign.clear()
         self._create()
+
+    def read_by_subscription(self) -> None:
+        """The job subscribes, and an event has a few records only, or many."""
+        self.change(read_mode="efo", consumer_name="reader")
+        self.fake.settings = dataclasses.replace(
+            self.fake.settings, event_records=self.random.choice((1, 2, 7, 10_000))
+        )
 
     def put(self, count: int) -> None:
         late = self.random.random() < 0.2
@@ -272,6 +282,8 @@ class World:
             clock=self.skewed,
             settings=self.settings,
             new_pool=InlinePool,
+            new_feed=InlineFeed,
+            wait_for=wait_in(self.skewed),
             random=self.random,
         )
 

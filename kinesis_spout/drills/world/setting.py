@@ -19,7 +19,7 @@ class Setting:
     """The options of a drill.
 
     - `spout`: the job is the standalone spout, in two processes; else it is a Spark job.
-    - `efo`: the spout reads by enhanced fan-out.
+    - `efo`: the job reads by enhanced fan-out.
     - `executors`: the Spark job has two executors, in processes of their own.
     - `ensemble`: ZooKeeper is three servers.
     - `endpoint_url`, `region`, `stream_prefix`: a Kinesis that is there already; without both of

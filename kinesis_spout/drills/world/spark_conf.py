@@ -36,7 +36,9 @@ def spark_arguments(
     if setting.executors:
         conf |= {"spark.executor.memory": "1g"}
     return SparkArguments(
-        source=_source(stream) | {"zookeeper": zookeeper, "application": application},
+        source=_source(stream)
+        | _read_mode(setting, application)
+        | {"zookeeper": zookeeper, "application": application},
         master=EXECUTORS if setting.executors else LOCAL,
         conf=conf,
         path="",
@@ -46,6 +48,10 @@ def spark_arguments(
         process=setting.process or "",
         is_poisoned=Extra.POISON in setting.extras,
     )
+
+
+def _read_mode(setting: Setting, application: str) -> dict[str, str | float | int]:
+    return {"read_mode": "efo", "consumer_name": application} if setting.efo else {}
 
 
 def _source(stream: DrillStream) -> dict[str, str | float | int]:

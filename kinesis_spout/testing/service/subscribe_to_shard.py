@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 LIFETIME_MS = 300_000
 QUIET_MS = 5_000
 RESUBSCRIBE_MS = 5_000
-_EVENT_RECORDS = 10_000
 _EVENT_BYTES = 1024 * 1024  # at 2 MiB a second, an event every half second
 
 
@@ -109,7 +108,10 @@ class Subscription:
     def _event(self, stream: Stream, shard: Shard, now_ms: int) -> SubscribeToShardEvent | None:
         settings = self._account.settings
         records = shard.page(
-            self._position, before=None, max_records=_EVENT_RECORDS, max_bytes=_EVENT_BYTES
+            self._position,
+            before=None,
+            max_records=settings.event_records,
+            max_bytes=_EVENT_BYTES,
         )
         after = records[-1].sequence + 1 if records else self._position
         rest = shard.first_from(after)

@@ -40,8 +40,11 @@ def assert_kept(verdict: dict[str, Any]) -> None:
 
 
 @pytest.mark.spark
-def test_a_killed_spark_job_loses_nothing_and_the_verdict_says_so(tmp_path: Path) -> None:
-    verdict = drilled(tmp_path, "kill-driver")
+@pytest.mark.parametrize("more", [(), ("--efo",)])
+def test_a_killed_spark_job_loses_nothing_and_the_verdict_says_so(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
+    verdict = drilled(tmp_path, "kill-driver", *more)
     assert_kept(verdict)
     assert [one["fault"] for one in verdict["faults"]] == ["kill -9 of the driver"]
     assert verdict["letters"] > 0

@@ -14,10 +14,17 @@ from state.errors import OwnedByAnotherError, StoreUnavailableError, StreamMisma
 from state.shard_state import Lifecycle
 from tests.support.kinesis.services import create_stream
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
-from tests.support.spark.source import STREAM, StreamUnderTest, ids_of
+from tests.support.spark.source import READ_MODES, STREAM, StreamUnderTest, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(params=READ_MODES)
+def stream(request: pytest.FixtureRequest, stream: StreamUnderTest) -> StreamUnderTest:
+    """Read in both modes."""
+    stream.read_mode = READ_MODES[request.param]
+    return stream
 
 
 @pytest.fixture
@@ -257,7 +264,7 @@ def test_a_stream_recreated_under_its_name_is_refused(
     stream.put(10)
     engine.run_batch()
     engine.stop()
-    stream.client.delete_stream(StreamName=STREAM)
+    stream.client.delete_stream(StreamName=STREAM, EnforceConsumerDeletion=True)
     stream.clock.advance(60)
     create_stream(stream.client, STREAM, shards=1)
     with pytest.raises(StreamMismatchError, match="kinesis-spout reset"):

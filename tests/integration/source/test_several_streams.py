@@ -16,7 +16,7 @@ from spark_job.data_source import KinesisStreamReader, SeveralStreamsReader
 from spark_job.kinesis_source import KinesisSource
 from tests.support.kinesis.services import create_stream, kinesis_client, serve
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
-from tests.support.spark.source import APPLICATION, STREAM, StreamUnderTest
+from tests.support.spark.source import APPLICATION, READ_MODES, STREAM, StreamUnderTest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,12 +102,13 @@ def without_ids(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "messageId": None} for row in rows]
 
 
+@pytest.mark.parametrize("mode", READ_MODES)
 def test_one_query_reads_two_streams_once(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
+    mode: str, stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
 ) -> None:
     """The same shard ids on both; message ids name the stream."""
     wanted = put(stream, STREAM, 40) | put(stream, CLICKS, 40)
-    engine = engine_of(STREAM, CLICKS)
+    engine = engine_of(STREAM, CLICKS, **READ_MODES[mode])
     engine.run_until_idle()
     assert sorted(got(engine)) == sorted(wanted)
     rows = [row for batch in engine.sink.values() for row in batch]
@@ -143,12 +144,13 @@ def test_a_query_of_one_stream_goes_on_with_two_and_with_one_again(
     assert sorted(got(engine)) == sorted(wanted)
 
 
+@pytest.mark.parametrize("mode", READ_MODES)
 @pytest.mark.parametrize("crash_at", CRASHES)
 def test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine], crash_at: str
+    mode: str, stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine], crash_at: str
 ) -> None:
     wanted = put(stream, STREAM, 20) | put(stream, CLICKS, 20)
-    engine = engine_of(STREAM, CLICKS, max_records_per_trigger=15)
+    engine = engine_of(STREAM, CLICKS, max_records_per_trigger=15, **READ_MODES[mode])
     engine.run_batch()
     with pytest.raises(Crash):
         engine.run_batch(crash_at)

@@ -16,7 +16,7 @@ from kinesis_spout.testing.stream.hash_keys import hash_key
 from spark_job.process_services import ProcessServices
 from tests.support.kinesis.services import create_stream, kinesis_client, serve
 from tests.support.simulated.micro_batch_engine import MicroBatchEngine
-from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest, ids_of
+from tests.support.spark.source import READ_MODES, STREAM, ShiftedClock, StreamUnderTest, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from kinesis_spout.testing import FakeKinesis
 
 MIB = 1024 * 1024
+
+
+@pytest.fixture(params=READ_MODES)
+def stream(request: pytest.FixtureRequest, stream: StreamUnderTest) -> StreamUnderTest:
+    """Read in both modes."""
+    stream.read_mode = READ_MODES[request.param]
+    return stream
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
+from tests.simulation.subscriptions import InlineFeed, wait_in
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 from tests.support.state.interposed_tree import interposed
 
@@ -105,6 +106,7 @@ class PlannedTask:
         store: StateStore | None = None,
         service: Service | None = None,
         new_pool: NewPool = InlinePool,
+        is_retry: bool = False,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Another attempt of the task, in a process of its own."""
@@ -119,9 +121,19 @@ class PlannedTask:
             clock=self.job.clock,
             settings=settings,
             new_pool=new_pool,
+            new_feed=InlineFeed,
+            wait_for=wait_in(self.job.clock),
             random=random,
         )
-        return read_task(PLAN_ID, 0, self.plan, services=services, settings=settings, pace=pace)
+        return read_task(
+            PLAN_ID,
+            0,
+            self.plan,
+            services=services,
+            settings=settings,
+            pace=pace,
+            is_retry=is_retry,
+        )
 
     def append(self, *entries: ShardReadResult, sealed: bool = False) -> None:
         """Append to the log as another attempt does."""

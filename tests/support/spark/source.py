@@ -53,7 +53,7 @@ class ShiftedClock(SystemClock):
 @dataclass
 class StreamUnderTest:
     """A stream of four shards that tests put records on and reshard. `put` remembers the records by
-    shard, in order.
+    shard, in order. `read_mode`: fields of all sources.
     """
 
     client: Any
@@ -62,6 +62,7 @@ class StreamUnderTest:
     clock: ShiftedClock
     records: dict[str, list[str]] = field(default_factory=dict)
     count: int = 0
+    read_mode: dict[str, Any] = field(default_factory=dict)
 
     def put(self, count: int) -> None:
         while count > 0:
@@ -145,11 +146,11 @@ class StreamUnderTest:
             "idle_wait": "500ms",
             "shard_refresh_interval": "100ms",
         }
-        return defaults | changes
+        return defaults | self.read_mode | changes
 
-    def logs(self) -> dict[int, TaskResult]:
+    def logs(self, application: str = APPLICATION) -> dict[int, TaskResult]:
         """What the tasks of the newest plan have published."""
-        store = self._store(APPLICATION)
+        store = self._store(application)
         try:
             pointer = store.read_pointer()
             return {} if pointer is None else dict(store.read_ends(pointer.id))
@@ -187,6 +188,19 @@ def stream(zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
         create_stream(client, STREAM, shards=4)
         yield StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, clock)
         ProcessServices.forget_all()
+
+
+READ_MODES: dict[str, dict[str, Any]] = {
+    "polling": {},
+    "efo": {"read_mode": "efo", "consumer_name": "reader"},
+}
+"""The fields of a source for each mode. A module whose tests hold in both replaces the stream:
+
+    @pytest.fixture(params=READ_MODES)
+    def stream(request, stream):
+        stream.read_mode = READ_MODES[request.param]
+        return stream
+"""
 
 
 @pytest.fixture

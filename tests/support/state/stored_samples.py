@@ -162,6 +162,7 @@ TASK = TaskPlan(
             max_records=1_000,
             iterator="AAAA",
             next_read_ms=T,
+            next_subscribe_ms=T,
             ending_sequence=number(99),
             retries=(
                 PlannedRetry(
@@ -183,6 +184,7 @@ TASK = TaskPlan(
     fetch_time_ms=1_000,
     fetch_cap_ms=60_000,
     retention_ms=86_400_000,
+    consumer_arn="arn:aws:kinesis:us-east-1:000000000000:stream/orders/consumer/reader:1",
     aggregated_records="unpack",
 )
 RESULT = ShardReadResult(
@@ -199,6 +201,9 @@ RESULT = ShardReadResult(
     millis_behind_latest=5,
     iterator="AAAA",
     next_read_ms=T,
+    next_subscribe_ms=T,
+    pushed=4,
+    fallback="silent",
     retries_done=1,
     retry_rows=2,
     retries_gone=(number(5),),

@@ -81,6 +81,9 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
         ("startingPosition", "{"),
         ("aggregatedRecords", "unpacked"),
         ("wireFormat", "xml"),
+        ("readMode", "push"),
+        ("consumerName", "a consumer"),
+        ("consumerArn", "arn:aws:kinesis:us-east-1:000000000000:stream/orders"),
         ("readsPerSecond", "0"),
         ("readsPerSecond", "fast"),
         ("readBytesPerSecond", "1"),
@@ -101,6 +104,35 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
 def test_a_bad_value_is_refused_by_the_name_of_its_option(option: str, value: str) -> None:
     with pytest.raises(ConfigError, match=option):
         settings(**{option: value})
+
+
+CONSUMER = "arn:aws:kinesis:us-east-1:000000000000:stream/{}/consumer/reader:1"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"readMode": "efo"}, "readMode is efo, which needs a consumer"),
+        (
+            {"readMode": "efo", "consumerName": "a", "consumerArn": CONSUMER.format("orders")},
+            "and not both",
+        ),
+        ({"consumerName": "a"}, "consumerName is of use only with readMode efo"),
+        (
+            {"readMode": "efo", "consumerArn": CONSUMER.format("clicks")},
+            "not of stream orders",
+        ),
+    ],
+)
+def test_a_consumer_that_does_not_fit_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        settings(**given)
+
+
+def test_a_job_may_read_by_subscription() -> None:
+    found = settings(readMode="efo", consumerArn=CONSUMER.format("orders"))
+    assert (found.read_mode, found.consumer_name) == ("efo", None)
+    assert found.consumer_arn == CONSUMER.format("orders")
 
 
 @pytest.mark.parametrize("missing", ["streamName", "applicationName", "zookeeper"])

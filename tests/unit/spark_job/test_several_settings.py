@@ -152,3 +152,28 @@ def test_the_reader_of_several_streams_is_pickled_without_connections() -> None:
     again = pickle.loads(pickle.dumps(reader))  # noqa: S301  # our own bytes
     assert isinstance(again, SeveralStreamsReader)
     assert {one.max_tasks for one in data_source.query().streams} == {2}
+
+
+def test_each_stream_may_have_a_consumer_of_its_own() -> None:
+    """What is given for one stream replaces the consumer of all."""
+    arn = f"{CLICKS}/consumer/mine:1"
+    given = {"readMode": "efo", "consumerName": "all", "stream.2.consumerArn": arn}
+    first, second, third = query(f"orders,{CLICKS},payments", **given).streams
+    assert (first.consumer_name, first.consumer_arn) == ("all", None)
+    assert (second.consumer_name, second.consumer_arn) == (None, arn)
+    assert third.consumer_name == "all"
+
+
+def test_one_of_several_streams_may_be_polled() -> None:
+    given = {"readMode": "efo", "consumerName": "all", "stream.2.readMode": "polling"}
+    first, second = query("orders,clicks", **given).streams
+    assert (first.read_mode, second.read_mode) == ("efo", "polling")
+    assert second.consumer_name is None
+
+
+def test_sources_of_several_streams_keep_their_read_modes() -> None:
+    pushed = source(stream="orders", region="eu-west-1", read_mode="efo", consumer_name="a")
+    polled = source(stream="clicks", region="eu-west-1")
+    first, second = KinesisSource.several([pushed, polled]).query().streams
+    assert (first.read_mode, first.consumer_name) == ("efo", "a")
+    assert (second.read_mode, second.consumer_name) == ("polling", None)

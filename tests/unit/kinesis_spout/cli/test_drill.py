@@ -29,7 +29,6 @@ def test_the_list_has_a_line_for_each_drill_and_one_for_all_steps(tmp_path: Path
         ((), "name a drill"),
         (("kill-drivr",), "did you mean kill-driver"),
         (("kill-driver", "--spout", "--process", "m:f"), "for a Spark job"),
-        (("kill-driver", "--efo"), "add --spout"),
         (("kill-driver", "--region", "eu-west-1"), "--stream-prefix"),
         (("kill-driver", "--process", "nocolon"), "module:function"),
         (("kill-driver", "--payload", "no_such_module:f"), "no_such_module"),

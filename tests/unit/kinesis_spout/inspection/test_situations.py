@@ -63,20 +63,8 @@ DENIED = (
 OUT = failed(3, attempts=0, due_ms=0, first_failure_ms=None, last_failure_ms=None, reason=None)
 # What a deed begins with, after `first`, `or` and a condition.
 VERBS = frozenset(
-    {
-        "wait",
-        "start",
-        "end",
-        "see",
-        "read",
-        "compare",
-        "correct",
-        "mend",
-        "raise",
-        "let give",
-        "set",
-    }
-    | {"put", "stop", "remove", "look", "enable", "explain", "make", "if"}
+    {"wait", "start", "end", "see", "read", "compare", "correct", "mend", "raise", "give", "set"}
+    | {"put", "stop", "remove", "look", "enable", "explain", "make", "let", "if"}
 )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -14,77 +12,12 @@ from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.reading.subscribed_getter import SubscribedGetter
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-from kinesis_spout.service.get_records_decoder import decode_event
-from kinesis_spout.service.subscription import SubscriptionEvent
 from kinesis_spout.testing import ManualClock
 from state.position import TRIM_HORIZON, Position
-from state.sequence_number import SequenceNumber
+from tests.support.kinesis.scripted_feeds import SHARD, Feed, Polling, after, event, polled
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.subscription_feed import Subscribe
-
-SHARD = "shardId-000000000000"
-
-
-def event(*numbers: int, continuation: int) -> SubscriptionEvent:
-    records = ",".join(
-        f'{{"SequenceNumber":"{n}","Data":"eA==","PartitionKey":"k","ApproximateArrivalTimestamp":1}}'
-        for n in numbers
-    )
-    page, after = decode_event(
-        f'{{"Records":[{records}],"ContinuationSequenceNumber":"{continuation}",'
-        '"MillisBehindLatest":0,"ChildShards":null}'.encode()
-    )
-    return SubscriptionEvent(page, after, None)
-
-
-@dataclass
-class Feed:
-    """A feed to which a test gives events and an end. It never subscribes by itself."""
-
-    subscribe: Subscribe
-    events: deque[SubscriptionEvent] = field(default_factory=deque)
-    has_ended: bool = False
-    error: Exception | None = None
-
-    @property
-    def has_news(self) -> bool:
-        return bool(self.events) or self.has_ended
-
-    @property
-    def is_over(self) -> bool:
-        return self.has_ended and not self.events
-
-    def take(self) -> SubscriptionEvent | None:
-        return self.events.popleft() if self.events else None
-
-    def end(self, error: Exception | None = None) -> None:
-        self.has_ended, self.error = True, error
-
-    def close(self) -> None:
-        self.has_ended = True
-
-
-@dataclass
-class Polling:
-    """The part of a polling getter that is used, over pages of a test."""
-
-    shard_id: str = SHARD
-    position: Position = TRIM_HORIZON
-    iterator: str | None = None
-    pages: deque[Page] = field(default_factory=deque)
-
-    def move_to(self, position: Position) -> None:
-        self.position = position
-
-    def ready_at_s(self) -> float:
-        return 0.0
-
-    def fetch_unless_throttled(self, _limit: int) -> Page:
-        page = self.pages.popleft()
-        if page.last is not None:
-            self.position = Position.after(page.last)
-        return page
 
 
 class Shard:
@@ -124,21 +57,6 @@ class Shard:
     def numbers(self, limit: int = 100) -> list[int]:
         page = self.getter.fetch_unless_throttled(limit)
         return [int(number) for number in page.columns.lists().numbers]
-
-
-def after(number: int) -> Position:
-    return Position.after(SequenceNumber(number))
-
-
-def polled(*numbers: int) -> Page:
-    decoded = event(*numbers, continuation=1).page
-    return replace(
-        Page.empty(SHARD),
-        columns=decoded.columns,
-        count=decoded.count,
-        first=decoded.first,
-        last=decoded.last,
-    )
 
 
 def test_a_subscription_is_renewed_after_the_continuation_number() -> None:

@@ -1,0 +1,196 @@
+"""What a Spark query gets of a stream that many consumers read, by polling and by enhanced fan-out.
+
+    python benchmarks/fan_out.py [--consumers N] [--shards S] [--seconds T] [--json]
+
+The server (FakeKinesis, with the service's limits of a shard: 2 MB and 5 reads a second to all that
+poll it, 2 MB a second to each subscription) is a process of its own, and holds a backlog that
+nobody can read in the time. All consumers but one are pollers in another process, which keep to the
+limits and back off where they are throttled. The last one is the Spark source's driver and its
+tasks, one after the other, without Spark. It reads for `--seconds`, once by polling and once by
+subscription, beside the same pollers.
+
+- `mb_per_s`: payload that its tasks gave, by shard and second. `of_limit`: as a part of 2 MiB.
+- `pushed`: the part of its records that came by subscription.
+- `efo_to_polling`: the one rate by the other; null where polling got nothing. Only this and
+  `of_limit` say something elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings
+from spark_job import KinesisSource
+from spark_job.driver.coordinator import Coordinator
+from spark_job.executor.task_reader import read_task
+from spark_job.process_services import ProcessServices
+from state.memory_store import MemoryBackend, MemoryStateStore
+from state.position import TRIM_HORIZON
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+STREAM, APPLICATION = "orders", "benchmark"
+LIMIT_BYTES_PER_S = 2 * 1024 * 1024
+RECORD_BYTES = 10_000
+POLLED_RECORDS = 100  # a page of half a second's worth: with the largest ones few win a turn
+MODES: dict[str, dict[str, str]] = {
+    "polling": {},
+    "efo": {"read_mode": "efo", "consumer_name": "benchmark"},
+}
+WARM_UP_S = 3.0
+CLOCK = SystemClock()
+
+
+def aws(endpoint_url: str) -> AwsConfig:
+    return AwsConfig(
+        region="us-east-1",
+        endpoint_url=endpoint_url,
+        access_key_id="benchmark",
+        secret_access_key="benchmark",  # noqa: S106  # FakeKinesis takes any
+    )
+
+
+def serve(pipe: Connection, shards: int, seconds: float) -> None:
+    """The server's process. It ends when it is told to."""
+    fake = FakeKinesis(settings=FakeKinesisSettings(limits=True))
+    fake.create(STREAM, shards=shards)
+    wanted = int(LIMIT_BYTES_PER_S * (seconds + 2 * WARM_UP_S) * 1.5 / RECORD_BYTES) * shards
+    for number in range(wanted):
+        fake.put(STREAM, f"key {number}", bytes(RECORD_BYTES))
+    with FakeKinesisServer(fake) as server:
+        pipe.send(server.endpoint_url)
+        pipe.recv()
+
+
+def poll(endpoint_url: str, consumers: int, shards: int, pipe: Connection) -> None:
+    """The other consumers' process. It ends when it is told to."""
+    ending = threading.Event()
+
+    def read(shard: int) -> None:
+        with closing(KinesisClient(aws(endpoint_url), StreamRef(STREAM))) as client:
+            getter = KinesisShardGetter(
+                client,
+                f"shardId-{shard:012d}",
+                TRIM_HORIZON,
+                pacer=Pacer(ReadRate()),
+                clock=CLOCK,
+                patience_s=float("inf"),
+            )
+            while not ending.is_set():
+                try:
+                    getter.fetch(POLLED_RECORDS)
+                except KinesisError:
+                    ending.wait(0.5)
+
+    for _ in range(consumers):
+        for shard in range(shards):
+            threading.Thread(target=read, args=(shard,), daemon=True).start()
+    pipe.send("ready")
+    pipe.recv()
+    ending.set()
+
+
+def measured(mode: str, endpoint_url: str, shards: int, seconds: float) -> dict[str, float]:
+    """What the source reads in this time."""
+    settings = KinesisSource(
+        stream=STREAM,
+        application=APPLICATION,
+        zookeeper="in-memory:2181",
+        region="us-east-1",
+        endpoint_url=endpoint_url,
+        access_key_id="benchmark",
+        secret_access_key="benchmark",  # noqa: S106  # FakeKinesis takes any
+        starting_position="TRIM_HORIZON",
+        max_tasks=1,
+        **MODES[mode],
+    ).settings()
+    backend = MemoryBackend()
+
+    def services() -> ProcessServices:
+        return ProcessServices(
+            client=KinesisClient(settings.aws, settings.stream, clock=CLOCK),
+            store=MemoryStateStore(backend, application=APPLICATION, stream=STREAM),
+            clock=CLOCK,
+            settings=settings,
+        )
+
+    executor, coordinator = services(), Coordinator(settings, services())
+    plan, read_bytes = "", 0
+    begins_s = CLOCK.monotonic_s() + WARM_UP_S
+    ends_s = begins_s + seconds
+    with closing(coordinator), closing(executor.client):
+        while CLOCK.monotonic_s() < ends_s:
+            plan = coordinator.next_plan(plan, max_records=None)
+            for task, one in coordinator.tasks(plan).items():
+                for batch in read_task(plan, task, one, services=executor, settings=settings):
+                    if begins_s <= CLOCK.monotonic_s() <= ends_s:
+                        read_bytes += batch.num_rows * RECORD_BYTES
+        coordinator.settle(plan)
+        told = coordinator.report()
+    mb_per_s = read_bytes / 1e6 / seconds / shards
+    pushed = told.get("pushedRecords", 0)
+    return {
+        "mb_per_s": mb_per_s,
+        "of_limit": mb_per_s * 1e6 / LIMIT_BYTES_PER_S,
+        "pushed": pushed / max(1, pushed + told.get("polledRecords", 0)),
+    }
+
+
+def run(consumers: int, shards: int, seconds: float) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    report: dict[str, Any] = {"consumers": consumers, "shards": shards}
+    for mode in MODES:
+        here, there = multiprocessing.Pipe()
+        others_here, others_there = multiprocessing.Pipe()
+        server = context.Process(target=serve, args=(there, shards, seconds))
+        server.start()
+        endpoint_url = here.recv()
+        others = context.Process(
+            target=poll, args=(endpoint_url, consumers - 1, shards, others_there)
+        )
+        others.start()
+        try:
+            others_here.recv()
+            report[mode] = measured(mode, endpoint_url, shards, seconds)
+        finally:
+            others_here.send("end")
+            here.send("end")
+            others.join()
+            server.join()
+    polled = report["polling"]["mb_per_s"]
+    report["efo_to_polling"] = report["efo"]["mb_per_s"] / polled if polled else None
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--consumers", type=int, default=20)
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    report = run(given.consumers, given.shards, given.seconds)
+    if given.json:
+        print(json.dumps(report, indent=2))
+        return
+    for mode in MODES:
+        print(
+            f"{mode:8}", "  ".join(f"{name} {value:6.3f}" for name, value in report[mode].items())
+        )
+    print(f"efo reads {report['efo_to_polling'] or float('inf'):.1f} times what polling reads")
+
+
+if __name__ == "__main__":
+    main()

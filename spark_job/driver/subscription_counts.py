@@ -1,0 +1,37 @@
+"""How the records of a query came: by subscription or by polling. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from state.plan import ShardReadResult
+
+
+class SubscriptionCounts:
+    """Counts over the plans that this run of the query has settled."""
+
+    def __init__(self) -> None:
+        self._pushed = 0
+        self._polled = 0
+        self._fallbacks: Counter[str] = Counter()
+
+    def note(self, ends: Iterable[ShardReadResult]) -> None:
+        for end in ends:
+            self._pushed += end.pushed
+            self._polled += max(0, end.count - end.pushed)
+            if end.fallback is not None:
+                self._fallbacks[end.fallback] += 1
+
+    def report(self) -> dict[str, Any]:
+        """For the progress report. `fallbacks`: reads of a shard whose subscription had failed at
+        their end, by why.
+        """
+        return {
+            "pushedRecords": self._pushed,
+            "polledRecords": self._polled,
+            "fallbacks": dict(sorted(self._fallbacks.items())),
+        }

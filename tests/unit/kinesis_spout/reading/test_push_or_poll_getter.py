@@ -1,0 +1,240 @@
+"""One shard for a short time, by one subscription, with scripted feeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.errors import AccessDeniedError, ServiceUnavailableError, ShardNotFoundError
+from kinesis_spout.reading.fallback import Fallback
+from kinesis_spout.reading.push_or_poll_getter import (
+    RESUBSCRIBE_S,
+    PushOrPollGetter,
+    SubscriptionSlots,
+)
+from kinesis_spout.reading.shard_getter import FetchPostponedError
+from kinesis_spout.testing import ManualClock
+from state.position import TRIM_HORIZON, Position
+from tests.support.kinesis.scripted_feeds import Feed, Polling, after, event, polled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kinesis_spout.reading.subscription_feed import Subscribe
+
+LATE_S = 60.0
+
+
+class Shard:
+    """A getter under test. `asked`: the positions of its subscriptions."""
+
+    def __init__(self, *, not_before_s: float = 0.0, slots: int = 1) -> None:
+        self.clock = ManualClock()
+        self.polling = Polling()
+        self.feeds: list[Feed] = []
+        self.asked: list[Position] = []
+        self.slots = SubscriptionSlots(slots)
+        self.began_s = self.clock.monotonic_s()
+        polling: Any = self.polling
+        self.getter = PushOrPollGetter(
+            polling,
+            self._subscribe,
+            new_feed=self._new_feed,
+            on_news=lambda: None,
+            slots=self.slots,
+            not_before_s=self.began_s + not_before_s,
+            clock=self.clock,
+        )
+
+    def _new_feed(self, _shard_id: str, subscribe: Subscribe, _on_news: Any) -> Feed:
+        feed = Feed(subscribe)
+        self.feeds.append(feed)
+        subscribe()
+        return feed
+
+    def _subscribe(self, _shard_id: str, position: Position) -> Any:
+        self.asked.append(position)
+
+    def nothing(self) -> None:
+        with pytest.raises(FetchPostponedError):
+            self.getter.fetch_unless_throttled(100)
+
+    def numbers(self, limit: int = 100) -> list[int]:
+        page = self.getter.fetch_unless_throttled(limit)
+        return [int(number) for number in page.columns.lists().numbers]
+
+    def subscribed(self) -> Shard:
+        self.nothing()
+        return self
+
+
+def test_events_are_pages_and_the_position_is_after_their_records() -> None:
+    shard = Shard().subscribed()
+    shard.feeds[0].events += [event(3, 5, continuation=7, behind_ms=9), event(9, continuation=9)]
+    first = shard.getter.fetch_unless_throttled(100)
+    assert (first.count, first.at_tip, first.next_iterator) == (2, False, None)
+    last = shard.getter.fetch_unless_throttled(100)
+    assert (last.count, last.at_tip) == (1, True)
+    assert (shard.getter.position, shard.asked) == (after(9), [TRIM_HORIZON])
+    assert shard.getter.pushed == [(first.first, last.last)]
+
+
+def test_an_event_is_arrow_once_and_its_parts_are_slices() -> None:
+    """No record is copied or looked at again where a page is cut."""
+    shard = Shard().subscribed()
+    shard.feeds[0].events.append(event(*range(1, 11), continuation=10))
+    pages = [shard.getter.fetch_unless_throttled(4) for _ in range(3)]
+    assert [page.count for page in pages] == [4, 4, 2]
+    assert [page.at_tip for page in pages] == [False, False, True]
+    addresses = {_address(page.columns.to_arrow()) for page in pages}
+    assert len(addresses) == 1
+
+
+def _address(batch: pa.RecordBatch) -> int:
+    return int(batch.column("data").buffers()[2].address)
+
+
+def test_a_subscription_that_breaks_is_polled_after_its_last_complete_event() -> None:
+    """And opened again when the service allows that, after what was polled."""
+    shard = Shard().subscribed()
+    shard.feeds[0].events.append(event(3, 5, continuation=7))
+    assert shard.numbers() == [3, 5]
+    shard.feeds[0].end(ServiceUnavailableError("broke"))
+    shard.polling.pages += [polled(6), polled(7)]
+    assert (shard.numbers(), shard.numbers()) == ([6], [7])
+    assert (shard.getter.fallback, len(shard.feeds)) == (Fallback.BROKEN, 1)
+    shard.clock.advance(RESUBSCRIBE_S)
+    shard.nothing()
+    shard.feeds[1].events.append(event(8, continuation=8))
+    assert (shard.numbers(), shard.asked) == ([8], [TRIM_HORIZON, after(7)])
+    assert shard.getter.fallback is None
+    ranges = [(first.sequence, last.sequence) for first, last in shard.getter.pushed]
+    assert ranges == [(3, 5), (8, 8)]
+
+
+def test_the_rest_of_an_event_comes_before_what_is_polled() -> None:
+    shard = Shard().subscribed()
+    shard.feeds[0].events.append(event(1, 2, 3, continuation=3))
+    assert shard.numbers(2) == [1, 2]
+    shard.getter.close()
+    shard.polling.pages.append(polled(4))
+    assert (shard.numbers(), shard.numbers()) == ([3], [4])
+
+
+@pytest.mark.parametrize(
+    ("error", "fallback", "for_good"),
+    [
+        (ServiceUnavailableError("in use"), Fallback.REFUSED, False),
+        (AccessDeniedError("not allowed"), Fallback.REFUSED, True),
+        (ShardNotFoundError("no consumer"), Fallback.MISSING, True),
+        (None, Fallback.ENDED, False),
+    ],
+)
+def test_a_subscription_that_is_refused_is_no_fault(
+    error: Exception | None, fallback: Fallback, *, for_good: bool
+) -> None:
+    """The shard is polled at once. What waiting does not mend is not tried again soon."""
+    shard = Shard().subscribed()
+    shard.feeds[0].end(error)
+    shard.polling.pages.append(polled(1))
+    assert shard.numbers() == [1]
+    assert shard.getter.fallback is fallback
+    next_s = shard.getter.next_subscribe_s
+    assert next_s is not None
+    assert (next_s > shard.began_s + RESUBSCRIBE_S) is for_good
+
+
+def test_nobody_waits_long_for_a_subscription_that_pushes_nothing() -> None:
+    shard = Shard().subscribed()
+    wait_s = shard.getter.ready_at_s() - shard.clock.monotonic_s()
+    shard.clock.advance(wait_s)
+    shard.polling.pages.append(polled(1))
+    assert (shard.numbers(), shard.getter.fallback) == ([1], Fallback.SILENT)
+
+
+def test_a_subscription_that_falls_silent_is_polled_beside() -> None:
+    """What it pushes later is handed over without the records that were polled, and ends that."""
+    shard = Shard().subscribed()
+    shard.feeds[0].events.append(event(3, continuation=3, behind_ms=5_000))
+    assert shard.numbers() == [3]
+    shard.nothing()
+    shard.clock.advance(2.0)
+    shard.polling.pages.append(polled(4))
+    assert (shard.numbers(), shard.getter.fallback) == ([4], Fallback.SILENT)
+    shard.feeds[0].events.append(event(4, 5, continuation=5, behind_ms=5_000))
+    assert (shard.numbers(), shard.getter.fallback) == ([5], None)
+    shard.nothing()
+    assert len(shard.feeds) == 1
+
+
+def test_a_silent_subscription_is_heard_while_polling_is_throttled() -> None:
+    """Other consumers may use up all that the shard gives to those that poll."""
+    shard = Shard().subscribed()
+    shard.clock.advance(2.0)
+    shard.polling.ready_s = shard.clock.monotonic_s() + LATE_S
+    shard.nothing()
+    shard.feeds[0].events.append(event(1, continuation=1))
+    assert (shard.numbers(), shard.polling.position) == ([1], after(1))
+
+
+def test_an_event_that_came_while_nobody_looked_is_not_late() -> None:
+    shard = Shard().subscribed()
+    shard.clock.advance(LATE_S)
+    shard.feeds[0].events.append(event(3, continuation=3))
+    assert (shard.numbers(), shard.getter.fallback) == ([3], None)
+
+
+def test_a_shard_is_polled_until_it_may_be_subscribed_to() -> None:
+    """Then it is subscribed to after what was polled, and its records are told apart."""
+    shard = Shard(not_before_s=2.0)
+    shard.polling.pages.append(polled(1, 2))
+    assert (shard.numbers(), shard.feeds) == ([1, 2], [])
+    assert shard.getter.pushed == []
+    shard.clock.advance(2.0)
+    shard.nothing()
+    shard.feeds[0].events.append(event(2, 3, continuation=3))
+    assert (shard.asked, shard.numbers()) == ([after(2)], [3])
+    assert [(one.sequence, two.sequence) for one, two in shard.getter.pushed] == [(3, 3)]
+
+
+def test_a_shard_without_a_free_slot_is_polled() -> None:
+    """A slot is free again when its subscription is closed, once."""
+    shard = Shard()
+    assert shard.slots.try_take()
+    shard.polling.pages.append(polled(1))
+    assert (shard.numbers(), shard.feeds) == ([1], [])
+    other = Shard().subscribed()
+    other.getter.close()
+    other.getter.close()
+    assert other.slots.try_take()
+    assert not other.slots.try_take()
+
+
+def test_a_closed_getter_polls_and_never_subscribes() -> None:
+    shard = Shard()
+    shard.getter.close()
+    shard.polling.pages.append(polled(1))
+    assert (shard.numbers(), shard.feeds, shard.getter.next_subscribe_s) == ([1], [], None)
+
+
+def test_a_shard_that_is_polled_waits_for_its_limits() -> None:
+    shard = Shard()
+    shard.getter.close()
+    shard.polling.ready_s = shard.clock.monotonic_s() + 3.0
+    shard.nothing()
+    assert shard.getter.ready_at_s() == shard.polling.ready_s
+
+
+def test_an_event_out_of_order_is_polled_instead() -> None:
+    shard = Shard().subscribed()
+    shard.feeds[0].events.append(event(9, 3, continuation=9))
+    shard.polling.pages.append(polled(3))
+    assert (shard.numbers(), shard.getter.fallback) == ([3], Fallback.BROKEN)
+
+
+def test_a_fault_of_the_program_is_raised() -> None:
+    shard = Shard().subscribed()
+    shard.feeds[0].end(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        shard.getter.fetch_unless_throttled(1)

@@ -1,0 +1,168 @@
+"""The driver finds or registers the consumer, and says in the plans who may subscribe when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.testing import error
+from spark_job.executor.task_reader import read_task
+from tests.simulation.subscriptions import InlineFeed, wait_in
+from tests.support.kinesis.fake_consumers import deregister, register
+from tests.support.simulated.simulated_driver import next_plan, pointer
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from spark_job.driver.coordinator import Coordinator
+    from state.plan import TaskPlan
+
+EFO = {"read_mode": "efo", "consumer_name": "reader"}
+MINUTE_S = 61.0
+
+
+def driver_of(job: SimulatedJob, **changes: Any) -> Coordinator:
+    return job.coordinator(**(EFO | changes))
+
+
+def first_task(driver: Coordinator, plan: str) -> TaskPlan:
+    return driver.tasks(plan)[0]
+
+
+def read(job: SimulatedJob, driver: Coordinator, plan: str) -> int:
+    """Run a plan as executors do that push in this process; how many rows it has."""
+    settings = job.settings(**EFO)
+    services = job.services(settings)
+    services.new_feed, services.wait_for = InlineFeed, wait_in(job.clock)
+    return sum(
+        batch.num_rows
+        for task, one in driver.tasks(plan).items()
+        for batch in read_task(plan, task, one, services=services, settings=settings)
+    )
+
+
+def test_a_missing_consumer_is_registered_once_and_named_in_plans(one: SimulatedJob) -> None:
+    one.put(1)
+    driver = driver_of(one)
+    plan = next_plan(driver)
+    arn = first_task(driver, plan).consumer_arn
+    assert arn is not None
+    assert arn.startswith(one.fake.stream(STREAM).arn)
+    assert driver.tasks(plan)[0].shards[0].next_subscribe_ms is None
+
+
+def test_a_query_that_polls_asks_for_no_consumer(one: SimulatedJob) -> None:
+    one.put(1)
+    one.count_calls()
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    assert first_task(driver, plan).consumer_arn is None
+    assert one.calls("DescribeStreamConsumer") == 0
+    assert "pushedRecords" not in driver.report()
+
+
+def test_the_driver_waits_until_the_consumer_is_active() -> None:
+    with simulated(shards=1, consumer_ms=3_000) as job:
+        job.put(1)
+        driver = driver_of(job)
+        plan = next_plan(driver)
+        assert first_task(driver, plan).consumer_arn is not None
+
+
+def test_a_consumer_that_does_not_become_active_in_time_leaves_the_query_polling(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is asked for once a minute, without a wait, and the log says it once."""
+    with simulated(shards=1, consumer_ms=100_000) as job:
+        job.put(2)
+        driver = driver_of(job, max_records_per_shard=1)
+        first = next_plan(driver)
+        assert first_task(driver, first).consumer_arn is None
+        assert read(job, driver, first) == 1
+        job.clock.advance(100 + MINUTE_S)
+        second = next_plan(driver, first)
+        assert first_task(driver, second).consumer_arn is not None
+    said = [one for one in caplog.messages if "subscribed to" in one or "subscription" in one]
+    assert len(said) == 2
+    assert "is polled" in said[0]
+    assert "is read by subscription again" in said[1]
+
+
+def test_a_missing_permission_ends_no_query(one: SimulatedJob) -> None:
+    """Nor does it wait."""
+    one.put(1)
+    one.fake.faults.add(
+        error("AccessDeniedException"), operation="DescribeStreamConsumer", times=None
+    )
+    driver = driver_of(one)
+    begun_s = one.clock.monotonic_s()
+    plan = next_plan(driver)
+    assert first_task(driver, plan).consumer_arn is None
+    assert one.clock.monotonic_s() - begun_s < 1
+    assert read(one, driver, plan) == 1
+
+
+def test_a_plan_says_when_a_shard_may_be_subscribed_to_again(one: SimulatedJob) -> None:
+    one.put(3)
+    driver = driver_of(one, max_records_per_shard=1)
+    first = next_plan(driver)
+    begun_ms = one.clock.now_ms()
+    assert read(one, driver, first) == 1
+    second = next_plan(driver, first)
+    next_ms = first_task(driver, second).shards[0].next_subscribe_ms
+    assert next_ms is not None
+    assert begun_ms < next_ms <= begun_ms + 5_500
+    assert read(one, driver, second) == 1
+    one.clock.advance(10)
+    third = next_plan(driver, second)
+    assert first_task(driver, third).shards[0].next_subscribe_ms is None
+    report = driver.report()
+    assert (report["pushedRecords"], report["polledRecords"]) == (1, 1)
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_restarted_driver_knows_when(one: SimulatedJob, *, settled: bool) -> None:
+    one.put(3)
+    driver = driver_of(one, max_records_per_shard=1)
+    plan = next_plan(driver)
+    read(one, driver, plan)
+    if settled:
+        driver.settle(plan)
+    driver.close()
+    again = driver_of(one, max_records_per_shard=1)
+    second = next_plan(again, plan)
+    assert first_task(again, second).shards[0].next_subscribe_ms is not None
+
+
+def test_a_batch_that_is_replayed_by_another_run_polls(one: SimulatedJob) -> None:
+    """Whether its tasks have published or not."""
+    one.put(3)
+    driver = driver_of(one)
+    plan = next_plan(driver)
+    driver.close()
+    again = driver_of(one)
+    assert first_task(again, plan).consumer_arn is None
+    assert pointer(one).id == plan
+
+
+def test_a_consumer_that_was_removed_is_registered_again(one: SimulatedJob) -> None:
+    one.put(2)
+    driver = driver_of(one, max_records_per_shard=1)
+    first = next_plan(driver)
+    arn = first_task(driver, first).consumer_arn
+    assert arn is not None
+    deregister(one.fake, arn)
+    one.clock.advance(2)
+    assert read(one, driver, first) == 1
+    second = next_plan(driver, first)
+    other = first_task(driver, second).consumer_arn
+    assert other not in (None, arn)
+    assert driver.report()["fallbacks"] == {"missing": 1}
+
+
+def test_an_arn_is_never_registered(one: SimulatedJob) -> None:
+    arn = register(one.fake, "other")
+    one.put(1)
+    driver = one.coordinator(read_mode="efo", consumer_arn=arn)
+    assert first_task(driver, next_plan(driver)).consumer_arn == arn
+    assert shard(0) in driver.tasks(pointer(one).id)[0].shards[0].shard_id

@@ -1,0 +1,189 @@
+"""A task reads by subscription where one may be opened, and by GetRecords otherwise. The rows and
+the log are the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.testing import error, internal_failure
+from tests.simulation.in_process import Service
+from tests.support.kinesis.fake_consumers import register
+from tests.support.simulated.planned_task import BY_TWOS, PlannedTask, numbers_of, task, whole
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesis_spout.testing import Fault
+    from state.plan import ShardReadResult, ShardSlice
+
+
+@pytest.fixture
+def pairs() -> Iterator[SimulatedJob]:
+    """A job on a stream of one shard, whose events have two records."""
+    with simulated(shards=1, event_records=2) as made:
+        yield made
+
+
+class Pushed:
+    """A task whose shards may be subscribed to, and the service that its attempts speak with."""
+
+    def __init__(self, job: SimulatedJob, *slices: ShardSlice, **limits: Any) -> None:
+        self.job = job
+        self.service = Service(job.fake)
+        self.consumer_arn = limits.pop("consumer_arn", None) or register(job.fake)
+        plan = task(*(slices or (whole(),)), consumer_arn=self.consumer_arn, **limits)
+        self.planned = PlannedTask(job, plan)
+
+    def rows(self, **options: Any) -> list[int]:
+        return numbers_of(self.planned.attempt(service=self.service, **options))
+
+    @property
+    def end(self) -> ShardReadResult:
+        return self.planned.ends[shard(0)]
+
+    @property
+    def is_closed(self) -> bool:
+        return all(one.is_closed for one in self.service.connections)
+
+
+def test_records_are_pushed_up_to_the_tip_and_the_socket_is_closed(pairs: SimulatedJob) -> None:
+    put = pairs.put(7)
+    pushed = Pushed(pairs)
+    assert pushed.rows() == put
+    assert (pushed.service.reads, pushed.service.subscriptions) == (0, 1)
+    assert (pushed.end.pushed, pushed.end.at_tip, pushed.end.fallback) == (7, True, None)
+    assert pushed.end.tip_ms is not None
+    assert pushed.end.next_subscribe_ms is not None
+    assert pushed.is_closed
+
+
+def test_the_log_is_that_of_a_task_that_polls(pairs: SimulatedJob) -> None:
+    """But for the hints, and what is counted."""
+    pairs.put(7)
+    pushed, polled = Pushed(pairs), PlannedTask(pairs, task(whole()))
+    pushed.rows()
+    numbers_of(polled.attempt())
+    ours, theirs = pushed.end, polled.ends[shard(0)]
+    assert (ours.first, ours.last, ours.count) == (theirs.first, theirs.last, theirs.count)
+    assert (ours.payload_bytes, ours.last_arrival_ms) == (
+        theirs.payload_bytes,
+        theirs.last_arrival_ms,
+    )
+
+
+def test_an_attempt_that_finds_a_log_polls_the_same_rows(pairs: SimulatedJob) -> None:
+    """After a crash, or for a second action. Records that came since are not among them."""
+    put = pairs.put(7)
+    pushed = Pushed(pairs)
+    assert pushed.rows(pace=BY_TWOS) == put
+    pairs.put(3)
+    pairs.clock.advance(60)
+    assert pushed.rows() == put
+    assert pushed.service.subscriptions == 1
+
+
+def test_a_retry_that_finds_no_log_polls_too(pairs: SimulatedJob) -> None:
+    put = pairs.put(3)
+    pushed = Pushed(pairs)
+    assert pushed.rows(is_retry=True) == put
+    assert (pushed.service.subscriptions, pushed.end.pushed) == (0, 0)
+
+
+def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> None:
+    """What it has published is read by the next one, by GetRecords."""
+    put = pairs.put(7)
+    pushed = Pushed(pairs)
+    batches = pushed.planned.attempt(service=pushed.service, pace=BY_TWOS)
+    assert numbers_of([next(batches)]) == put[:2]
+    assert not pushed.is_closed
+    batches.close()  # type: ignore[attr-defined]  # a generator
+    assert pushed.is_closed
+    assert pushed.rows() == put
+    assert pushed.service.subscriptions == 1
+
+
+def test_a_subscription_within_five_seconds_is_refused_and_the_task_polls(
+    pairs: SimulatedJob,
+) -> None:
+    first = Pushed(pairs)
+    second = Pushed(pairs, consumer_arn=first.consumer_arn)
+    put = pairs.put(5)
+    assert first.rows() == put
+    assert second.rows() == put
+    assert (second.end.fallback, second.end.pushed) == ("refused", 0)
+
+
+def test_a_shard_that_may_not_be_subscribed_to_yet_is_not(pairs: SimulatedJob) -> None:
+    put = pairs.put(5)
+    pushed = Pushed(pairs, whole(next_subscribe_ms=pairs.clock.now_ms() + 4_000))
+    assert pushed.rows() == put
+    assert pushed.service.subscriptions == 0
+
+
+@pytest.mark.parametrize("silently", [False, True])
+@pytest.mark.parametrize("events", [0, 1, 2])
+def test_a_task_goes_on_by_polling_after_the_last_event(
+    pairs: SimulatedJob, events: int, *, silently: bool
+) -> None:
+    """Nothing is missing or doubled where the connection breaks, or is half open."""
+    put = pairs.put(9)
+    pushed = Pushed(pairs)
+    pushed.service.breaks = [(events, silently)]
+    assert pushed.rows() == put
+    assert pushed.end.pushed == 2 * events
+    assert pushed.end.fallback is not None
+    assert pushed.is_closed
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        internal_failure(),
+        error("LimitExceededException"),
+        error("ResourceNotFoundException"),
+        error("AccessDeniedException"),
+    ],
+    ids=lambda fault: fault.code,
+)
+def test_a_service_that_refuses_is_polled_at_once(pairs: SimulatedJob, fault: Fault) -> None:
+    put = pairs.put(3)
+    pushed = Pushed(pairs)
+    pairs.fake.faults.add(fault, operation="SubscribeToShard", times=None)
+    began_s = pairs.clock.monotonic_s()
+    assert pushed.rows() == put
+    assert pairs.clock.monotonic_s() - began_s < 1.5
+
+
+def test_the_end_of_a_shard_comes_with_its_children(pairs: SimulatedJob) -> None:
+    put = pairs.put(3)
+    pairs.fake.split(STREAM, shard(0))
+    pushed = Pushed(pairs)
+    assert pushed.rows() == put
+    assert (pushed.end.at_shard_end, pushed.end.pushed) == (True, 3)
+    assert [child.parents for child in pushed.end.children] == [(shard(0),)] * 2
+
+
+def test_a_task_takes_no_more_than_its_slice_has(pairs: SimulatedJob) -> None:
+    """The subscription ends with the last record that is wanted."""
+    put = pairs.put(9)
+    pushed = Pushed(pairs, whole(max_records=5))
+    assert pushed.rows() == put[:5]
+    assert (pushed.end.count, pushed.end.pushed, pushed.end.at_tip) == (5, 5, False)
+    assert pushed.is_closed
+
+
+def test_an_attempt_that_is_overtaken_gives_its_subscription_up(pairs: SimulatedJob) -> None:
+    """It hands over what the other one has published."""
+    put = pairs.put(6)
+    pushed = Pushed(pairs)
+
+    def overtake() -> None:
+        assert numbers_of(pushed.planned.attempt(is_retry=True)) == put
+
+    store = pushed.planned.overtaken_store(overtake)
+    assert pushed.rows(store=store, pace=BY_TWOS) == put
+    assert pushed.is_closed
