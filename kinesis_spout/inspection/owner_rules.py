@@ -319,7 +319,7 @@ def held_by_program(look: Look, shard_id: str) -> Cause | None:
             about=shard_id,
             says=f"its program ({_process(run.owner)}) deactivated the spout at {since}: it gives "
             "no record until activate() is called",
-            advice=(Advice(Act.CHANGE, "the program has to call activate()"),),
+            advice=(Advice(Act.CHANGE, "make its program call activate()"),),
         )
     if log.hold.kind != FULL:
         return None
@@ -369,7 +369,7 @@ def next_trigger(look: Look, shard_id: str) -> Cause | None:
         f"every {duration(trigger_ms)})",
         advice=(
             Advice(Act.WAIT, f"wait until {moment(due_ms, now_ms)}", until_ms=due_ms),
-            Advice(Act.CHANGE, "for less delay, give the query a shorter trigger"),
+            Advice(Act.CHANGE, "give the query a shorter trigger if that is too late"),
         ),
     )
 
