@@ -208,8 +208,8 @@ _STORING = (
     Mutant(
         "what the last letters have resolved is not stored",
         "kinesis_spout/spout/session.py",
-        "                self._coordinator.commit_last(in_order=in_order)\n        finally:\n",
-        "                pass\n        finally:\n",
+        "                self._coordinator.commit_last(in_order=in_order)\n            tell()\n",
+        "                pass\n            tell()\n",
         CLOSING,
     ),
     Mutant(
@@ -511,8 +511,8 @@ _CAREFUL = (
     Mutant(
         "a worker's crash is an orderly end",
         "kinesis_spout/spout/session.py",
-        "in_order=not crashed)",
-        "in_order=True)",
+        "in_order=not crashed,\n",
+        "in_order=True,\n",
         CAREFUL,
     ),
     Mutant(
