@@ -10,7 +10,6 @@ from tests.simulation.spout_mutants import SPOUT_SIMULATION
 _DRIVER = "tests/unit/spark_job/driver/test_pause.py"
 _SPOUT = "tests/unit/kinesis_spout/spout/test_pause.py"
 _SKIP = "tests/unit/kinesis_spout/checkpoints/test_skip.py"
-_REWIND = "tests/unit/kinesis_spout/checkpoints/test_rewind.py"
 
 PAUSES = (
     Mutant(
@@ -94,7 +93,6 @@ PAUSES = (
         "state/moves/history.py",
         "    if state.unresolved:\n        return Position.at(state.unresolved[0].first)\n",
         "",
-        _REWIND,
     ),
     Mutant(
         "an application that goes back goes to the newest entry",

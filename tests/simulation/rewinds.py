@@ -12,6 +12,7 @@ from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.shards.history_recorder import INTERVAL_S
 from state.errors import StoredDataError
 from state.owner.ownership import this_process
 from state.position import Position
@@ -29,12 +30,17 @@ MOST_COUNTED = 20
 class Rewinds(Past):
     def remember(self) -> None:
         """What is resolved now. An operator may want to go back to this time."""
-        self.moments.append((self.world.clock.now_ms(), self.resolved()))
+        now_ms = self.world.clock.now_ms()
+        if self.moments and self.moments[-1][0] == now_ms:
+            self.moments.pop()  # what came later in the same millisecond was so by then, too
+        self.moments.append((now_ms, self.resolved()))
 
     def do_rewind(self) -> None:
         """All that was not resolved at the time must be resolved once more. A command that dies is
         given again.
         """
+        if self.random.random() < 0.5:
+            self._go_on_for_a_while()
         if not self.moments:
             return
         self.job.stop()
@@ -51,6 +57,15 @@ class Rewinds(Past):
         if self._is_there:
             self.done = set(resolved)
             self.count("rewinds")
+
+    def _go_on_for_a_while(self) -> None:
+        """So long that the history has a time to go back to, and that something comes after it."""
+        for _ in range(3):
+            self.world.put(self.random.choice((1, 3)))
+            self.run_batch()
+            self.world.clock.advance(INTERVAL_S)
+            self.remember()
+        self.run_batch()
 
     def _rewind(self, wanted_ms: int, store: ZnodeStateStore) -> bool | None:
         """Whether the application was moved. None: the command died, which may be in the midst."""
@@ -76,7 +91,7 @@ class Rewinds(Past):
             except Crash:
                 return None
             except (KinesisError, MoveRefusedError, StoredDataError) as error:
-                self.note(f"refused: {type(error).__name__}")
+                self.note(f"refused: {type(error).__name__} {str(error)[:90]}")
                 self.count("rewinds that were refused")
                 return False
         # The command says so, and a job has no reason to say it again.
