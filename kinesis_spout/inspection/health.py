@@ -73,6 +73,7 @@ class Look:
     With one snapshot (`before` is `now`), nothing is known of movement: the window is zero.
 
     - `throttled`: the shards that would not tell their tip, because their reads are used up.
+    - `unanswered`: the shards that did not tell it for another reason, which is a sentence.
     - `refused`: why no shard was asked, as a sentence; None where those that decide were.
     """
 
@@ -80,6 +81,7 @@ class Look:
     now: Snapshot
     tips: Mapping[str, TipAnswer] = field(default_factory=dict)
     throttled: Collection[str] = frozenset()
+    unanswered: Mapping[str, str] = field(default_factory=dict)
     refused: str | None = None
 
     @property

@@ -280,6 +280,23 @@ def _throttled(look: Look, shard_id: str) -> Cause | None:
     )
 
 
+def _unanswered(look: Look, shard_id: str) -> Cause | None:
+    """The service fails where it is asked, so the job may fare no better."""
+    why = look.unanswered.get(shard_id)
+    if why is None:
+        return None
+    return Cause(
+        kind="service fails",
+        about=shard_id,
+        says=f"the service did not tell its newest record: {why}; {words_of(look).it} meets the "
+        "same, and tries again until it gets an answer",
+        advice=(
+            Advice(Act.WAIT, "wait until the service answers, and look again"),
+            Advice(Act.LOOK, "see the AWS Health Dashboard of the region if it lasts"),
+        ),
+    )
+
+
 def _idle_job(look: Look, shard_id: str) -> Cause | None:
     """Nothing but the state tells, and it says that nothing was left when it was stored."""
     state = look.now.states.get(shard_id)
@@ -379,6 +396,7 @@ OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     next_trigger,
     _batch,
     _throttled,
+    _unanswered,
     _idle_job,
     _unresolved_limit,
     _unseen_spout,

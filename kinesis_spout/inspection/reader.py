@@ -69,6 +69,7 @@ class TipReader:
       is asked once, and a shard that does not answer, as a throttled one, is left out.
     - `refused`: the sentence of the error that ended the asking: the right to read is missing.
     - `throttled`: the shards of the last round that did not answer because they are throttled.
+    - `unanswered`: why other shards of it did not answer, as a sentence for each.
     """
 
     client: KinesisClient
@@ -76,11 +77,12 @@ class TipReader:
     patient: bool = False
     refused: str | None = field(default=None, init=False)
     throttled: set[str] = field(default_factory=set, init=False)
+    unanswered: dict[str, str] = field(default_factory=dict, init=False)
 
     def ask(self, wanted: Iterable[tuple[str, Position]]) -> dict[str, TipAnswer]:
         """The answers by shard. A shard that is gone has none."""
         pairs = [] if self.refused else list(wanted)
-        self.throttled = set()
+        self.throttled, self.unanswered = set(), {}
         with ThreadPoolExecutor(MAX_CONCURRENT_CALLS) as pool:
             answers = pool.map(lambda pair: self._answer(*pair), pairs)
             return {
@@ -102,8 +104,10 @@ class TipReader:
                 raise
             if isinstance(exc, AccessDeniedError):
                 self.refused = str(exc)
-            if isinstance(exc, ThrottledError):
+            elif isinstance(exc, ThrottledError):
                 self.throttled.add(shard_id)
+            else:
+                self.unanswered[shard_id] = str(exc)
             return None
         return tip_answer(fetched, self.clock.now_ms())
 

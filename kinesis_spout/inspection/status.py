@@ -7,7 +7,7 @@
     timeMs            the service's time of the look; windowMs: how long the window was
     verdict           ok, unknown, lagging, stalled or losing (`kinesis_spout.inspection.health`);
                       unknown where the application has no state here, nothing is known of any
-                      shard, or one that was asked is throttled
+                      shard, or one that was asked did not answer
     owners            process, host, sinceMs, and task where several share the application
     plan              null, or planId, status, createdMs, tasks, tasksBegun, tasksSealed, report
                       (null, open, done), openings
@@ -15,6 +15,7 @@
     notAsked          number of shards on which nothing could be said without asking the service;
                       0 where the application has no state
     throttled         number of these that were asked and are throttled
+    notAnswered       number of these that were asked, and did not answer for another reason
     shards            a list, worst first:
         shardId, health, waitsFor
         state         as in `kinesis-spout shards`
@@ -50,6 +51,8 @@ from kinesis_spout.shards.lineage import ShardPhase
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kinesis_spout.inspection.health import Look
     from state.state_store import Pause
 
@@ -110,8 +113,18 @@ class ApplicationStatus:
     @property
     def not_told(self) -> int:
         """How many of them were asked, and did not tell because their reads are used up."""
+        return self._unknown_among(self.look.throttled)
+
+    @property
+    def not_answered(self) -> int:
+        """How many of them were asked, and did not tell for another reason."""
+        return self._unknown_among(self.look.unanswered)
+
+    def _unknown_among(self, shard_ids: Collection[str]) -> int:
+        if not self.look.now.is_known:
+            return 0
         unknown = (one for one in self.shards if one.health is Health.UNKNOWN)
-        return sum(one.shard_id in self.look.throttled for one in unknown) if self.not_asked else 0
+        return sum(one.shard_id in shard_ids for one in unknown)
 
     @property
     def live(self) -> tuple[ShardStatus, ...]:
@@ -121,13 +134,14 @@ class ApplicationStatus:
     @property
     def verdict(self) -> Health:
         """`unknown` of single shards that nobody asked is no more than that: the others are judged.
-        Where a shard was asked and is throttled, nothing is known of any, or the state is that of
+        Where a shard was asked and did not answer, nothing is known of any, or the state is that of
         another stream, so is the verdict.
         """
         verdict, now = self.look.verdict, self.look.now
         if now.is_of_another_stream:
             return Health.UNKNOWN
-        if verdict is not Health.UNKNOWN or not now.is_known or self.not_told:
+        is_certain = verdict is not Health.UNKNOWN or not now.is_known
+        if is_certain or self.not_told or self.not_answered:
             return verdict
         return Health.UNKNOWN if self.not_asked == len(self.live) else Health.OK
 
@@ -157,6 +171,7 @@ class ApplicationStatus:
             "states": dict(Counter(one.phase.value for one in self.shards)),
             "notAsked": self.not_asked,
             "throttled": self.not_told,
+            "notAnswered": self.not_answered,
             "shards": [one.as_json() for one in self.shards],
         }
 
@@ -174,7 +189,7 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     shards = f"{total:,} shard{'' if total == 1 else 's'}"
     count = sum(one.health is verdict for one in status.live)
     if verdict is Health.UNKNOWN:
-        return _not_told(status, shards) if status.not_told else _nothing_known(look, shards)
+        return _unknown(status, shards)
     if verdict is Health.OK:
         return _all_well(status, shards)
     if verdict is Health.LAGGING:
@@ -186,6 +201,14 @@ def verdict_sentence(status: ApplicationStatus) -> str:
             f"{count:,} of {shards} {stands} still, though there is something to read or to retry"
         )
     return f"records of {count:,} of {shards} have expired unread, or may have"
+
+
+def _unknown(status: ApplicationStatus, shards: str) -> str:
+    if status.not_told:
+        return _not_told(status, shards)
+    if status.not_answered:
+        return _not_answered(status, shards)
+    return _nothing_known(status.look, shards)
 
 
 def _nothing_known(look: Look, shards: str) -> str:
@@ -208,6 +231,13 @@ def _not_told(status: ApplicationStatus, shards: str) -> str:
         "(ThrottledError), by this job or by another consumer of the stream; use enhanced fan-out, "
         "or fewer readers, and look again"
     )
+
+
+def _not_answered(status: ApplicationStatus, shards: str) -> str:
+    """The service fails where some shards are asked."""
+    why = next(iter(status.look.unanswered.values()))
+    tips = "its tip" if status.not_answered == 1 else "their tips"
+    return f"{status.not_answered:,} of {shards} did not tell {tips}: {why}"
 
 
 def _all_well(status: ApplicationStatus, shards: str) -> str:

@@ -67,6 +67,7 @@ class Looking:
             now=now,
             tips=tips,
             throttled=self.tips.throttled,
+            unanswered=self.tips.unanswered,
             refused=self.tips.refused,
         )
 

@@ -215,6 +215,17 @@ def test_where_reading_is_not_allowed_nothing_is_said_to_be_ok(
     assert "GetRecords" in ended.stdout or "not for you" in ended.stdout
 
 
+def test_a_service_that_fails_is_named(at: At, store: ZookeeperStateStore, tmp_path: Path) -> None:
+    """Shards that it does not tell of are not said to be unasked."""
+    behind_by_a_minute(at.fake, store)
+    fault = error("InternalFailure", "try later", status=500)
+    at.fake.model.faults.add(fault, operation="GetRecords", times=None)
+    ended = run(tmp_path, *words("status", at, "--window", "1s"))
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "2 of 2 shards did not tell their tips: GetRecords failed" in ended.stdout
+    assert "InternalFailure" in ended.stdout
+
+
 def test_names_that_nobody_knows_and_services_that_do_not_answer(at: At, tmp_path: Path) -> None:
     """1: no state. 2: a wrong stream, a wrong option. 3: no ZooKeeper."""
 

@@ -370,6 +370,10 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         replace(look(ONE, state(1, after(5), at_tip=True)), throttled={shard(1)}),
         ["not read", "throttled"],
     ),
+    "the service fails": (
+        replace(look(ONE, state(1, after(5), at_tip=True)), unanswered={shard(1): "it failed"}),
+        ["not read", "service fails"],
+    ),
     "no shard may be asked": (
         replace(look(ONE, state(1, after(5), at_tip=True)), refused="no right to read"),
         ["not read", "tip not told"],

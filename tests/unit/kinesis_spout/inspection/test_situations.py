@@ -220,6 +220,21 @@ def test_shards_that_are_throttled_are_not_said_to_be_ok() -> None:
     assert status_of(stalled).verdict is Health.STALLED
 
 
+def test_a_service_that_fails_is_named_and_is_not_ok() -> None:
+    why = "GetRecords failed for shard 2 (InternalFailure)"
+    parts: list[ShardInfo | ShardState] = [
+        *map(listed, (1, 2)),
+        *(state(index, after(5), at_tip=True) for index in (1, 2)),
+    ]
+    seen = replace(look(*parts, tips={1: AT_TIP}), unanswered={shard(2): why})
+    found = status_of(seen)
+    assert (found.verdict, found.not_told, found.not_answered) == (Health.UNKNOWN, 0, 1)
+    assert verdict_sentence(found) == f"1 of 2 shards did not tell its tip: {why}"
+    assert found.as_json()["notAnswered"] == 1
+    assert why in said(seen, 2)
+    assert any("Health Dashboard" in one for one in deeds(seen, 2))
+
+
 # retention --------------------------------------------------------------------------------------
 def test_the_retention_is_raised_by_one_arrow() -> None:
     lapsed = look(
