@@ -47,7 +47,7 @@ def _paused(look: Look, shard_id: str) -> Cause | None:
         kind="paused",
         about=shard_id,
         says=f"the application is paused{pause_told(look)}: it keeps its place and reads nothing",
-        advice=(Advice(Act.RESUME, "end the pause", ("resume",)),),
+        advice=(Advice(Act.RESUME, "end the pause when its reason is over", ("resume",)),),
     )
 
 

@@ -131,7 +131,7 @@ def restarts(look: Look, shard_id: str) -> Cause | None:
         says=f"{_loop(look, runs[:-1])}; it was started again at "
         f"{moment(log.newest.owner.since_ms, look.now.now_ms)}",
         advice=_mend(runs[:-1]),
-        leads_to=THE_NEXT_RULE,
+        leads_to=None if look.has_moved(shard_id) else THE_NEXT_RULE,
     )
 
 

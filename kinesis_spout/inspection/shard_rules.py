@@ -18,7 +18,7 @@ from kinesis_spout.inspection.cause import (
 )
 from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
-from kinesis_spout.inspection.owner_rules import is_down
+from kinesis_spout.inspection.owner_rules import is_down, restarts
 from kinesis_spout.inspection.retry_rules import (
     held_by_order,
     retries,
@@ -286,6 +286,13 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
                 *besides.advice,
             ),
         )
+    if speed is None:
+        return Cause(
+            kind="of unknown pace",
+            about=shard_id,
+            says=f"is read, is{behind} behind, and at what pace is not known yet{besides.says}",
+            advice=(Advice(Act.WAIT, "wait a minute and look again"), *besides.advice),
+        )
     lost_ms = look.lost_in_ms(shard_id)
     told = "" if lost_ms is None else expiry(lost_ms, look.now.stream.retention_ms)
     lost = f"; at this pace unread records expire in {told}" if told else ""
@@ -298,6 +305,25 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
             *_retention(look, shard_id),
             *besides.advice,
         ),
+    )
+
+
+def _read_between_crashes(look: Look, shard_id: str) -> Cause | None:
+    """The position moves, but the process that moves it ends again and again."""
+    if (
+        look.phase(shard_id) not in READ_PHASES
+        or not look.has_moved(shard_id)
+        or restarts(look, shard_id) is None
+    ):
+        return None
+    besides, lag_ms = unresolved_besides(look, shard_id), look.lag_ms(shard_id)
+    behind = f", is {duration(lag_ms)} behind," if lag_ms else ""
+    return Cause(
+        kind="read between crashes",
+        about=shard_id,
+        says=f"is read{behind} between one end of its process and the next{besides.says}",
+        advice=besides.advice,
+        leads_to=THE_JOB,
     )
 
 
@@ -369,6 +395,7 @@ OF_THE_SHARD: tuple[Callable[[Look, str], Cause | None], ...] = (
     _caught_up,
     _set_back,
     held_by_order,
+    _read_between_crashes,
     _behind,
     waits_for_ancestor,
     retries,

@@ -116,7 +116,12 @@ def plan_stage(look: Look, plan: PlanView) -> str:
         return f"{done}; its function was called{times}, and has not reported"
     if look.now.stored.policy is not None:
         return f"{done}; its function has not begun"
-    return f"{done}; its sink is writing it, or Spark has not asked for the next batch"
+    rest = (
+        "its sink is writing it, or Spark has not asked for the next batch"
+        if look.now.stored.owners
+        else "it was not committed before its process ended"
+    )
+    return f"{done}; {rest}"
 
 
 def pause_told(look: Look) -> str:

@@ -209,7 +209,7 @@ def follow_with_spouts(history: SpoutHistory, explained: Explanation) -> None:
     advice = explained.advice(DEEDS)[0]
     if advice.act is Act.RESUME:
         history.do_resume_application()
-    elif advice.act is Act.START:
+    elif advice.act is Act.START or explained.root.kind == "crash loop":  # it is mended
         history.open_all()
     elif advice.until_ms is not None:
         wait_until(history, advice.until_ms)

@@ -79,7 +79,7 @@ def test_the_spout_and_consume_read(shell: Shell, recorded_calls: RecordedCalls)
         ("status", "--ask", "5"),
         ("explain",),
         ("doctor",),
-        ("checkpoint", "set", f"--shard={SHARD}=TRIM_HORIZON", "--dry-run"),
+        ("checkpoint", "set", f"--shard={SHARD}", "--to=TRIM_HORIZON", "--dry-run"),
         ("checkpoint", "rewind", "--to", "-1h", "--dry-run"),
     ],
     ids=lambda command: command[0] if len(command) < 3 else " ".join(command[:2]),
@@ -269,7 +269,8 @@ def test_a_drill_makes_and_removes_its_stream(
 ) -> None:
     """A drill that kills a spout, and by itself what other drills do to the shards."""
     where = ("--region", REGION, "--endpoint-url", fake_kinesis.endpoint_url)
-    ended = run_cli("drill", "kill-driver", "--spout", "--efo", *where, cwd=tmp_path)
+    given = ("kill-driver", "--spout", "--efo", "--stream-prefix", "recorded-")
+    ended = run_cli("drill", *given, *where, cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     program = _RESHARDS.format(region=REGION, endpoint=fake_kinesis.endpoint_url)
     subprocess.run(

@@ -136,6 +136,26 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         ),
         ["falling behind"],
     ),
+    "of unknown pace": (
+        look(
+            ONE,
+            state(1, after(9)),
+            before=(state(1, after(5), verified_until_ms=None),),
+            tips=BEHIND,
+        ),
+        ["of unknown pace"],
+    ),
+    "read between crashes": (
+        look(
+            ONE,
+            state(1, after(9), verified_until_ms=NOW_MS - 60_000),
+            before=(state(1, after(5), verified_until_ms=NOW_MS - 61_000),),
+            owners=(YOUNG,),
+            log=run_log(90_000, 60_000, 40_000, 5_000),
+            tips=BEHIND,
+        ),
+        ["read between crashes", "crash loop"],
+    ),
     "held by a record": (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
         ["held by a record", "retry waits"],
