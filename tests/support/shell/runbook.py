@@ -48,7 +48,7 @@ _DIFFERS = (
     (r"\b\d+\.\d+x", "SPEED"),
     (r"DURATION +\d+$", "DURATION TRIES"),
     (r"\b(attempts?) \d+", r"\1 N"),
-    (r"process \d+", "process PID"),
+    (r"\b(process|pid) \d+", r"\1 PID"),
     (r"127\.0\.0\.1:\d+|\[?::1\]?:\d+", "ADDRESS"),
     (r"\bplan +\S+-\S+", "plan NAME"),
     (r"\s+", " "),
