@@ -286,7 +286,7 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
                 *besides.advice,
             ),
         )
-    if speed is None:
+    if not speed:  # it has moved, so 0 only says that no time of arrival was stored meanwhile
         return Cause(
             kind="of unknown pace",
             about=shard_id,

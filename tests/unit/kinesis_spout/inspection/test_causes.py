@@ -473,7 +473,7 @@ def test_a_failing_record_of_a_shard_that_is_behind_is_named_too() -> None:
         policy=CONTINUE,
     )
     explained = explain(seen, shard(1))
-    assert kinds(explained) == ["falling behind"]
+    assert kinds(explained) == ["of unknown pace"]
     assert "1 record that is not acked" in explained.root.says
     assert "'no rates'" in explained.root.says
     assert any(one.command == "peek" for one in explained.advice())
