@@ -17,7 +17,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.drill import Drilled
-from kinesis_spout.drills.history.events import Fault, History, Put, Sample, ShardLife
+from kinesis_spout.drills.history.checks import left
+from kinesis_spout.drills.history.events import Fault, History, Put, Sample, ShardLife, Told
 from kinesis_spout.drills.random_soak import NAME
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
 from kinesis_spout.drills.spout_program import STREAM
@@ -32,7 +33,7 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.state_store import TaskShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kinesis_spout.drills.world.setting import Setting
@@ -138,18 +139,21 @@ class Soak:
         grown = (one for one in levels(self._seen.use, steady_run) if not one.is_level)
         return Drilled(
             drill=NAME,
-            history=History(
-                puts=self._seen.puts,
-                told=files.told(),
-                faults=sorted(self._seen.faults, key=lambda fault: fault.began_ns),
-                samples=self._seen.samples,
-                tasks=self._spouts.tasks,
-                shards=self._seen.shards,
-                retry_limit=RETRY_LIMIT,
-            ),
+            history=self._history(files.told()),
             drained_s=drained_s,
             notes=[*self._events(), *level_notes(self._seen.use, steady_run)],
             troubles=[*self._seen.troubles, *(f"{steady_run} grows: {one}" for one in grown)],
+        )
+
+    def _history(self, told: Sequence[Told] = ()) -> History:
+        return History(
+            puts=self._seen.puts,
+            told=told,
+            faults=sorted(self._seen.faults, key=lambda fault: fault.began_ns),
+            samples=self._seen.samples,
+            tasks=self._spouts.tasks,
+            shards=self._seen.shards,
+            retry_limit=RETRY_LIMIT,
         )
 
     def _events(self) -> Iterator[str]:
@@ -213,20 +217,10 @@ class Soak:
             self._sample(Random(0))  # noqa: S311  # draws nothing
             files.read()
             missing = len(self._seen.puts) - len(files.resolved)
-            if not missing and self._is_settled():
+            if not missing and not any(left(self._history())):
                 break
             tick.wait(_SAMPLE_INTERVAL_S)
         return time.monotonic() - began_s
-
-    def _is_settled(self) -> bool:
-        """Whether nothing is unresolved, and closed shards are finished."""
-        if not self._seen.samples:
-            return False
-        states = self._seen.samples[-1].states
-        return not any(state.unresolved_count for state in states.values()) and all(
-            shard.is_open or _is_finished(states, shard.shard_id)
-            for shard in self._fake.shards(STREAM)
-        )
 
     # loops ----------------------------------------------------------------------------------------
     def _producer(self) -> Callable[[Random], None]:

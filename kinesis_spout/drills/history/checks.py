@@ -66,7 +66,7 @@ def breaches(history: History, again: Sequence[Redelivery]) -> dict[Promise, lis
         Promise.ONCE: lambda _: _unexplained(again),
         Promise.FORWARD: lambda history: _moved_back(states, history.faults),
         Promise.NOT_PASSED: lambda history: _passed(states, history),
-        Promise.DONE: _left,
+        Promise.DONE: left,
     }
     return {promise: list(check(history)) for promise, check in checks.items()}
 
@@ -302,8 +302,11 @@ def _passed_in(
         unresolved, covered = still, end
 
 
-def _left(history: History) -> Iterator[str]:
-    """Of the last states: closed shards that are not finished, unresolved records, unread ones."""
+def left(history: History) -> Iterator[str]:
+    """Of the last states: closed shards that are not finished, unresolved records, unread ones. If
+    there is nothing, no process holds a record, and none will be delivered again: an outcome that a
+    killed process told of may not have been stored.
+    """
     if not history.samples:
         yield "no state was ever read"
         return

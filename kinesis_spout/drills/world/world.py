@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from kinesis_spout.drills.credentials import REGION, aws_of
+from kinesis_spout.drills.history.checks import left
 from kinesis_spout.drills.history.events import Fault, History
 from kinesis_spout.drills.patience import Patience
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
@@ -257,14 +258,13 @@ class World:
         self.files.read()
         if not self.files.resolved >= {put.record for put in self.producers.puts}:
             return False
-        samples = self.samples.states
-        states = samples[-1].states if samples else {}
-        if not states or any(state.unresolved_count for state in states.values()):
-            return False
-        return all(
-            one.is_open or (one.shard_id in states and states[one.shard_id].finished)
-            for one in self.samples.sample_shards()
+        self.samples.sample_shards()
+        seen = History(
+            puts=self.producers.puts,
+            samples=list(self.samples.states),
+            shards=dict(self.samples.shards),
         )
+        return not any(left(seen))
 
 
 def _last_line(words: str) -> str:

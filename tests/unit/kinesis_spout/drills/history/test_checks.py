@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from kinesis_spout.drills.history.checks import broken_promises
+from kinesis_spout.drills.history.checks import broken_promises, left
 from kinesis_spout.drills.history.events import (
     Fate,
     Fault,
@@ -393,6 +393,17 @@ def test_each_fate_occurs() -> None:
     fates = [fate(number) for number in range(200)]
     assert set(fates) == set(Fate)
     assert fates.count(Fate.ACKED) > 180
+
+
+def test_a_drill_is_not_done_while_acks_of_a_killed_process_are_not_stored() -> None:
+    """All records have an outcome then, and nothing stored is unresolved, but they come again."""
+    history = good()
+    before, after = history.samples[:2], history.samples[2:]
+    for samples in (before, [sample(7, state(1))]):
+        history.samples = samples
+        assert any(left(history))
+    history.samples = after
+    assert not any(left(history))
 
 
 def growing(rss_mib: Iterator[float], *, seconds: int) -> list[UseSample]:
