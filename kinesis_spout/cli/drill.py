@@ -24,6 +24,7 @@ from kinesis_spout.drills.history.redeliveries import redeliveries
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.history.verdict_table import verdict_table
 from kinesis_spout.drills.overview import listing, overview
+from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.programs.modules import load_function
@@ -173,15 +174,25 @@ def drill(
     with StopSignals(once=True), one_sentence(errors(), debug=root_options(ctx).debug):
         for sentence in choice.left_out:
             _say(f"left out: {sentence}")
-        verdicts = []
+        verdicts: list[Verdict] = []
+        undone: list[str] = []
         for one in choice.chosen:
-            with _directory(keep, one.name) as directory:
-                verdict, page = _judged(one, directory)
-                verdicts.append(verdict)
+            try:
+                with _directory(keep, one.name) as directory:
+                    verdict, page = _judged(one, directory)
+            except DrillError as exc:
+                _say_error(exc)
+                undone.append(one.name)
+                continue
+            except (KinesisError, StateError) as exc:  # the next one would meet it, too
+                _say_error(exc)
+                _report(verdicts, [*undone, one.name], json_file)
+                raise typer.Exit(UNREACHABLE) from exc
+            verdicts.append(verdict)
             if html_file is not None:
                 _write(_page_file(html_file, one, choice.chosen), page.encode())
-        _report(verdicts, json_file)
-    if not all(one.ok for one in verdicts):
+        _report(verdicts, undone, json_file)
+    if undone or not all(one.ok for one in verdicts):
         raise typer.Exit(FAILED)
 
 
@@ -210,16 +221,12 @@ def _choice(names: Sequence[str], setting: Setting, minutes: float) -> Choice:
 
 
 def _judged(one: Chosen, directory: Path) -> tuple[Verdict, str]:
-    """Run a drill, and judge it. Returns the verdict and its page."""
+    """Run a drill, and judge it. Returns the verdict and its page. Raises as `Chosen.run`."""
     _say(f"{one.name}: {one.sentence}")
     began_s = time.monotonic()
-    try:
-        drilled = one.run(
-            directory, lambda sentence: _say(f"{time.monotonic() - began_s:6.1f} s  {sentence}")
-        )
-    except (KinesisError, StateError) as exc:
-        errors().print(f"[bold red]error:[/] {escape(str(exc))}", highlight=False, soft_wrap=True)
-        raise typer.Exit(UNREACHABLE) from exc
+    drilled = one.run(
+        directory, lambda sentence: _say(f"{time.monotonic() - began_s:6.1f} s  {sentence}")
+    )
     again = redeliveries(drilled.history)
     verdict = judge(
         drilled.history,
@@ -259,12 +266,15 @@ def _directory(keep: Path | None, name: str) -> Iterator[Path]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _report(verdicts: Sequence[Verdict], json_file: Path | None) -> None:
+def _report(verdicts: Sequence[Verdict], undone: Sequence[str], json_file: Path | None) -> None:
+    """`undone`: the drills that could not do their work, and so have no verdict."""
     console = _stdout()
     for one in verdicts:
         console.print(verdict_table(one), markup=False, highlight=False, soft_wrap=True)
     if len(verdicts) > 1:
         console.print(overview(verdicts))
+    for name in undone:
+        console.print(f"{name}: not done", markup=False, highlight=False)
     if json_file is not None:
         _write(json_file, b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n")
 
@@ -282,6 +292,10 @@ def _stdout() -> Console:
     if not console.is_terminal:
         console.width = _FILE_WIDTH
     return console
+
+
+def _say_error(exc: Exception) -> None:
+    errors().print(f"[bold red]error:[/] {escape(str(exc))}", highlight=False, soft_wrap=True)
 
 
 def _say(sentence: str) -> None:

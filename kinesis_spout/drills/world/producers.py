@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.history.events import Put
+from kinesis_spout.drills.world.job import DrillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,9 +84,23 @@ class Producers:
         """Put one record for each of so many keys."""
         keys = self._random.sample(list(self._next), count)
         numbers = [self._next[key] for key in keys]
-        data = [self._payload(key, number) for key, number in zip(keys, numbers, strict=True)]
+        data = [self._data(key, number) for key, number in zip(keys, numbers, strict=True)]
         at_ns = time.monotonic_ns()
         placed = self._stream.put(list(zip(keys, data, strict=True)))
         for key, number, (shard_id, sequence) in zip(keys, numbers, placed, strict=True):
             self.puts.append(Put(key, number, shard_id, sequence, at_ns))
             self._next[key] += 1
+
+    def _data(self, key: str, number: int) -> bytes:
+        """Raises `DrillError` for whatever the user's function raises, or if it makes no bytes."""
+        try:
+            data = self._payload(key, number)
+        except Exception as exc:
+            raise DrillError(
+                f"the payload of {key!r}, {number} cannot be made: {type(exc).__name__}: {exc}"
+            ) from exc
+        if not isinstance(data, bytes):
+            raise DrillError(
+                f"the payload of {key!r}, {number} is of type {type(data).__name__}; return bytes"
+            )
+        return data

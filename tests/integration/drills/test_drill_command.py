@@ -63,6 +63,21 @@ def test_a_killed_spout_loses_nothing_and_the_verdict_says_so(
     assert [one["fault"] for one in verdict["faults"]] == ["kill -9 of the driver"]
 
 
+def test_a_drill_that_cannot_be_done_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
+    """Each says why, and has no verdict."""
+    (tmp_path / "my_job.py").write_text("def payload(key, number):\n    return number // 0\n")
+    file = tmp_path / "verdict.json"
+    ended = run_cli(
+        *("drill", "kill-driver", "session-loss", "--spout"),
+        *("--payload", "my_job:payload", "--json", str(file)),
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines() == ["kill-driver: not done", "session-loss: not done"]
+    assert ended.stderr.count("error: ") == 2
+    assert json.loads(file.read_bytes()) == []
+
+
 def test_a_signal_ends_a_drill_with_all_that_it_started(tmp_path: Path) -> None:
     """Its job, its ZooKeeper, its files."""
     with subprocess.Popen(

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.kinesis import OwnStream
 from kinesis_spout.drills.world.producers import KEYS, Producers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class ManyPuts(OwnStream):
@@ -57,4 +58,28 @@ def test_an_error_of_a_put_is_raised_in_the_thread_of_the_drill() -> None:
     assert stream.reached.wait(30)
     producers.stop()
     with pytest.raises(ConnectionError, match="the service is away"):
+        producers.check()
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (lambda _, number: number // 0, "cannot be made: ZeroDivisionError: "),
+        (lambda key, _: key, "is of type str; return bytes"),
+    ],
+)
+def test_a_payload_that_cannot_be_put_ends_the_drill_with_its_reason(
+    payload: Callable[[str, int], bytes], why: str
+) -> None:
+    called = threading.Event()
+
+    def noticed(key: str, number: int) -> bytes:
+        called.set()
+        return payload(key, number)
+
+    producers = Producers(ManyPuts(0), records_per_s=1_000, seed=1, payload=noticed)
+    producers.start()
+    assert called.wait(30)
+    producers.stop()
+    with pytest.raises(DrillError, match=f"the payload of 'key-[0-9]+', [0-9]+ {why}"):
         producers.check()
