@@ -5,7 +5,8 @@ The window is between two snapshots. It is the only measure of patience, so ther
     ok       all that was in the shard when the window began was read when it ended, and so was the
              end of a closed shard; an idle shard is ok
     lagging  it was not, but the position has moved, or the batch under way takes no longer than
-             the one before it, or the application is paused
+             the one before it, or the application is paused, or its last run has read all that it
+             was to read (AvailableNow, `--until`) and the next one is not overdue
     stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
              the one before it, or that no process works on
     losing   records have expired unread, or may have: the shard is not listed any more and its end
@@ -312,6 +313,18 @@ class Look:
         has_time = self._has_time() or self._waits_for_trigger(shard_id)
         return Health.LAGGING if has_time else Health.STALLED
 
+    @property
+    def waits_for_next_run(self) -> bool:
+        """Whether the last run has ended as it should, and the next one is not known to be overdue:
+        where the starts of at least three runs are known, by the longest time between them.
+        """
+        log = self.now.last_log
+        if self.now.ended_in_order is None or log is None or log.newest is None:
+            return False
+        interval_ms = self.now.run_interval_ms
+        age_ms = self.now.now_ms - log.newest.owner.since_ms
+        return interval_ms is None or age_ms <= interval_ms + self.window_ms
+
     def _waits_for_trigger(self, shard_id: str) -> bool:
         """Whether what is unread came after the last time at which the query's trigger was due, or
         that was just now. A trigger is due at the multiples of its interval.
@@ -337,10 +350,10 @@ class Look:
 
     def _has_time(self) -> bool:
         """Whether a position may stand still for longer than the window: nobody has moved it yet
-        in a window of zero, the application is paused, or its batch takes no longer than the one
-        before it or than its trigger's interval.
+        in a window of zero, the application is paused, its next run is not due yet, or its batch
+        takes no longer than the one before it or than its trigger's interval.
         """
-        if not self.window_ms or self.now.stored.paused:
+        if not self.window_ms or self.now.stored.paused or self.waits_for_next_run:
             return True
         plan = self.now.stored.plan
         if plan is None or not self.now.stored.owners or self.now.is_spout:

@@ -92,10 +92,15 @@ def _no_owner(look: Look, shard_id: str) -> Cause | None:
         return Cause(
             kind="run over",
             about=shard_id,
-            says="its last run was to read what was there at "
-            f"{moment(newest.until_ms, look.now.now_ms)} (Trigger.AvailableNow, or --until), and "
-            "has ended",
-            advice=(Advice(Act.START, "start its next run when it is due"),),
+            says="no process runs now: the last run (AvailableNow) was to read all that came up to "
+            f"{moment(newest.until_ms, look.now.now_ms)}, and has ended; the next run reads what "
+            "came since",
+            advice=(
+                Advice(
+                    Act.START,
+                    "start the job again when its next run is due: it reads on from here",
+                ),
+            ),
         )
     was_run = plan is not None and plan.until_ms is not None
     return Cause(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.inspection.health import Look
     from state.owner.owner_info import OwnerInfo
-    from state.owner.run_log import Run, RunLog
+    from state.owner.run_log import Run, RunEnd, RunLog
     from state.state_store import OwnerView
 
 CRASHES = 3  # so many starts in a row are a loop
@@ -63,16 +63,7 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
             ),
         )
     if end is not None and end.kind == DONE:
-        plan = look.now.stored.plan
-        upto = None if plan is None or run.kind != SPARK else plan.until_ms
-        read = "" if upto is None else f", up to {moment(upto, now_ms)}"
-        return Cause(
-            kind="run over",
-            about=shard_id,
-            says=f"its last run read all that it was to read{read}, and ended at "
-            f"{moment(end.time_ms, now_ms)} as it should (Trigger.AvailableNow, or --until)",
-            advice=(Advice(Act.START, "start its next run when it is due"),),
-        )
+        return _over(look, shard_id, run, end)
     if end is not None:
         return Cause(
             kind="run stopped",
@@ -99,6 +90,46 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
             ),
         ),
     )
+
+
+def over_told(look: Look) -> str:
+    """How the last run ended, which was to end by itself: a sentence without its full stop."""
+    now_ms, log, end = look.now.now_ms, look.now.last_log, look.now.ended_in_order
+    run = None if log is None else log.newest
+    if run is None or end is None:
+        return ""
+    plan = look.now.stored.plan
+    upto = None if plan is None or run.kind != SPARK else plan.until_ms
+    read = "all that there was" if upto is None else f"all that came up to {moment(upto, now_ms)}"
+    kind = "an AvailableNow run" if run.kind == SPARK else "a run that was to end, as by --until"
+    left = f"; {_said(run)}" if end.says else ""
+    verb = "was to read" if end.says else "read"
+    return (
+        f"no process runs now, and none is to: the last run ({kind}) {verb} {read}, and ended in "
+        f"order at {moment(end.time_ms, now_ms)}{left}"
+    )
+
+
+def _over(look: Look, shard_id: str, run: Run, end: RunEnd) -> Cause:
+    told = over_told(look)
+    if not told:  # another task of the application did not end so
+        told = (
+            f"its last run, {_who(run)}, ended in order at {moment(end.time_ms, look.now.now_ms)}"
+        )
+    interval_ms = look.now.run_interval_ms
+    again = Advice(Act.START, "start the job again when its next run is due: it reads on from here")
+    if look.waits_for_next_run or interval_ms is None:
+        says, advice = f"{told}; the next run reads what came since", (again,)
+    else:
+        says = (
+            f"{told}; the next run, which reads what came since, is overdue: the runs before began "
+            f"within {duration(interval_ms)} of each other"
+        )
+        advice = (
+            Advice(Act.START, "start the job again: it reads on from here"),
+            Advice(Act.LOOK, "see why its schedule has not started it"),
+        )
+    return Cause(kind="run over", about=shard_id, says=says, advice=advice)
 
 
 def _crashes(log: RunLog) -> Sequence[Run]:

@@ -18,7 +18,7 @@ from kinesis_spout.inspection.cause import (
 )
 from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
-from kinesis_spout.inspection.owner_rules import is_down, restarts
+from kinesis_spout.inspection.owner_rules import is_down, over_told, restarts
 from kinesis_spout.inspection.retry_rules import (
     held_by_order,
     retries,
@@ -215,25 +215,38 @@ def _caught_up(look: Look, shard_id: str) -> Cause | None:
         )
     tip = look.tips.get(shard_id)
     is_idle = tip is not None and tip.next_ms is None
-    says = "is read as fast as records come"
-    if is_idle:
-        says = "is read up to its newest record, and waits for the next one"
-        if not look.now.stored.owners:
-            says = "was read up to its newest record; no process owns the application now"
-    if is_idle and is_down(look, shard_id):
+    newest = "its newest record" if is_idle else "what came just now"
+    if is_down(look, shard_id) or not (is_idle or look.now.stored.owners):
+        is_over = look.now.ended_in_order is not None
         return Cause(
             kind="idle, and nobody reads it",
             about=shard_id,
-            says="was read up to its newest record; the next one will not be read",
+            says=f"was read up to {newest}{'' if is_over else '; what comes next is not read'}",
             leads_to=THE_JOB,
         )
+    says, nothing = "is read as fast as records come", NOTHING
+    if is_idle:
+        says = "is read up to its newest record, and waits for the next one"
+        if not look.now.stored.owners:
+            says, nothing = _idle_without_owner(look)
     held = look.now.states[shard_id].unresolved_count
     return Cause(
         kind="idle" if is_idle else "healthy",
         about=shard_id,
         says=says,
-        advice=(NOTHING,),
+        advice=(nothing,),
         leads_to=THE_NEXT_RULE if held else None,
+    )
+
+
+def _idle_without_owner(look: Look) -> tuple[str, Advice]:
+    """Nothing is unread, and no process runs."""
+    read = "was read up to its newest record"
+    if told := over_told(look):
+        return f"{read}; {told}", Advice(Act.NOTHING, "nothing to do until its next run is due")
+    return (
+        f"{read}; no process owns the application now",
+        Advice(Act.NOTHING, "nothing to do for what came so far; start the job to read what comes"),
     )
 
 

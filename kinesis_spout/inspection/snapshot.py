@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.ancestors import unresolved_ancestors
 from kinesis_spout.shards.assignment import is_ours
 from kinesis_spout.shards.lineage import ShardLineage
+from state.owner.run_log import DONE
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OnFailure
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
     from state.owner.owner_info import OwnerInfo, Sight
-    from state.owner.run_log import Run, RunLog
+    from state.owner.run_log import Run, RunEnd, RunLog
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
     from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
@@ -234,6 +236,33 @@ class Snapshot:
         """What the process told that took the application, or a share of it, last."""
         logs = [log for log in self.stored.runs.values() if log.newest is not None]
         return max(logs, key=lambda log: _since_ms(log.newest), default=None)
+
+    @cached_property
+    def ended_in_order(self) -> RunEnd | None:
+        """How the last run ended, where it was to end by itself and did (AvailableNow, `--until`).
+        None while a process runs, and where one of several that share the application did not.
+        """
+        newest = [log.newest for log in self.stored.runs.values() if log.newest is not None]
+        ends = [run.end for run in newest if run.end is not None and run.end.kind == DONE]
+        # A session may last for a moment longer than its run.
+        is_over = all(one.info in {run.owner for run in newest} for one in self.stored.owners)
+        if not ends or len(ends) < len(newest) or not is_over:
+            return None
+        return max(ends, key=lambda end: end.time_ms)
+
+    @cached_property
+    def run_interval_ms(self) -> int | None:
+        """The longest time between the starts of runs that ended as they should; None where fewer
+        than three in a row are known.
+        """
+        log = self.last_log
+        starts: list[int] = []
+        for run in () if log is None else reversed(log.runs):
+            if run.end is None or run.end.kind != DONE:
+                break
+            starts.append(run.owner.since_ms)
+        between = [later - earlier for later, earlier in pairwise(starts)]
+        return max(between) if len(between) > 1 else None
 
     @property
     def trigger_ms(self) -> int | None:

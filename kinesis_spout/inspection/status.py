@@ -48,6 +48,8 @@ from kinesis_spout.inspection.wording import (
     short_shard,
 )
 from kinesis_spout.shards.lineage import ShardPhase
+from state.owner.run_log import DONE, STOPPED
+from state.owner.run_log import FAILED as FAILED_RUN
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
@@ -193,6 +195,9 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     if verdict is Health.OK:
         return _all_well(status, shards)
     if verdict is Health.LAGGING:
+        if look.waits_for_next_run:
+            waits = "waits" if count == 1 else "wait"
+            return f"{count:,} of {shards} {waits} for the next run: the last one ended in order"
         window = duration(look.window_ms)
         return f"{count:,} of {shards} {'is' if count == 1 else 'are'} more than {window} behind"
     if verdict is Health.STALLED:
@@ -253,9 +258,9 @@ def _all_well(status: ApplicationStatus, shards: str) -> str:
 def owners_sentence(look: Look) -> str:
     """Who owns the application, since when."""
     stored = look.now.stored
-    if not stored.owners:
-        return "none: no process runs the application now"
     now_ms = look.now.now_ms
+    if not stored.owners:
+        return f"none: no process runs the application now{_last_run(look)}"
     first = stored.owners[0]
     if stored.total_tasks is None:
         return (
@@ -271,6 +276,22 @@ def owners_sentence(look: Look) -> str:
         f"{' ...' if len(hosts) > 3 else ''}, the first {_since(oldest_ms, now_ms)}"
         f"{lacks if missing else ''}"
     )
+
+
+def _last_run(look: Look) -> str:
+    """How the last run ended, as it told; empty where none has told of itself."""
+    log = look.now.last_log
+    run = None if log is None else log.newest
+    if run is None:
+        return ""
+    if run.end is None:
+        return "; the last run ended without a word"
+    how = {
+        DONE: "read all that it was to, and ended in order",
+        STOPPED: "was stopped in order",
+        FAILED_RUN: "ended with an error",
+    }.get(run.end.kind, "ended")
+    return f"; the last run {how} at {moment(run.end.time_ms, look.now.now_ms)}"
 
 
 def _since(since_ms: int, now_ms: int) -> str:

@@ -61,9 +61,10 @@ class RunRecorder:
         ):
             self._trigger_ms = interval_ms
 
-    def end(self, kind: str) -> None:
-        """The run ends without an error."""
-        self._end(RunEnd(time_ms=self._clock.now_ms(), kind=kind))
+    def end(self, kind: str, says: str | None = None) -> None:
+        """The run ends without an error. `says`: what it leaves to the next one, as a clause."""
+        left = None if says is None else sentence(says)
+        self._end(RunEnd(time_ms=self._clock.now_ms(), kind=kind, says=left))
 
     def failed(self, error: BaseException) -> None:
         """The run ends with this error. Nothing is tried where the store cannot be reached, or

@@ -192,6 +192,8 @@ class Coordinator:
                 return self.plan(start, max_records=max_records) or self.without_plan(start)
             self._clock.sleep(pause_s)
             self.note_waited(pause_s)
+        if self._available_now is not None:
+            self._run.end(DONE, "the application was paused, so it did not read all")
         return start
 
     def note_asked(self) -> None:
@@ -627,14 +629,15 @@ class Coordinator:
         if self._available_now is None:
             return start
         self._record_history(at_once=True)
-        self._run.end(DONE)
-        if unread := self._unread(self._available_now):
+        unread, queued = self._unread(self._available_now), self._outcomes.queue.records()
+        self._run.end(DONE, _left(len(unread), queued))
+        if unread:
             log.warning(
                 "the run ends, though these shards, or their children, were not read up to its "
                 "start within maxSearchTime: %s",
                 ", ".join(unread),
             )
-        if queued := self._outcomes.queue.records():
+        if queued:
             log.warning(
                 "the run ends, though %d records wait for their retry; the next run retries them, "
                 "and option availableNowRetryWait sets how long a run waits for retries",
@@ -736,3 +739,14 @@ class Coordinator:
             *self._settled_plans(),
         ]
         return 1 + max((plan_number(plan_id) for plan_id in seen if plan_id), default=0)
+
+
+def _left(unread: int, queued: int) -> str | None:
+    """What an AvailableNow run leaves to the next one: shards that it did not read up to its start,
+    and records that wait for their retry.
+    """
+    shards = "1 shard" if unread == 1 else f"{unread:,} shards"
+    left = [f"{shards} not read up to its start"] if unread else []
+    if queued:
+        left.append(f"{'1 record' if queued == 1 else f'{queued:,} records'} to be retried")
+    return f"it left {' and '.join(left)}" if left else None

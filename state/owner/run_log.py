@@ -30,7 +30,8 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """How a run ended, told by the process that ends, by its own clock.
 
     - `kind`: `stopped`: somebody stopped it; `done`: nothing was left to do; `failed`: an error.
-    - `says`: the error's sentence, without secrets (`sentence`).
+    - `says`: the error's sentence, without secrets (`sentence`). Of a run that is `done`, what it
+      leaves to the next one, as a clause; None where that is nothing.
     """
 
     time_ms: int

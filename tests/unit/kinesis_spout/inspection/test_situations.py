@@ -13,6 +13,7 @@ from kinesis_spout.inspection.health import Health, Look
 from kinesis_spout.inspection.job_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
     move_sentence,
+    owners_sentence,
     plan_sentence,
     status_of,
     unresolved_sentence,
@@ -22,6 +23,8 @@ from kinesis_spout.inspection.status import (
 from kinesis_spout.inspection.wording import moment
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
+from state.owner.owner_info import Sight
+from state.owner.run_log import DONE, FAILED, STOPPED, RunEnd
 from state.plan import PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, ReportStatus
@@ -39,6 +42,7 @@ from tests.support.inspection.looks import (
     look,
     plan,
     read_of,
+    run_log,
     shard,
     slice_of,
     spout_task,
@@ -183,6 +187,94 @@ def test_what_is_set_back_and_not_read_leads_on_to_why() -> None:
     seen = look(ONE, now, tips=BEHIND, move=SET, owners=())
     kinds = [one.kind for one in explain(seen, shard(1)).causes]
     assert kinds == ["set back", "not read", "no owner"]
+
+
+# runs that end by themselves --------------------------------------------------------------------
+def over(*ages_ms: int, says: str | None = None, **fields: Any) -> dict[str, Any]:
+    """Runs that began so long ago, and each of which ended in order 10 s later."""
+    ends = tuple(
+        RunEnd(time_ms=NOW_MS - age_ms + 10_000, kind=DONE, says=says) for age_ms in ages_ms
+    )
+    return {"owners": (), "log": run_log(*ages_ms, ends=ends, **fields)}
+
+
+def test_what_came_after_a_run_that_ended_in_order_waits_for_the_next_one() -> None:
+    """That is no failure: `status` ends with 0. What to do is to start it again."""
+    settled = plan(status=PlanStatus.SETTLED, until_ms=NOW_MS - 2 * HOUR_MS)
+    seen = look(ONE, state(1, after(5)), tips=BEHIND, plan=settled, **over(2 * HOUR_MS))
+    found = status_of(seen)
+    assert found.verdict is Health.LAGGING
+    assert (
+        verdict_sentence(found)
+        == "1 of 1 shard waits for the next run: the last one ended in order"
+    )
+    ended = moment(NOW_MS - 2 * HOUR_MS + 10_000, NOW_MS)
+    assert owners_sentence(seen).endswith(
+        f"; the last run read all that it was to, and ended in order at {ended}"
+    )
+    assert (
+        "no process runs now, and none is to: the last run (an AvailableNow run) read all that "
+        f"came up to {moment(NOW_MS - 2 * HOUR_MS, NOW_MS)}, and ended in order at {ended}; the "
+        "next run reads what came since"
+    ) in said(seen)
+    assert deeds(seen) == ["start the job again when its next run is due: it reads on from here"]
+
+
+def test_a_run_that_ended_in_order_with_nothing_newer_is_ok_and_leaves_nothing_to_do() -> None:
+    seen = look(ONE, state(1, after(5)), tips={1: AT_TIP}, **over(2 * HOUR_MS, kind="spout"))
+    assert status_of(seen).verdict is Health.OK
+    assert "the last run (a run that was to end, as by --until) read all that there was" in said(
+        seen
+    )
+    assert deeds(seen) == ["nothing to do until its next run is due"]
+
+
+def test_records_that_a_run_leaves_for_the_next_one_are_told_and_are_no_failure() -> None:
+    overdue = failed(3, due_ms=NOW_MS - HOUR_MS)
+    left = over(2 * HOUR_MS, says="it left 1 record to be retried")
+    seen = look(ONE, state(1, after(5), unresolved=(overdue,)), tips={1: AT_TIP}, **left)
+    assert status_of(seen).verdict is Health.LAGGING
+    assert "; it left 1 record to be retried; the next run reads what came since" in said(seen)
+
+
+def test_a_run_that_should_have_come_again_is_missed() -> None:
+    """As far as those before tell: three at least."""
+    for ages_ms, verdict in (
+        ((4 * HOUR_MS, 3 * HOUR_MS, 2 * HOUR_MS), Health.STALLED),
+        ((6 * HOUR_MS, 4 * HOUR_MS, 2 * HOUR_MS), Health.LAGGING),
+        ((3 * HOUR_MS, 2 * HOUR_MS), Health.LAGGING),
+    ):
+        seen = look(ONE, state(1, after(5)), tips=BEHIND, **over(*ages_ms))
+        assert status_of(seen).verdict is verdict
+        assert ("overdue: the runs before began within 60 min" in said(seen)) == (
+            verdict is Health.STALLED
+        )
+
+
+def test_a_run_whose_session_lasts_for_a_moment_more_is_over_too() -> None:
+    ended = over(HOUR_MS)["log"]
+    seen = look(ONE, state(1, after(5)), tips=BEHIND, log=ended, sight=Sight.GONE)
+    assert status_of(seen).verdict is Health.LAGGING
+    assert [one.kind for one in explain(seen, shard(1)).causes] == ["not read", "run over"]
+
+
+def test_of_a_run_that_died_it_is_not_said_that_it_ended_in_order() -> None:
+    for log in (run_log(HOUR_MS), run_log(HOUR_MS, ends=(RunEnd(time_ms=NOW_MS, kind=FAILED),))):
+        seen = look(ONE, state(1, after(5)), tips=BEHIND, owners=(), log=log)
+        assert status_of(seen).verdict is Health.STALLED
+        assert "in order" not in said(seen)
+    assert "ended with an error at" in owners_sentence(seen)
+
+
+def test_what_nobody_reads_is_not_said_to_be_read_as_fast_as_it_comes() -> None:
+    """Records came while it was looked, and no process runs."""
+    just = {1: behind(1_000)}
+    stopped = run_log(HOUR_MS, ends=(RunEnd(time_ms=NOW_MS, kind=STOPPED),))
+    seen = look(ONE, state(1, after(5)), tips=just, owners=(), log=stopped)
+    assert "as fast as" not in said(seen)
+    assert deeds(seen) == ["start the job"]
+    idle = look(ONE, state(1, after(5)), tips={1: AT_TIP}, owners=(), log=stopped)
+    assert deeds(idle) == ["nothing to do for what came so far; start the job to read what comes"]
 
 
 # the service ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from spark_job.driver.available_now import retry_wait_ms
+from state.owner.run_log import DONE
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
 from tests.support.simulated.played_outcomes import PlayedOutcomes, Row, numbered, policy, tracked
@@ -22,6 +23,14 @@ HOUR_S = 3_600.0
 
 def unresolved(job: SimulatedJob) -> int:
     return sum(state.unresolved_count for state in job.states().values())
+
+
+def ended(job: SimulatedJob) -> tuple[str, str | None]:
+    """How the newest run ended, as it told."""
+    newest = job.store().read_runs()[None].newest
+    assert newest is not None
+    assert newest.end is not None
+    return newest.end.kind, newest.end.says
 
 
 def available_now(
@@ -45,6 +54,7 @@ def test_an_available_now_run_waits_for_all_retries_of_a_record_by_default(
     assert len(outcomes.letters) == 1
     assert 420 <= one.clock.monotonic_s() < 425
     assert unresolved(one) == 0
+    assert ended(one) == (DONE, None)
 
 
 def test_an_available_now_run_ends_after_its_retry_wait_and_warns_of_what_stays_queued(
@@ -59,6 +69,7 @@ def test_an_available_now_run_ends_after_its_retry_wait_and_warns_of_what_stays_
     assert one.clock.monotonic_s() == pytest.approx(4, abs=0.1)
     assert "2 records wait for their retry" in caplog.text
     assert unresolved(one) == 2
+    assert ended(one) == (DONE, "it left 2 records to be retried")
 
 
 def test_an_available_now_run_without_a_retry_wait_reads_retries_that_are_due_already(

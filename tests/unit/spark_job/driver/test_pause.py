@@ -18,6 +18,7 @@ from spark_job.driver.coordinator import Coordinator
 from state.errors import StaleOwnerError
 from state.moves.history import past_at
 from state.owner.ownership import this_process
+from state.owner.run_log import DONE
 from state.plan import PlanPointer, PlanStatus
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
@@ -162,6 +163,13 @@ def test_an_available_now_run_ends_and_says_so_once(
             "this run ends without reading on; end the pause with `kinesis-spout resume`"
         )
     ]
+    newest = one.store().read_runs()[None].newest
+    assert newest is not None
+    assert newest.end is not None
+    assert (newest.end.kind, newest.end.says) == (
+        DONE,
+        "the application was paused, so it did not read all",
+    )
     resume(one)
     next_run = one.coordinator()
     coordinator.close()
