@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import duration
-from kinesis_spout.inspection.health import SEVERITY, Health
+from kinesis_spout.inspection.health import READ_PHASES, SEVERITY, Health
 from kinesis_spout.inspection.wording import (
     moment,
     move_told,
@@ -48,7 +48,7 @@ from kinesis_spout.inspection.wording import (
     short_shard,
 )
 from kinesis_spout.shards.lineage import ShardPhase
-from state.owner.run_log import DONE, STOPPED
+from state.owner.run_log import DONE, FULL, STOPPED
 from state.owner.run_log import FAILED as FAILED_RUN
 from state.plan import PlanStatus
 
@@ -318,12 +318,43 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
     since = "" if oldest is None else f", the oldest failed first {duration(oldest)} ago"
     in_batch = _unsettled(status.look)
     batch = f"; {records(in_batch)} of the batch under way are not settled" if in_batch else ""
+    out = _out(status.look)
     if count:
-        return f"{records(count)} not acked{_parted(status, count)}{since}{batch}"
+        also = f"; {out}" if out else ""
+        return f"{records(count)} not acked{_parted(status, count)}{since}{batch}{also}"
     if in_batch:
         verb = "is" if in_batch == 1 else "are"
         return f"no failed one; {records(in_batch)} of the batch under way {verb} not acked yet"
+    if out:
+        return f"no failed one; {out}"
     return "every record that was read is acked"
+
+
+def _out(look: Look) -> str:
+    """What a spout's program has, as far as is known: a spout stores nothing of records that are in
+    their first delivery, behind all that is acked. Empty where there are none.
+    """
+    logs = [log for owner in look.now.stored.owners if (log := look.now.log_of(owner))]
+    full = [log for log in logs if log.hold is not None and log.hold.kind == FULL]
+    if full:
+        limits = [log.newest.max_pending for log in full if log.newest is not None]
+        known = [one for one in limits if one is not None]
+        many = f"{records(sum(known))} (max_pending)" if len(known) == len(full) else "max_pending"
+        since_ms = min(log.hold.since_ms for log in full if log.hold is not None)
+        return (
+            f"{many} out with the program, none answered since {moment(since_ms, look.now.now_ms)}"
+        )
+    if not look.now.is_spout or not any(_may_be_out(look, one) for one in look.now.shard_ids):
+        return ""
+    return "those that the program has now are not stored"
+
+
+def _may_be_out(look: Look, shard_id: str) -> bool:
+    """Whether a spout reads the shard, and was not seen to have no record of it left."""
+    if look.phase(shard_id) not in READ_PHASES or look.now.owner_of(shard_id) is None:
+        return False
+    tip = look.tips.get(shard_id)
+    return tip.next_ms is not None if tip is not None else not look.keeps_up(shard_id)
 
 
 def _parted(status: ApplicationStatus, count: int) -> str:

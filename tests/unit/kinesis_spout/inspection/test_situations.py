@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from kinesis_spout.inspection.wording import moment
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
 from state.owner.owner_info import Sight
-from state.owner.run_log import DONE, FAILED, STOPPED, RunEnd
+from state.owner.run_log import DONE, FAILED, FULL, STOPPED, Hold, RunEnd
 from state.plan import PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, ReportStatus
@@ -123,8 +124,8 @@ def test_a_record_that_is_out_with_the_program_is_said_to_be_out_since_when() ->
     assert f"out since {moment(NOW_MS - HOUR_MS, NOW_MS)} or earlier (60 min" in said(recorded)
     fresh = look(ONE, held, before=(state(1, after(5)),), **stored)
     assert "out since" not in said(fresh)
-    assert "message_timeout_s or --message-timeout" in deeds(looked)[0]
-    assert "is not stored" in deeds(looked)[0]
+    assert "message_timeout_s or --message-timeout" in deeds(looked)[1]
+    assert "is not stored" in deeds(looked)[1]
     both = look(ONE, state(1, SHARD_END, unresolved=(OUT, failed(7))), **stored)
     assert "; 1 of them failed (record 7 is on attempt 2, due" in said(both)
     assert "correct what fails with 'no rates'" in deeds(both)
@@ -327,6 +328,34 @@ def test_a_service_that_fails_is_named_and_is_not_ok() -> None:
     assert any("Health Dashboard" in one for one in deeds(seen, 2))
 
 
+# records that a program has ---------------------------------------------------------------------
+def test_it_is_not_said_that_all_is_acked_while_a_program_has_records() -> None:
+    """A spout stores nothing of them. Those of a shard at its tip are all acked."""
+    spout: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
+    here = state(1, after(5))
+    idle = status_of(look(ONE, here, tips={1: AT_TIP}, **spout))
+    busy = status_of(look(ONE, here, tips=BEHIND, **spout))
+    assert unresolved_sentence(idle) == "every record that was read is acked"
+    assert unresolved_sentence(busy) == (
+        "no failed one; those that the program has now are not stored"
+    )
+    log = run_log(
+        HOUR_MS, kind="spout", max_pending=10, hold=Hold(kind=FULL, since_ms=NOW_MS - 60_000)
+    )
+    full = {"log": log, "share": spout_task(0, 1).task, **spout}
+    told = (
+        "10 records (max_pending) out with the program, none answered since "
+        f"{moment(NOW_MS - 60_000, NOW_MS)}"
+    )
+    assert unresolved_sentence(status_of(look(ONE, here, tips=BEHIND, **full))) == (
+        f"no failed one; {told}"
+    )
+    failing = state(1, after(5), unresolved=(failed(3),))
+    both = unresolved_sentence(status_of(look(ONE, failing, tips=BEHIND, **full)))
+    assert both.startswith("1 record not acked, ")
+    assert both.endswith(f"; {told}")
+
+
 # retention --------------------------------------------------------------------------------------
 def test_the_retention_is_raised_by_one_arrow() -> None:
     lapsed = look(
@@ -356,10 +385,39 @@ def test_every_arrow_is_a_deed() -> None:
         for one in explain(seen, shard(1)).advice():
             if one.act is Act.NOTHING:
                 continue
-            first = one.text.removeprefix("first ").removeprefix("or ").split()[0].strip(";,")
+            deed = re.sub(r"^or, [^:]+: ", "", one.text)
+            first = deed.removeprefix("first ").split()[0].strip(";,")
             assert first in VERBS, one.text
             if one.text.startswith("if it stays so"):
                 assert one.text.removeprefix("if it stays so, ").split()[0] in {*VERBS, "the"}
+
+
+def test_what_removes_the_cause_comes_first_and_an_alternative_says_when_it_is_one() -> None:
+    waits = look(ONE, state(1, SHARD_END, unresolved=(failed(3),)), policy=OutcomePolicy())
+    assert deeds(waits) == [
+        "correct what fails with 'no rates'",
+        f"wait until {moment(NOW_MS + 60_000, NOW_MS)}, when it is tried again",
+        "see the record",
+        (
+            "or, once it is a dead letter after its last attempt: put it back (PATH: where its "
+            "DeadLetter writes)"
+        ),
+        "or, if the record is not needed: stop the job and give the record up",
+    ]
+    out: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
+    kept = look(ONE, state(1, SHARD_END, unresolved=(OUT,)), **out)
+    fresh = look(ONE, state(1, SHARD_END, unresolved=(OUT,)), before=(state(1, after(2)),), **out)
+    assert deeds(kept)[0].startswith("see why the program")
+    assert deeds(fresh)[0].startswith("wait for its ack")
+
+
+def test_what_a_job_stops_without_comes_before_starting_it() -> None:
+    lapsed = state(1, after(5), verified_until_ms=NOW_MS - 30 * HOUR_MS)
+    seen = look(ONE, lapsed, tips=BEHIND, owners=())
+    retention, lossy, start, *_ = explain(seen, shard(1)).advice()
+    assert "raise the stream's retention" in retention.text
+    assert lossy.command == "checkpoint"
+    assert start.text == "start the job"
 
 
 # words of the consumer --------------------------------------------------------------------------
