@@ -30,7 +30,10 @@ class Act(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Advice:
     """One thing to do. `until_ms`: until when to wait, where that is known. `is_urgent`: it comes
-    before what mends the root, which may take too long.
+    before what mends the root, which may take too long, or does not help without it.
+
+    Of several, the one that removes the cause comes first. An alternative says when it is one: `or,
+    if the record is not needed: ...`.
 
     `arguments`: those of `kinesis-spout` that do it, without the options that say where the
     application is; empty where no command does. A front end adds these options.
@@ -81,7 +84,7 @@ class Explanation:
 
 
 NOTHING = Advice(Act.NOTHING, "nothing to do")
-LOG = Advice(Act.LOOK, "read in its log what it does")
+LOG = Advice(Act.LOOK, "if it stays so, read in its log what it does")
 
 
 def has_reader(look: Look, shard_id: str) -> bool:

@@ -39,8 +39,8 @@ SPOUT = ConsumerWords(
     it="the spout",
     faster="make its program, or the command of --exec, faster; raise max_pending; share the "
     "shards among more processes (total_tasks); split the shard if it is read at 2 MB a second",
-    lossy="set it to the oldest record that is left, while no process runs: it stops with that "
-    "error otherwise, unless fail_on_data_loss is False",
+    lossy="set the shard to the oldest record that is left, while no process runs: the spout stops "
+    "with that error otherwise, unless fail_on_data_loss is False",
     without="set fail_on_data_loss to False to go on without them: the spout stops with that "
     "error otherwise",
     refresh="shard_refresh_interval_s",

@@ -17,6 +17,7 @@ it does not have.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesis_spout.inspection.health import Look
+
+
+_NUMBERS = re.compile(r"\d[\d.,:-]*(?: (?:ms|s|min|h|d)\b)?")
 
 
 def explain(look: Look, shard_id: str) -> Explanation:
@@ -53,16 +57,18 @@ def explain(look: Look, shard_id: str) -> Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Shards with the same cause. `explanation` is that of the first of them."""
+    """Shards with the same cause and deed. `explanation` is that of the shard that is the furthest
+    behind, or has to wait the longest: what is over for it is over for the others.
+    """
 
     explanation: Explanation
     shards: tuple[str, ...]
 
 
 def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
-    """All shards that are not over (of those in `among`, unless it is None), explained, those with
-    the same kinds of causes and the same advice together; the worst groups first. An application
-    without shards or state is one group.
+    """All shards that are not over (of those in `among`, unless it is None), explained, those
+    together whose causes and advice differ in numbers, times and shards only; the worst groups
+    first. An application without shards or state is one group.
     """
     wanted = look.now.shard_ids if among is None else among
     live = [shard for shard in wanted if look.phase(shard) not in OVER]
@@ -73,9 +79,20 @@ def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
     for shard in shards:
         explained = explain(look, shard)
         kinds = tuple(cause.kind for cause in explained.causes)
-        said = () if len(explained.causes) == 1 else explained.root.advice
-        found.setdefault((look.health(shard), kinds, said), []).append(explained)
+        deeds = tuple((one.act, _without_numbers(one.text)) for one in explained.advice())
+        found.setdefault((look.health(shard), kinds, deeds), []).append(explained)
+
+    def backlog(one: Explanation) -> tuple[int, int]:
+        until_ms = max((each.until_ms or 0 for each in one.advice()), default=0)
+        return until_ms, look.lag_ms(one.shard_id) or 0
+
     groups = [
-        Group(members[0], tuple(one.shard_id for one in members)) for members in found.values()
+        Group(max(members, key=backlog), tuple(one.shard_id for one in members))
+        for members in found.values()
     ]
     return sorted(groups, key=lambda group: -SEVERITY[look.health(group.explanation.shard_id)])
+
+
+def _without_numbers(text: str) -> str:
+    """The text with the same sign for each number, duration and time."""
+    return _NUMBERS.sub("#", text)

@@ -109,7 +109,7 @@ def _no_owner(look: Look, shard_id: str) -> Cause | None:
         says=f"no process owns the application, so its job does not run{rest}",
         advice=(
             Advice(Act.START, "start its next run" if was_run else "start the job"),
-            Advice(Act.LOOK, "if it should run, its log says why it ended"),
+            Advice(Act.LOOK, "or, if it should run already: see in its log why it ended"),
         ),
     )
 
@@ -349,7 +349,7 @@ def _unresolved_limit(look: Look, shard_id: str) -> Cause | None:
         f"new is read until some of them are acked or are dead letters.{out}",
         advice=(
             Advice(Act.CHANGE, "mend what they fail or wait for"),
-            Advice(Act.CHANGE, f"raise {option} if it is set as low as {count:,}"),
+            Advice(Act.CHANGE, f"or, if {option} is set as low as {count:,}: raise it"),
             LOG,
         ),
     )

@@ -299,7 +299,7 @@ def _cut_off(shard_id: str, run: Run) -> Cause:
                 Act.LOOK,
                 "see in its log whether it reaches ZooKeeper; it goes on by itself when it does",
             ),
-            Advice(Act.START, "if it hangs, end it and start it again"),
+            Advice(Act.START, "or, if it hangs: end it and start it again"),
         ),
     )
 
@@ -307,7 +307,10 @@ def _cut_off(shard_id: str, run: Run) -> Cause:
 def _wake_or_end(owner: OwnerInfo) -> tuple[Advice, ...]:
     return (
         Advice(Act.RESUME, f"let it go on: kill -CONT {owner.pid} (on {owner.host})"),
-        Advice(Act.START, f"or end it (kill -KILL {owner.pid}) and start it again"),
+        Advice(
+            Act.START,
+            f"or, if it is not to go on: end it (kill -KILL {owner.pid}) and start it again",
+        ),
     )
 
 
@@ -365,7 +368,7 @@ def held_by_program(look: Look, shard_id: str) -> Cause | None:
                 Act.LOOK,
                 "see what the program waits for: it must ack or fail the records that it has",
             ),
-            Advice(Act.CHANGE, "if it needs more records at a time, raise max_pending"),
+            Advice(Act.CHANGE, "or, if it needs more records at a time: raise max_pending"),
         ),
     )
 
@@ -400,7 +403,7 @@ def next_trigger(look: Look, shard_id: str) -> Cause | None:
         f"every {duration(trigger_ms)})",
         advice=(
             Advice(Act.WAIT, f"wait until {moment(due_ms, now_ms)}", until_ms=due_ms),
-            Advice(Act.CHANGE, "give the query a shorter trigger if that is too late"),
+            Advice(Act.CHANGE, "or, if that is too late: give the query a shorter trigger"),
         ),
     )
 

@@ -128,18 +128,7 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             about=shard_id,
             says=f"{says}; record {_number(record)} was delivered, and nobody has answered yet"
             f"{_out_since(look, shard_id, record)}{failing.says}",
-            advice=(
-                Advice(
-                    Act.WAIT,
-                    "wait for its ack or failure (message_timeout_s or --message-timeout fails "
-                    "it, 30 s unless set; which one is set is not stored)",
-                ),
-                Advice(
-                    Act.LOOK,
-                    "see why the program, or the command of --exec, keeps the record: it may hang",
-                ),
-                *failing.advice,
-            ),
+            advice=(*_answer(look, shard_id, record), *failing.advice),
         )
     if _is_given_up(look, record):
         when = "next" if look.now.is_spout else "with the next batch"
@@ -171,13 +160,30 @@ def _waits_for_its_time(
             advice=_beside_waiting(look, shard_id, record),
             leads_to=THE_JOB,
         )
-    wait = Advice(Act.WAIT, f"wait until {moment(record.due_ms, now_ms)}", until_ms=record.due_ms)
+    wait = Advice(
+        Act.WAIT,
+        f"wait until {moment(record.due_ms, now_ms)}, when it is tried again",
+        until_ms=record.due_ms,
+    )
     return Cause(
         kind="retry waits",
         about=shard_id,
         says=says,
-        advice=(wait, *_beside_waiting(look, shard_id, record)),
+        advice=(*_correct(record), wait, *_other_ways(look, shard_id, record)),
     )
+
+
+def _answer(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
+    """A record that was out all the time is rather kept than worked on."""
+    wait = Advice(
+        Act.WAIT,
+        "wait for its ack or failure (message_timeout_s or --message-timeout fails it, 30 s unless "
+        "set; which one is set is not stored)",
+    )
+    see = Advice(
+        Act.LOOK, "see why the program, or the command of --exec, keeps the record: it may hang"
+    )
+    return (see, wait) if _out_since(look, shard_id, record) else (wait, see)
 
 
 def _is_under_way(look: Look, shard_id: str, record: UnresolvedRecord) -> bool:
@@ -307,14 +313,22 @@ def _number(record: UnresolvedRecord) -> str:
 
 
 def _beside_waiting(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
-    why = f"correct what fails with {quoted(record.reason)}" if record.reason else ""
+    return (*_correct(record), *_other_ways(look, shard_id, record))
+
+
+def _correct(record: UnresolvedRecord) -> tuple[Advice, ...]:
+    if not record.reason:
+        return ()
+    return (Advice(Act.CHANGE, f"correct what fails with {quoted(record.reason)}"),)
+
+
+def _other_ways(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
     return (
-        *((Advice(Act.CHANGE, why),) if why else ()),
         Advice(Act.LOOK, "see the record", ("peek", shard_id, str(record.first.whole))),
         *_dead_letter(look),
         Advice(
             Act.RUN,
-            "or stop the job and give the record up",
+            "or, if the record is not needed: stop the job and give the record up",
             ("checkpoint", "skip", "--shard", shard_id, str(record.first)),
         ),
     )
@@ -324,5 +338,8 @@ def _dead_letter(look: Look) -> tuple[Advice, ...]:
     """Nothing for a spout: what it does with its letters is its program's matter."""
     if look.now.was_spout:
         return ()
-    says = "put it back when, after its last attempt, it is a dead letter (PATH: its DeadLetter's)"
+    says = (
+        "or, once it is a dead letter after its last attempt: put it back (PATH: where its "
+        "DeadLetter writes)"
+    )
     return (Advice(Act.RUN, says, ("redrive", "PATH")),)

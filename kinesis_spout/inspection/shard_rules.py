@@ -42,8 +42,8 @@ def _another_stream(look: Look, shard_id: str) -> Cause | None:
         about=shard_id,
         says="has a state that belongs to a stream that had this name before, and a job refuses it",
         advice=(
-            Advice(Act.RUN, "remove that state", ("reset",)),
-            Advice(Act.CHANGE, "give the job another application name"),
+            Advice(Act.RUN, "remove that state, which is of no use to this stream", ("reset",)),
+            Advice(Act.CHANGE, "or, to keep that state: give the job another application name"),
         ),
     )
 
@@ -73,7 +73,7 @@ def _not_begun(look: Look, shard_id: str) -> Cause | None:
         "ZooKeeper",
         advice=(
             Advice(Act.LOOK, "compare application, stream, ZooKeeper and root with the job's"),
-            Advice(Act.START, "start the job"),
+            Advice(Act.START, "or, if it never ran: start the job"),
         ),
     )
 
@@ -183,6 +183,7 @@ def _lapsed(look: Look, shard_id: str) -> Cause | None:
                 Act.CHANGE,
                 words_of(look).lossy,
                 to_oldest if look.now.was_spout else (),
+                is_urgent=True,
             ),
         ),
         leads_to=None if look.keeps_up(shard_id) else THE_NEXT_RULE,

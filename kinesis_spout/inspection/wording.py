@@ -71,10 +71,13 @@ def quoted(reason: str) -> str:
 
 
 def shards_named(shard_ids: Sequence[str], most: int = 5) -> str:
-    """`shard 1`, `shards 1 and 2`, `shards 1, 2, 3, 4, 5 and 3 more`."""
+    """`shard 1`, `shards 1 and 2`, `8 shards (1, 2, 3, 4, 5 and 3 more)`."""
     names = [short_shard(one) for one in shard_ids[:most]]
     if len(shard_ids) > most:
-        return f"shards {', '.join(names)} and {len(shard_ids) - most:,} more"
+        more = len(shard_ids) - most
+        return f"{len(shard_ids):,} shards ({', '.join(names)} and {more:,} more)"
+    if len(names) > 2:
+        return f"{len(names)} shards ({joined(names)})"
     return f"shard{'' if len(names) == 1 else 's'} {joined(names)}"
 
 

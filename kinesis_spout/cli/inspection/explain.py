@@ -182,7 +182,12 @@ def _parts(
     for advice in group.explanation.advice(commands):
         lines = [advice.text]
         if advice.arguments:
-            lines = [f"{advice.text}:", *folded_command(place, advice.arguments, width - _INDENT)]
+            is_of_one = len(group.shards) > 1 and group.explanation.shard_id in advice.arguments
+            its = f" (of shard {short_shard(group.explanation.shard_id)})" if is_of_one else ""
+            lines = [
+                f"{advice.text}{its}:",
+                *folded_command(place, advice.arguments, width - _INDENT),
+            ]
         todo.add_row(Text("  ->", "cyan"), Text("\n".join(lines), overflow="fold"))
     yield todo
 

@@ -521,12 +521,12 @@ def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
         "was read to its end, but holds 1 record that is not acked: record 3 is on attempt 3 of 4, "
         f"due {moment(NOW_MS + 60_000, NOW_MS)}, failing with 'no rates'"
     )
-    wait, change, peek, redrive, skip = explained.advice()
+    change, wait, peek, redrive, skip = explained.advice()
     assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
     assert change.text == "correct what fails with 'no rates'"
     assert (peek.text, peek.arguments) == ("see the record", ("peek", shard(0), "3"))
     assert redrive.arguments == ("redrive", "PATH")
-    assert skip.text == "or stop the job and give the record up"
+    assert skip.text == "or, if the record is not needed: stop the job and give the record up"
     assert skip.arguments == ("checkpoint", "skip", "--shard", shard(0), "3")
 
 
@@ -596,6 +596,33 @@ def test_shards_with_one_cause_are_one_group() -> None:
         ((shard(2), shard(3)), ["not read", "no owner"]),
         ((shard(1),), ["idle"]),
     ]
+
+
+def test_shards_that_differ_in_numbers_and_times_only_are_one_group() -> None:
+    """Told by the one that has to wait the longest. Another reason is another group."""
+    holding = [
+        state(
+            index,
+            SHARD_END,
+            unresolved=(failed(index, due_ms=NOW_MS + index * 60_000, reason=reason),),
+        )
+        for index, reason in ((1, "order 17"), (2, "order 19"), (3, "order 18"), (4, "no rates"))
+    ]
+    parts = [*(listed(index, closed=True) for index in (1, 2, 3, 4)), *holding]
+    found = grouped(look(*parts, policy=CONTINUE))
+    assert [one.shards for one in found] == [(shard(1), shard(2), shard(3)), (shard(4),)]
+    assert found[0].explanation.shard_id == shard(3)
+
+
+def test_shards_that_catch_up_are_one_group_until_the_last_of_them_has() -> None:
+    before = [state(one, after(5), verified_until_ms=NOW_MS - 900_000) for one in (1, 2)]
+    now = [
+        state(one, after(9), verified_until_ms=NOW_MS - 600_000 - one * 60_000) for one in (1, 2)
+    ]
+    tips = {one: behind(600_000 + one * 60_000) for one in (1, 2)}
+    (only,) = grouped(look(listed(1), listed(2), *now, before=tuple(before), tips=tips))
+    assert only.shards == (shard(1), shard(2))
+    assert only.explanation.shard_id == shard(2)
 
 
 def test_an_application_that_nobody_knows_is_one_group() -> None:

@@ -53,7 +53,7 @@ def test_many_shards_with_one_cause_are_named_in_part() -> None:
     listing, states = map(listed, range(9)), (state(index, after(5)) for index in range(9))
     tips = {index: behind(60_000) for index in range(8)} | {8: AT_TIP}
     lines = screen(look(*listing, *states, tips=tips, owners=()), width=80)
-    assert "shards 0, 1, 2, 3, 4 and 3 more  stalled" in lines
+    assert "8 shards (0, 1, 2, 3, 4 and 3 more)  stalled" in lines
     assert any(line.startswith("  shard 0, as the others: has records") for line in lines)
     assert "shard 8  ok" in lines
 
