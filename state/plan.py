@@ -222,6 +222,7 @@ class ShardReadResult(
     - `iterator`: a shard iterator after `last`, as a hint for the next read. `next_read_ms`: when
       the reader's clock says that the service's limits allow it. `next_subscribe_ms`: the same of
       the next subscription; None if none was tried.
+    - `throttled`: how many reads the service refused because the shard's limits were used up.
     - `pushed`: how many of the records came by a subscription. `fallback`: why the shard was polled
       at the end, though it was to be subscribed to.
     - `retries_done`: the number of the slice's retries that were looked for, from the first on.
@@ -255,6 +256,7 @@ class ShardReadResult(
     iterator: str | None = None
     next_read_ms: int | None = None
     next_subscribe_ms: int | None = None
+    throttled: int = 0
     pushed: int = 0
     fallback: str | None = None
     retries_done: int = 0

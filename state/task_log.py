@@ -131,6 +131,7 @@ def _followed_by(before: ShardReadResult, entry: ShardReadResult) -> ShardReadRe
         position=before.position or entry.position,
         lapsed_ms=before.lapsed_ms or entry.lapsed_ms,
         users=_users_of_both(before, entry),
+        throttled=max(before.throttled, entry.throttled),
         pushed=before.pushed + entry.pushed,
         fallback=entry.fallback or before.fallback,
     )

@@ -11,6 +11,7 @@ from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import LOG, THE_NEXT_RULE, Act, Advice, Cause
 from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.owner_rules import (
+    OTHER_CONSUMERS,
     held_by_program,
     last_run,
     next_trigger,
@@ -18,6 +19,7 @@ from kinesis_spout.inspection.owner_rules import (
     process_halted,
     restarts,
     session_clause,
+    throttled_clause,
 )
 from kinesis_spout.inspection.wording import (
     joined,
@@ -213,9 +215,10 @@ def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
         rows = sum(0 if log is None else log.rows for log in logs)
         return _Stage(
             "task runs",
-            f"is open, and {where} is reading ({records(rows)} so far)",
-            _OTHER_CONSUMERS
-            if shard_id in look.throttled
+            f"is open, and {where} is reading ({records(rows)} so far)"
+            f"{throttled_clause(look, shard_id)}",
+            OTHER_CONSUMERS
+            if throttled_clause(look, shard_id)
             else "see in the executor's log whether the shard is throttled: other consumers share "
             "its limits, which cannot be seen from outside",
         )
@@ -239,10 +242,6 @@ class _Stage(NamedTuple):
     where: str
 
 
-_OTHER_CONSUMERS = (
-    "see who else reads the stream: give the others consumers of their own (enhanced fan-out), or "
-    "fewer reads, or split the shard"
-)
 _SETTLING = _Stage(
     "settling",
     "is closed, and its outcomes are being written to the shard states",
@@ -274,14 +273,24 @@ _SINK_WRITES = _Stage(
 
 
 def _throttled(look: Look, shard_id: str) -> Cause | None:
+    """Where it is asked now, or where its consumer told of it."""
+    again = Advice(Act.WAIT, "look again in a minute")
     if shard_id not in look.throttled:
-        return None
+        told = throttled_clause(look, shard_id)
+        if not told:
+            return None
+        return Cause(
+            kind="throttled",
+            about=shard_id,
+            says=f"is read by {words_of(look).it}, and nothing of its own holds it{told}",
+            advice=(Advice(Act.CHANGE, OTHER_CONSUMERS), again),
+        )
     return Cause(
         kind="throttled",
         about=shard_id,
         says="is throttled: a question for its newest record was refused, so its five reads or "
         f"2 MB a second are used up by its consumers, of which {words_of(look).it} is one",
-        advice=(Advice(Act.CHANGE, _OTHER_CONSUMERS), Advice(Act.WAIT, "look again in a minute")),
+        advice=(Advice(Act.CHANGE, OTHER_CONSUMERS), again),
     )
 
 

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 CRASHES = 3  # so many starts in a row are a loop
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
 _PATIENCE_MS = 10_000
+_LATELY_MS = 10 * 60_000
+OTHER_CONSUMERS = (
+    "see who else reads the stream: give the others consumers of their own (enhanced fan-out), or "
+    "fewer reads, or split the shard"
+)
 _LOG = Advice(Act.LOOK, "see its log, and that of what starts it")
 
 
@@ -406,6 +411,38 @@ def next_trigger(look: Look, shard_id: str) -> Cause | None:
             Advice(Act.CHANGE, "or, if that is too late: give the query a shorter trigger"),
         ),
     )
+
+
+def throttled_clause(look: Look, shard_id: str) -> str:
+    """That the shard's reads were refused since its oldest unread record came, or within the last
+    ten minutes, as its consumer told; empty where they were not.
+    """
+    owner = look.now.owner_of(shard_id)
+    log = None if owner is None else look.now.log_of(owner)
+    planned = look.now.planned.get(shard_id)
+    read = None if planned is None else planned.result
+    if shard_id in look.throttled:
+        return "; it is throttled now: its five reads or 2 MB a second are used up"
+    if read is not None and read.throttled:
+        return (
+            f"; the service throttles it: {_refused(read.throttled)} in the batch under way, as "
+            "its five reads or 2 MB a second were used up"
+        )
+    told = None if log is None else log.throttled.get(shard_id)
+    if told is None:
+        return ""
+    frontier_ms, now_ms = look.frontier_ms(shard_id), look.now.now_ms
+    since_ms = now_ms - _LATELY_MS if frontier_ms is None else min(frontier_ms, now_ms - _LATELY_MS)
+    if told.last_ms < since_ms:
+        return ""
+    return (
+        f"; the service throttled it: {_refused(told.count)} since the job began, the last at "
+        f"{moment(told.last_ms, now_ms)}, as its five reads or 2 MB a second were used up"
+    )
+
+
+def _refused(count: int) -> str:
+    return "1 read was refused" if count == 1 else f"{count:,} reads were refused"
 
 
 # private -----------------------------------------------------------------------------------------

@@ -18,7 +18,13 @@ from kinesis_spout.inspection.cause import (
 )
 from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
-from kinesis_spout.inspection.owner_rules import is_down, over_told, restarts
+from kinesis_spout.inspection.owner_rules import (
+    OTHER_CONSUMERS,
+    is_down,
+    over_told,
+    restarts,
+    throttled_clause,
+)
 from kinesis_spout.inspection.retry_rules import (
     held_by_order,
     retries,
@@ -231,10 +237,13 @@ def _caught_up(look: Look, shard_id: str) -> Cause | None:
         if not look.now.stored.owners:
             says, nothing = _idle_without_owner(look)
     held = look.now.states[shard_id].unresolved_count
+    throttled = throttled_clause(look, shard_id)
+    if throttled:
+        nothing = Advice(Act.CHANGE, f"if it falls behind again, {OTHER_CONSUMERS}")
     return Cause(
         kind="idle" if is_idle else "healthy",
         about=shard_id,
-        says=says,
+        says=f"{says}{throttled}",
         advice=(nothing,),
         leads_to=THE_NEXT_RULE if held else None,
     )
@@ -282,7 +291,8 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
         or look.keeps_up(shard_id)
     ):
         return None
-    besides = unresolved_besides(look, shard_id)
+    besides, throttled = unresolved_besides(look, shard_id), throttled_clause(look, shard_id)
+    others = (Advice(Act.CHANGE, OTHER_CONSUMERS),) if throttled else ()
     lag_ms, speed = look.lag_ms(shard_id), look.speed(shard_id)
     behind = "" if lag_ms is None else f" {duration(lag_ms)}"
     if speed is not None and speed > 1 and lag_ms is not None:
@@ -290,13 +300,14 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
         return Cause(
             kind="catching up",
             about=shard_id,
-            says=f"is read, is{behind} behind, and catches up{besides.says}",
+            says=f"is read, is{behind} behind, and catches up{throttled}{besides.says}",
             advice=(
                 Advice(
                     Act.WAIT,
                     f"wait; at this pace it is at the tip at {moment(until_ms, look.now.now_ms)}",
                     until_ms=until_ms,
                 ),
+                *others,
                 *besides.advice,
             ),
         )
@@ -304,8 +315,13 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
         return Cause(
             kind="of unknown pace",
             about=shard_id,
-            says=f"is read, is{behind} behind, and at what pace is not known yet{besides.says}",
-            advice=(Advice(Act.WAIT, "wait a minute and look again"), *besides.advice),
+            says=f"is read, is{behind} behind, and at what pace is not known yet"
+            f"{throttled}{besides.says}",
+            advice=(
+                *others,
+                Advice(Act.WAIT, "wait a minute and look again"),
+                *besides.advice,
+            ),
         )
     lost_ms = look.lost_in_ms(shard_id)
     told = "" if lost_ms is None else expiry(lost_ms, look.now.stream.retention_ms)
@@ -313,9 +329,15 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="falling behind",
         about=shard_id,
-        says=f"is read, is{behind} behind, and does not catch up{lost}{besides.says}",
+        says=f"is read, is{behind} behind, and does not catch up{lost}{throttled}{besides.says}",
         advice=(
-            Advice(Act.CHANGE, words_of(look).faster),
+            *others,
+            Advice(
+                Act.CHANGE,
+                f"or, if it is still too slow: {words_of(look).faster}"
+                if others
+                else words_of(look).faster,
+            ),
             *_retention(look, shard_id),
             *besides.advice,
         ),

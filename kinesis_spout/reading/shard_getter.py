@@ -127,6 +127,7 @@ class KinesisShardGetter:
         self._patience_s = patience_s
         self._refused_since_s: float | None = None
         self._refused_last_s = 0.0
+        self.throttled = 0  # so many fetches were refused, as the shard's limits were used up
 
     @property
     def shard_id(self) -> str:
@@ -285,6 +286,7 @@ class KinesisShardGetter:
         )
 
     def _on_throttled(self, exc: ThrottledError) -> None:
+        self.throttled += 1
         refused_s = self._back_off()
         if refused_s >= self._patience_s:
             raise StillThrottledError(

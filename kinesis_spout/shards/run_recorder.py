@@ -16,13 +16,14 @@ from state.owner.ownership import this_process
 from state.owner.run_log import FAILED, RunEnd, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kinesis_spout.clock import Clock
-    from state.owner.run_log import Hold, Run, RunLog
+    from state.owner.run_log import Hold, Run, RunLog, Throttle
     from state.state_store import OutcomeStore, StateStore
 
 log = logging.getLogger("kinesis_spout")
+THROTTLED_TOLD_S = 60.0
 _OURS = frozenset({"kinesis_spout", "state", "scheme", "spark_job"})
 
 
@@ -38,6 +39,8 @@ class RunRecorder:
         self._run: Run | None = None
         self._hold: Hold | None = None
         self._trigger_ms: int | None = -1  # not told yet
+        self._throttled: Mapping[str, Throttle] = {}
+        self._throttled_from_s = float("-inf")
 
     def begin(self, run: Run) -> None:
         """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
@@ -60,6 +63,18 @@ class RunRecorder:
             lambda told: replace(told, trigger_ms=interval_ms)
         ):
             self._trigger_ms = interval_ms
+
+    def throttled(self, shards: Mapping[str, Throttle]) -> None:
+        """The shards whose reads the service has refused. Told once in `THROTTLED_TOLD_S`: a shard
+        with many consumers is refused again and again.
+        """
+        now_s = self._clock.monotonic_s()
+        if shards == self._throttled or now_s < self._throttled_from_s:
+            return
+        told = dict(shards)
+        self._throttled_from_s = now_s + THROTTLED_TOLD_S
+        if self._amend(lambda before: replace(before, throttled=told)):
+            self._throttled = told
 
     def end(self, kind: str, says: str | None = None) -> None:
         """The run ends without an error. `says`: what it leaves to the next one, as a clause."""

@@ -252,6 +252,7 @@ class SpoutCoordinator:
     def commit_step(self) -> float:
         """Commit. Returns the seconds until the next commit."""
         self.run.hold(self._hold.look())
+        self.run.throttled(self._outages.throttled())
         if self.commit():
             try:
                 with self.catalog.lock:

@@ -21,6 +21,7 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 from state.errors import StoreUnavailableError
+from state.owner.run_log import throttled_again
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.spout.listener import SpoutNotifier
+    from state.owner.run_log import Throttle
 
 log = logging.getLogger("kinesis_spout")
 _FIRST_PAUSE_S = 0.2
@@ -116,6 +118,7 @@ class SpoutOutages:
         self._troubles: dict[tuple[SpoutPart, str | None], _Trouble] = {}
         self._began_s: dict[SpoutPart, float] = {}  # by part with an outage that was logged
         self._counts = dict.fromkeys(SpoutPart, 0)
+        self._throttled: dict[str, Throttle] = {}
 
     def failed(
         self,
@@ -134,6 +137,9 @@ class SpoutOutages:
         if not is_letter and not is_transient(error):
             raise error
         with self._lock:
+            if shard_id is not None and isinstance(error, ThrottledError):
+                now_ms = self._clock.now_ms()
+                self._throttled = throttled_again(self._throttled, shard_id, now_ms)
             now_s = self._clock.monotonic_s()
             trouble = self._troubles.get((part, shard_id))
             if trouble is None:
@@ -175,6 +181,11 @@ class SpoutOutages:
                 _WORK[part],
                 self._clock.monotonic_s() - began_s,
             )
+
+    def throttled(self) -> Mapping[str, Throttle]:
+        """The shards whose reads were refused because their limits are used up."""
+        with self._lock:
+            return self._throttled
 
     def forget(self, shard_id: str) -> None:
         """The shard was released: nothing of it is tried again."""

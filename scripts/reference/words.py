@@ -214,6 +214,7 @@ FIELDS = {
         "runs": "the last runs, oldest first, at most 10",
         "hold": "why the newest run gives its program no record, though it has some",
         "triggerMs": "the interval of the Spark query's trigger, as it was told or was learned",
+        "throttled": "the shards whose reads the service refused last in the newest run, at most 20",
         "format": "format of the value",
     },
     "Run": {
@@ -230,7 +231,12 @@ FIELDS = {
     "RunEnd": {
         "timeMs": "when, by that machine's clock",
         "kind": "`stopped`: somebody stopped it; `done`: nothing was left to do; `failed`",
-        "says": "the error's sentence, without secrets, at most 500 characters",
+        "says": "the error's sentence, without secrets, at most 500 characters; of a run that is "
+        "`done`, what it leaves to the next one",
+    },
+    "Throttle": {
+        "count": "how many reads of the shard were refused since the run began",
+        "lastMs": "when the last one, by the owner's clock",
     },
     "Hold": {
         "kind": "`deactivated`: the program called `deactivate()`; `full`: `max_pending` records "
@@ -385,6 +391,7 @@ FIELDS = {
         "iterator": "a hint for the next read",
         "nextReadMs": "when the service's limits allow the next read, by the reader's clock",
         "nextSubscribeMs": "when the next subscription makes sense, by the reader's clock",
+        "throttled": "how many reads the service refused, as the shard's limits were used up",
         "pushed": "how many of the records came by a subscription",
         "fallback": "why the shard was polled at the end",
         "retriesDone": "how many of the planned retries were looked for",

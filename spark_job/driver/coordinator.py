@@ -57,7 +57,7 @@ from spark_job.rows import FAIL
 from state.errors import ConflictError
 from state.failpoint import failpoint
 from state.owner.ownership import this_process
-from state.owner.run_log import DONE, SPARK, Run
+from state.owner.run_log import DONE, SPARK, Run, throttled_again
 from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan_number
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.owner.owner_info import OwnerInfo
+    from state.owner.run_log import Throttle
     from state.plan import Plan
     from state.state_store import StartPin
 
@@ -106,6 +107,7 @@ class Coordinator:
         self._subscriptions = SubscriptionCounts()
         self._pause = PauseWatch(services.store, services.clock, settings.application)
         self._run = RunRecorder(services.store, services.clock)
+        self._throttled: dict[str, Throttle] = {}
         self._owner: OwnerInfo | None = None
         self._trigger = TriggerInterval()
         self._opened = False
@@ -502,6 +504,7 @@ class Coordinator:
             not (end.at_tip or end.at_shard_end) for end in settled.ends
         )
         self._subscriptions.note(settled.ends)
+        self._note_throttled(settled.ends)
         if any(end.fallback == Fallback.MISSING for end in settled.ends):
             self._consumer.forget()
         for end in settled.ends:
@@ -516,6 +519,15 @@ class Coordinator:
                 self._store.remove_plan(old)
         self._outcomes.on_settled(plan_id, settled, self._clock.now_ms())
         self._on_unknown(settled.unknown_shards)
+
+    def _note_throttled(self, ends: Iterable[ShardReadResult]) -> None:
+        now_ms = self._clock.now_ms()
+        for end in ends:
+            if end.throttled:
+                self._throttled = throttled_again(
+                    self._throttled, end.shard_id, now_ms, count=end.throttled
+                )
+        self._run.throttled(self._throttled)
 
     def _settled(self, plan_id: str, pin: StartPin) -> Settled:
         once = partial(

@@ -72,7 +72,7 @@ class ShardFeed:
         # No record lies between the plan's position and the first one that was read. So the plan's
         # iterator serves for both.
         start = shard.position if first is None or first.first is None else Position.at(first.first)
-        polling = self._shard_getter(start, iterator=shard.iterator)
+        self._polling = polling = self._shard_getter(start, iterator=shard.iterator)
         self._subscribed = None if subscriptions is None else subscriptions.getter(shard, polling)
         self.getter = BufferedGetter(
             self._subscribed or polling,
@@ -150,6 +150,7 @@ class ShardFeed:
                 position=self.shard.position,
                 iterator=self.getter.getter.iterator,
                 next_subscribe_ms=self._next_subscribe_ms(),
+                throttled=self._polling.throttled,
                 fallback=self._fallback,
             )
         return ShardReadResult(
@@ -168,6 +169,7 @@ class ShardFeed:
             iterator=last.next_iterator,
             next_read_ms=self._next_read_ms(),
             next_subscribe_ms=self._next_subscribe_ms(),
+            throttled=self._polling.throttled,
             pushed=self._pushed_records(parts),
             fallback=self._fallback,
             position=self.shard.position,

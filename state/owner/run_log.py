@@ -8,14 +8,19 @@ so. A process that was killed says nothing: its run has no end, and the next one
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from state.owner.owner_info import OwnerInfo
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 MAX_RUNS = 10
 MAX_SENTENCE = 500
+MAX_THROTTLED = 20
 SPARK, SPOUT = "spark", "spout"
 DEACTIVATED, FULL = "deactivated", "full"
 STOPPED, DONE, FAILED = "stopped", "done", "failed"
@@ -48,6 +53,15 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     since_ms: int
 
 
+class Throttle(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How many reads of a shard the service has refused because the shard's limits were used up,
+    since the run began, and when the last one, by the owner's clock.
+    """
+
+    count: int
+    last_ms: int
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A process as the owner, and what it was told.
 
@@ -72,11 +86,13 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
     - `hold`: of the newest run.
     - `trigger_ms`: the interval of a Spark query's trigger, as it was told or was learned.
+    - `throttled`: by shard, of the newest run; the `MAX_THROTTLED` that were throttled last.
     """
 
     runs: tuple[Run, ...] = ()
     hold: Hold | None = None
     trigger_ms: int | None = None
+    throttled: dict[str, Throttle] = {}
     format: int = 1
 
     @property
@@ -99,6 +115,16 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         if newest.end is not None and (newest.end.kind == FAILED or end.kind != FAILED):
             return self
         return replace(self, runs=(*self.runs[:-1], replace(newest, end=end)), hold=None)
+
+
+def throttled_again(
+    known: Mapping[str, Throttle], shard_id: str, now_ms: int, *, count: int = 1
+) -> dict[str, Throttle]:
+    """With so many more refused reads of the shard. Only the last throttled shards are kept."""
+    before = known[shard_id].count if shard_id in known else 0
+    others = {one: told for one, told in known.items() if one != shard_id}
+    after = others | {shard_id: Throttle(count=before + count, last_ms=now_ms)}
+    return dict(list(after.items())[-MAX_THROTTLED:])
 
 
 def sentence(text: str) -> str:

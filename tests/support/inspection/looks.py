@@ -135,7 +135,9 @@ def run_log(*ages_ms: int, ends: tuple[RunEnd | None, ...] = (), **fields: Any) 
 
     `ends`: of the runs; none by default. `fields`: of the log and of its newest run.
     """
-    of_log = {name: fields.pop(name) for name in ("hold", "trigger_ms") if name in fields}
+    of_log = {
+        name: fields.pop(name) for name in ("hold", "trigger_ms", "throttled") if name in fields
+    }
     given: dict[str, Any] = {"kind": "spark", "session_timeout_ms": 10_000}
     runs = [
         Run(

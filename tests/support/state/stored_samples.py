@@ -39,7 +39,7 @@ from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.task_logs import decode_log
 from state.codec.values import PlanHeader, decode, encode
 from state.owner.owner_info import OwnerInfo
-from state.owner.run_log import FAILED, FULL, SPOUT, Hold, Run, RunEnd, RunLog
+from state.owner.run_log import FAILED, FULL, SPOUT, Hold, Run, RunEnd, RunLog, Throttle
 from state.plan import (
     ChildShard,
     PlannedRetry,
@@ -202,6 +202,7 @@ RESULT = ShardReadResult(
     iterator="AAAA",
     next_read_ms=T,
     next_subscribe_ms=T,
+    throttled=3,
     pushed=4,
     fallback="silent",
     retries_done=1,
@@ -243,6 +244,7 @@ RUNS = RunLog(
     ),
     hold=Hold(kind=FULL, since_ms=T),
     trigger_ms=900_000,
+    throttled={SHARD: Throttle(count=3, last_ms=T)},
 )
 HISTORY = HistoryEntry(
     time_ms=T, positions={SHARD: Position.after(number(9))}, full=True, cause="rewind"

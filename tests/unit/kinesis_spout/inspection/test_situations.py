@@ -25,7 +25,7 @@ from kinesis_spout.inspection.wording import moment
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
 from state.owner.owner_info import Sight
-from state.owner.run_log import DONE, FAILED, FULL, STOPPED, Hold, RunEnd
+from state.owner.run_log import DONE, FAILED, FULL, STOPPED, Hold, RunEnd, Throttle
 from state.plan import PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, ReportStatus
@@ -354,6 +354,42 @@ def test_it_is_not_said_that_all_is_acked_while_a_program_has_records() -> None:
     both = unresolved_sentence(status_of(look(ONE, failing, tips=BEHIND, **full)))
     assert both.startswith("1 record not acked, ")
     assert both.endswith(f"; {told}")
+
+
+# shards that were throttled ---------------------------------------------------------------------
+def throttled(age_ms: int, count: int = 7) -> dict[str, Any]:
+    told = {shard(1): Throttle(count=count, last_ms=NOW_MS - age_ms)}
+    return {"log": run_log(HOUR_MS, throttled=told)}
+
+
+def test_a_shard_that_was_throttled_is_told_in_a_quiet_moment_too() -> None:
+    """As its consumer has told it. What to do is a matter of the other consumers."""
+    told = (
+        f"7 reads were refused since the job began, the last at {moment(NOW_MS - 60_000, NOW_MS)}"
+    )
+    here = state(1, after(5))
+    stands = look(ONE, here, tips=BEHIND, **throttled(60_000))
+    moved = look(ONE, state(1, after(9)), before=(here,), tips=BEHIND, **throttled(60_000))
+    idle = look(ONE, here, tips={1: AT_TIP}, **throttled(60_000))
+    for seen in (stands, moved, idle):
+        assert told in said(seen)
+        assert "see who else reads the stream" in deeds(seen)[0]
+    assert explain(stands, shard(1)).root.kind == "throttled"
+
+
+def test_what_was_throttled_before_the_backlog_came_is_not_its_cause() -> None:
+    here = state(1, after(5))
+    for tips in ({1: behind(60_000)}, {1: AT_TIP}):
+        assert "throttle" not in said(look(ONE, here, tips=tips, **throttled(30 * 60_000)))
+    assert "throttled it" in said(look(ONE, here, tips=BEHIND, **throttled(30 * 60_000)))
+
+
+def test_a_task_tells_of_throttling_before_its_batch_is_settled() -> None:
+    here = state(1, after(5))
+    log = TaskLog(entries=(read_of(1, 0, throttled=3),))
+    seen = look(ONE, here, tips=BEHIND, plan=plan(task(slice_of(here), log=log)))
+    assert "3 reads were refused in the batch under way" in said(seen)
+    assert any("see who else reads the stream" in one for one in deeds(seen))
 
 
 # retention --------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.shards.run_recorder import THROTTLED_TOLD_S
+from kinesis_spout.testing import throttle
 from state.owner.run_log import DEACTIVATED, FAILED, FULL, SPOUT, STOPPED, Hold
 from state.state_store import TaskShare
 from tests.support.spout.spout_world import SpoutUnderTest
@@ -76,3 +78,17 @@ def test_a_program_that_answers_no_record_is_told() -> None:
             assert emission is not None
             emission.ack()
         assert hold(under_test) is None
+
+
+def test_throttled_shards_are_told_once_a_minute() -> None:
+    under_test = SpoutUnderTest()
+    under_test.put(4)
+    with under_test.fresh():
+        told_counts = []
+        for _ in range(4):
+            under_test.fake.faults.add(throttle(), operation="GetRecords", times=1)
+            under_test.loops.take("fetch")
+            under_test.loops.take("commit")
+            told_counts.append([one.count for one in told(under_test).throttled.values()])
+            under_test.clock.advance(THROTTLED_TOLD_S / 2)
+        assert told_counts == [[1], [1], [3], [3]]

@@ -6,7 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from state.owner.owner_info import OwnerInfo
-from state.owner.run_log import MAX_RUNS, MAX_SENTENCE, SPARK, SPOUT, Run, RunLog, sentence
+from state.owner.run_log import (
+    MAX_RUNS,
+    MAX_SENTENCE,
+    MAX_THROTTLED,
+    SPARK,
+    SPOUT,
+    Run,
+    RunLog,
+    Throttle,
+    sentence,
+    throttled_again,
+)
 
 RUN = Run(
     owner=OwnerInfo(host="h", pid=1, since_ms=1), kind=SPARK, session_timeout_ms=1, shards=("a",)
@@ -35,6 +46,21 @@ def test_a_log_stays_small() -> None:
     assert len(log.runs) == MAX_RUNS
     assert {run.shards for run in log.runs[:-1]} == {()}
     assert log.newest == RUN
+
+
+def test_only_the_shards_that_were_throttled_last_are_kept() -> None:
+    known: dict[str, Throttle] = {}
+    for number in range(2 * MAX_THROTTLED):
+        known = throttled_again(known, f"shard {number}", number)
+    known = throttled_again(known, f"shard {MAX_THROTTLED}", 99, count=4)
+    assert len(known) == MAX_THROTTLED
+    assert known[f"shard {MAX_THROTTLED}"] == Throttle(count=5, last_ms=99)
+    assert "shard 0" not in known
+
+
+def test_what_was_throttled_is_of_the_newest_run_alone() -> None:
+    log = replace(RunLog(runs=(RUN,)), throttled={"a": Throttle(count=1, last_ms=1)})
+    assert log.begun(RUN).throttled == {}
 
 
 def test_a_trigger_is_taken_over_by_the_next_spark_run_only() -> None:
