@@ -73,6 +73,7 @@ class Look:
 
     With one snapshot (`before` is `now`), nothing is known of movement: the window is zero.
 
+    - `tips_before`: answers at the positions of the first snapshot, of shards that were behind.
     - `throttled`: the shards that would not tell their tip, because their reads are used up.
     - `unanswered`: the shards that did not tell it for another reason, which is a sentence.
     - `refused`: why no shard was asked, as a sentence; None where those that decide were.
@@ -81,6 +82,7 @@ class Look:
     before: Snapshot
     now: Snapshot
     tips: Mapping[str, TipAnswer] = field(default_factory=dict)
+    tips_before: Mapping[str, TipAnswer] = field(default_factory=dict)
     throttled: Collection[str] = frozenset()
     unanswered: Mapping[str, str] = field(default_factory=dict)
     refused: str | None = None
@@ -182,6 +184,10 @@ class Look:
         return self._pace(shard_id)
 
     def _pace(self, shard_id: str) -> float | None:
+        was, tip = self.tips_before.get(shard_id), self.tips.get(shard_id)
+        if was is not None and tip is not None and was.next_ms and tip.next_ms:
+            asked_ms = tip.asked_ms - was.asked_ms
+            return (tip.next_ms - was.next_ms) / asked_ms if asked_ms > 0 else None
         before, now = self.before.progress(shard_id), self.now.progress(shard_id)
         if (
             not self.window_ms
@@ -191,7 +197,13 @@ class Look:
             or now.verified_ms is None
         ):
             return None
-        return (now.verified_ms - before.verified_ms) / self.window_ms
+        pace = (now.verified_ms - before.verified_ms) / self.window_ms
+        if tip is None or tip.next_ms is None or not self.has_moved(shard_id):
+            return pace
+        # The times in the state may be older than the position, as they are not stored with each,
+        # or later, as that of a start at the oldest record.
+        reached = (tip.next_ms - before.verified_ms) / self.window_ms
+        return None if reached < 0 or pace < 1 < reached else pace
 
     def lost_in_ms(self, shard_id: str) -> int | None:
         """In what time the oldest unread record expires if it goes on like this; 0 if it may have

@@ -124,7 +124,8 @@ def _over(look: Look, shard_id: str, run: Run, end: RunEnd) -> Cause:
     interval_ms = look.now.run_interval_ms
     again = Advice(Act.START, "start the job again when its next run is due: it reads on from here")
     if look.waits_for_next_run or interval_ms is None:
-        says, advice = f"{told}; the next run reads what came since", (again,)
+        says = f"{told}; the next run reads what came since"
+        advice: tuple[Advice, ...] = (again,)
     else:
         says = (
             f"{told}; the next run, which reads what came since, is overdue: the runs before began "
@@ -233,6 +234,8 @@ def process_halted(look: Look, shard_id: str) -> Cause | None:
     """The owner's process, which is on this machine, is gone or stopped."""
     owner = look.now.owner_of(shard_id)
     sight = None if owner is None else look.now.sights.get(owner.info)
+    if owner is not None and owner.info in look.now.stopped_jvms:
+        return _jvm_stopped(shard_id, owner.info, look.now.stopped_jvms[owner.info])
     if owner is None or sight in {None, Sight.RUNS}:
         return None
     log = look.now.log_of(owner)
@@ -264,6 +267,24 @@ def process_halted(look: Look, shard_id: str) -> Cause | None:
                 "for that session",
             ),
             Advice(Act.LOOK, "see what ended it: its log, dmesg for the OOM killer"),
+        ),
+    )
+
+
+def _jvm_stopped(shard_id: str, owner: OwnerInfo, jvm_pid: int) -> Cause:
+    host = owner.host
+    return Cause(
+        kind="JVM stopped",
+        about=shard_id,
+        says=f"Spark's JVM (pid {jvm_pid} on {host}) is stopped (SIGSTOP, or Ctrl-Z in its "
+        f"terminal), so no batch goes on; its Python process (pid {owner.pid}) runs beside it, and "
+        "keeps the session with ZooKeeper",
+        advice=(
+            Advice(Act.RESUME, f"let it go on: kill -CONT {jvm_pid} (on {host})"),
+            Advice(
+                Act.START,
+                f"or, if it is not to go on: end it (kill -KILL {jvm_pid}) and start the job again",
+            ),
         ),
     )
 

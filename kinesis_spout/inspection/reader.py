@@ -19,7 +19,7 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.inspection.health import TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
-from state.owner.ownership import sight_of
+from state.owner.ownership import sight_of, stopped_jvm
 from state.state_store import StoredApplication
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ def read_snapshot(
         listing=client.list_shards(),
         now_ms=stream.now_ms(clock.now_ms()),
         sights=_sights(stored),
+        stopped_jvms={
+            one.info: pid for one in stored.owners if (pid := stopped_jvm(one.info)) is not None
+        },
     )
 
 

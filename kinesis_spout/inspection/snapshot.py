@@ -58,6 +58,7 @@ class Snapshot:
 
     - `now_ms`: the service's time. `stored` is empty where the look is at a stream alone.
     - `sights`: the processes of owners, now and before, as far as this machine sees them.
+    - `stopped_jvms`: by owner, the pid of its Spark JVM, where that is stopped.
     """
 
     application: str
@@ -66,6 +67,7 @@ class Snapshot:
     listing: Sequence[ShardInfo]
     now_ms: int
     sights: Mapping[OwnerInfo, Sight] = field(default_factory=dict)
+    stopped_jvms: Mapping[OwnerInfo, int] = field(default_factory=dict)
 
     @property
     def states(self) -> Mapping[str, ShardState]:

@@ -214,7 +214,7 @@ FIELDS = {
         "runs": "the last runs, oldest first, at most 10",
         "hold": "why the newest run gives its program no record, though it has some",
         "triggerMs": "the interval of the Spark query's trigger, as it was told or was learned",
-        "throttled": "the shards whose reads the service refused last in the newest run, at most 20",
+        "throttled": "the shards whose reads the service refused last, at most 20",
         "format": "format of the value",
     },
     "Run": {

@@ -22,6 +22,7 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 # The states (proc(5)) of a process that has ended. A zombie, which nobody has waited for yet, runs
 # no more than a process that is gone.
 _ENDED = {"Z", "X"}
+_MAX_PARENTS = 3  # Spark may have a daemon between its JVM and a worker
 
 
 def this_process(now_ms: int) -> OwnerInfo:
@@ -106,6 +107,27 @@ def sight_of(owner: OwnerInfo) -> Sight | None:
     if state is None:
         return None
     return Sight.STOPPED if state in {"T", "t"} else Sight.RUNS
+
+
+def stopped_jvm(owner: OwnerInfo) -> int | None:
+    """The pid of the JVM that has started the owner's process, if it is stopped: the Python process
+    of a Spark driver goes on beside it, and keeps the session. None in doubt. Reads /proc.
+    """
+    if sight_of(owner) is not Sight.RUNS:
+        return None
+    pid = owner.pid
+    for _ in range(_MAX_PARENTS):
+        fields = _stat(pid)
+        pid = 0 if fields is None else int(fields[1])
+        if pid <= 1:
+            return None
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            return None
+        if name == "java":
+            return pid if process_state(pid) in {"T", "t"} else None
+    return None
 
 
 def describe(holder: OwnerInfo) -> str:

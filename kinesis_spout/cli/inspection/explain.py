@@ -116,8 +116,8 @@ def explain_command(
 
 
 def _look(looks: Looking, signals: StopSignals, window_s: float, shard: str | None) -> Look:
-    before, now = two_snapshots(looks, signals, window_s)
     first = None if shard is None else shard_id_of(shard)
+    before, now = two_snapshots(looks, signals, window_s, first=first)
     return looks.look(before, now, first=first)
 
 

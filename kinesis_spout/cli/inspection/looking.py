@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,13 +18,14 @@ from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from state.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rich.console import Console, RenderableType
 
     from kinesis_spout.cli.exit_codes import StopSignals
     from kinesis_spout.cli.places import Place
     from kinesis_spout.clock import Clock
+    from kinesis_spout.inspection.health import TipAnswer
     from kinesis_spout.inspection.snapshot import Snapshot
     from kinesis_spout.service.client import KinesisClient
     from state.znodes.store import ZnodeStateStore
@@ -44,6 +45,20 @@ class Looking:
     clock: Clock
     application: str
     max_asked: int
+    _began: tuple[Snapshot, Mapping[str, TipAnswer]] | None = field(default=None, init=False)
+
+    def begin(self, before: Snapshot, *, first: str | None = None) -> None:
+        """Ask the shards that are not known to be at their tips, so that `look` can tell how fast
+        they are read.
+        """
+        alone = Look(before=before, now=before)
+        wanted = [
+            one
+            for one in worth_asking(alone, len(before.shard_ids))
+            if one != first and not before.states[one].at_tip
+        ]
+        shards = [*([] if first is None else [first]), *wanted][: self.max_asked]
+        self._began = before, self._tips_of(before, shards)
 
     def snapshot(self) -> Snapshot:
         return read_snapshot(
@@ -56,19 +71,23 @@ class Looking:
         wanted = worth_asking(unasked, self.max_asked)
         if first is not None and self.max_asked:
             wanted = [first, *wanted]
-        positions = {
-            shard: progress.position
-            for shard in wanted
-            if (progress := now.progress(shard)) is not None and not progress.position.is_end
-        }
-        tips = self.tips.ask(positions.items())
+        tips = self._tips_of(now, wanted)
+        began = self._began
         return Look(
             before=before,
             now=now,
             tips=tips,
+            tips_before=began[1] if began is not None and began[0] is before else {},
             throttled=self.tips.throttled,
             unanswered=self.tips.unanswered,
             refused=self.tips.refused,
+        )
+
+    def _tips_of(self, seen: Snapshot, shards: Iterable[str]) -> dict[str, TipAnswer]:
+        return self.tips.ask(
+            (shard, progress.position)
+            for shard in shards
+            if (progress := seen.progress(shard)) is not None and not progress.position.is_end
         )
 
 
@@ -124,14 +143,16 @@ def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iter
 
 
 def two_snapshots(
-    looks: Looking, signals: StopSignals, window_s: float
+    looks: Looking, signals: StopSignals, window_s: float, *, first: str | None = None
 ) -> tuple[Snapshot, Snapshot]:
     """Snapshots at the beginning and at the end of the window; the same one twice where there is no
-    window, or nothing to watch. Says on a terminal that it waits.
+    window, or nothing to watch. Says on a terminal that it waits. `first`: a shard to ask before
+    all others.
     """
     before = looks.snapshot()
     if not window_s or not before.is_known:
         return before, before
+    looks.begin(before, first=first)
     if errors().is_terminal:
         errors().print(f"watching for {duration(window_s * 1000)} ...", style="dim")
     signals.wait(window_s)

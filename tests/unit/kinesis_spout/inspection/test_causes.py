@@ -608,8 +608,8 @@ def test_shards_that_differ_in_numbers_and_times_only_are_one_group() -> None:
         )
         for index, reason in ((1, "order 17"), (2, "order 19"), (3, "order 18"), (4, "no rates"))
     ]
-    parts = [*(listed(index, closed=True) for index in (1, 2, 3, 4)), *holding]
-    found = grouped(look(*parts, policy=CONTINUE))
+    closed = [listed(index, closed=True) for index in (1, 2, 3, 4)]
+    found = grouped(look(*closed, *holding, policy=CONTINUE))
     assert [one.shards for one in found] == [(shard(1), shard(2), shard(3)), (shard(4),)]
     assert found[0].explanation.shard_id == shard(3)
 

@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain
-from kinesis_spout.inspection.health import Health, Look
+from kinesis_spout.inspection.health import Health, Look, TipAnswer
 from kinesis_spout.inspection.job_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
     move_sentence,
@@ -36,6 +36,7 @@ from tests.support.inspection.looks import (
     BEGAN_MS,
     HOUR_MS,
     NOW_MS,
+    OWNER,
     after,
     behind,
     failed,
@@ -390,6 +391,48 @@ def test_a_task_tells_of_throttling_before_its_batch_is_settled() -> None:
     seen = look(ONE, here, tips=BEHIND, plan=plan(task(slice_of(here), log=log)))
     assert "3 reads were refused in the batch under way" in said(seen)
     assert any("see who else reads the stream" in one for one in deeds(seen))
+
+
+# how fast a shard is read -----------------------------------------------------------------------
+def moving(verified_before_ms: int, verified_ms: int, lag_ms: int, **fields: Any) -> Look:
+    """A shard that is read on, so long behind."""
+    return look(
+        ONE,
+        state(1, after(9), verified_until_ms=verified_ms),
+        before=(state(1, after(5), verified_until_ms=verified_before_ms),),
+        tips={1: behind(lag_ms)},
+        **fields,
+    )
+
+
+def test_a_backlog_that_is_read_from_the_oldest_record_catches_up_with_an_estimate() -> None:
+    """Its state has the time of the start, which is later than the records. The tips tell."""
+    started_ms = NOW_MS - 60_000
+    seen = moving(started_ms, started_ms, HOUR_MS)
+    assert explain(seen, shard(1)).root.kind == "of unknown pace"
+    was = TipAnswer(BEGAN_MS, NOW_MS - HOUR_MS - 300_000)
+    timed = replace(seen, tips_before={shard(1): was})
+    assert timed.speed(shard(1)) == 30
+    over_ms = NOW_MS + round(HOUR_MS / 29)
+    assert deeds(timed)[0] == f"wait; at this pace it is at the tip at {moment(over_ms, NOW_MS)}"
+
+
+def test_a_shard_whose_times_are_stored_late_is_not_said_to_fall_behind() -> None:
+    """The stored time moved by a second in the window, the position by much more."""
+    early = NOW_MS - 2 * HOUR_MS
+    assert explain(moving(early, early + 1_000, HOUR_MS), shard(1)).root.kind == "of unknown pace"
+    slow = moving(NOW_MS - HOUR_MS - 1_000, NOW_MS - HOUR_MS, HOUR_MS)
+    assert explain(slow, shard(1)).root.kind == "falling behind"
+
+
+# a Spark driver of two processes ----------------------------------------------------------------
+def test_a_stopped_jvm_beside_its_living_python_process_is_named() -> None:
+    here = state(1, after(5))
+    seen = look(ONE, here, tips=BEHIND, log=run_log(HOUR_MS))
+    frozen = replace(seen, now=replace(seen.now, stopped_jvms={OWNER.info: 77}))
+    assert [one.kind for one in explain(frozen, shard(1)).causes] == ["not read", "JVM stopped"]
+    assert "Spark's JVM (pid 77 on host-a) is stopped" in said(frozen)
+    assert deeds(frozen)[0] == "let it go on: kill -CONT 77 (on host-a)"
 
 
 # retention --------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -13,8 +15,12 @@ from state.owner.ownership import (
     host_identity,
     is_provably_dead,
     process_start,
+    stopped_jvm,
     this_process,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 linux_only = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux identifies processes reliably"
@@ -49,6 +55,28 @@ def test_a_process_that_ended_is_dead_before_and_after_it_was_waited_for() -> No
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert is_provably_dead(owner)
     assert is_provably_dead(owner)
+
+
+@linux_only
+def test_a_stopped_jvm_is_seen_from_its_python_process(tmp_path: Path) -> None:
+    """Which runs: it is not stopped itself. Another parent is not looked at."""
+    for name, is_jvm in (("java", True), ("python", False)):
+        (tmp_path / name).symlink_to("/bin/sh")
+        script = "sleep 60 & echo $!; wait"
+        with subprocess.Popen(
+            [tmp_path / name, "-c", script], stdout=subprocess.PIPE, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            pid = int(parent.stdout.readline())
+            owner = msgspec.structs.replace(
+                this_process(0), pid=pid, process_start=process_start(pid) or ""
+            )
+            assert stopped_jvm(owner) is None
+            parent.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, parent.pid, os.WSTOPPED | os.WNOWAIT)
+            assert stopped_jvm(owner) == (parent.pid if is_jvm else None)
+            os.kill(pid, signal.SIGKILL)
+            parent.kill()
 
 
 @linux_only
