@@ -16,10 +16,11 @@ class ManualClock:
     def __init__(self, start_ms: int = START_MS) -> None:
         self._start_ms = start_ms
         self._passed_s = 0.0
+        self._back_s = 0.0
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
-        return self._start_ms + round(self._passed_s * 1_000)
+        return self._start_ms + round((self._passed_s - self._back_s) * 1_000)
 
     def monotonic_s(self) -> float:
         return self._passed_s
@@ -30,3 +31,8 @@ class ManualClock:
             self._passed_s += max(0.0, seconds)
 
     advance = sleep
+
+    def set_back(self, seconds: float) -> None:
+        """Correct the time of day, as an operator does. The monotonic time goes on."""
+        with self._lock:
+            self._back_s += seconds

@@ -119,6 +119,24 @@ class TestRecords:
 
 
 class TestIterators:
+    def test_the_first_number_of_a_new_stream_of_an_old_name_is_a_position(
+        self, one_shard: Service
+    ) -> None:
+        """Of its shard, as the listing has it, and of its first record."""
+        one_shard.client.delete_stream(StreamName=one_shard.name)
+        wait_until_gone(one_shard)
+        create_stream(one_shard.client, one_shard.name)
+        where = put(one_shard, b"new")
+        (shard,) = shards_of(one_shard)
+        for number in (
+            shard["SequenceNumberRange"]["StartingSequenceNumber"],
+            where["SequenceNumber"],
+        ):
+            start = iterator(
+                one_shard, shard["ShardId"], "AT_SEQUENCE_NUMBER", StartingSequenceNumber=number
+            )
+            assert read(one_shard, start, records=1).data == [b"new"]
+
     @pytest.fixture
     def numbers(self, one_shard: Service) -> list[str]:
         """Sequence numbers of the records b"0", b"1", b"2"."""

@@ -68,7 +68,8 @@ class ControlLimits:
         calls_ms = self._calls_ms.setdefault(
             (operation, stream_name if quota.of_each_stream else None), deque()
         )
-        while calls_ms and calls_ms[0] <= now_ms - WINDOW_MS:
+        # Also calls of a later time, from before the clock was set back.
+        while calls_ms and not now_ms - WINDOW_MS < calls_ms[0] <= now_ms:
             calls_ms.popleft()
         if len(calls_ms) >= quota.calls:
             raise self._too_many(operation, stream_name, quota)

@@ -5,7 +5,8 @@
     writes            1,000 records and 1 MiB a second
 
 One rule gives both read limits: a page counts for as many seconds as it holds 2 MiB, at least for
-one. The shape of the service's windows is not documented. These windows slide.
+one. The shape of the service's windows is not documented. These windows slide. A clock that is set back
+empties them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ class ReadLimits:
     def __init__(self) -> None:
         self._calls_ms: deque[int] = deque()
         self._iterators_ms: deque[int] = deque()
-        self._pages: list[tuple[int, int]] = []
+        self._pages: list[tuple[int, int, int]] = []  # from, until, bytes
 
     def allows_call(self, now_ms: int) -> bool:
         """Whether GetRecords may be called now. If so, the call is counted."""
-        self._pages = [page for page in self._pages if page[0] > now_ms]
-        if sum(size_bytes for _, size_bytes in self._pages) >= READ_BYTES_PER_S:
+        self._pages = [page for page in self._pages if page[0] <= now_ms < page[1]]
+        if sum(size_bytes for _, _, size_bytes in self._pages) >= READ_BYTES_PER_S:
             return False
         return _counted(self._calls_ms, now_ms)
 
@@ -39,7 +40,7 @@ class ReadLimits:
 
     def page_was_read(self, now_ms: int, size_bytes: int) -> None:
         counts_ms = max(1_000, size_bytes * 1_000 // READ_BYTES_PER_S)
-        self._pages.append((now_ms + counts_ms, size_bytes))
+        self._pages.append((now_ms, now_ms + counts_ms, size_bytes))
 
 
 class WriteLimits:
@@ -51,7 +52,7 @@ class WriteLimits:
 
     def allows(self, now_ms: int, size_bytes: int) -> bool:
         """Whether a record of this size may be put now. If so, it is counted."""
-        while self._puts and self._puts[0][0] <= now_ms - 1_000:
+        while self._puts and not now_ms - 1_000 < self._puts[0][0] <= now_ms:
             self._sum_bytes -= self._puts.popleft()[1]
         full = (
             len(self._puts) >= WRITE_RECORDS_PER_S
@@ -66,7 +67,7 @@ class WriteLimits:
 
 
 def _counted(calls_ms: deque[int], now_ms: int) -> bool:
-    while calls_ms and calls_ms[0] <= now_ms - 1_000:
+    while calls_ms and not now_ms - 1_000 < calls_ms[0] <= now_ms:
         calls_ms.popleft()
     if len(calls_ms) >= READ_CALLS_PER_S:
         return False

@@ -3,6 +3,9 @@
 A change (CREATING, UPDATING, DELETING) is a queue of steps with due times. Steps that are due are
 done before each request, so time is only ever the injected clock's. During a reshard the parents
 still accept records, as in the service.
+
+A clock that is set back undoes nothing and delays nothing: what is active, listed or stored stays
+so, and what is under way takes as long as before.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ class Stream:
         self.scaled_ms: list[int] = []
         self.deleted_ms: int | None = None
         self._ready_ms = ready_ms
+        self._opened_ms = self._seen_ms = opened_ms
         self._next_index = 0
         self._routes: list[Shard] | None = None
         self._counter = 0
@@ -67,6 +71,9 @@ class Stream:
 
     def settle(self, now_ms: int) -> None:
         """Do the steps that are due, and drop records and shards that are past retention."""
+        if now_ms < self._seen_ms:
+            self._set_back(self._seen_ms - now_ms)
+        self._seen_ms = now_ms
         while self._steps and self._steps[0][0] <= now_ms:
             due_ms, step = self._steps.popleft()
             step(due_ms)
@@ -83,8 +90,18 @@ class Stream:
             if shard.closed_ms is not None and shard.closed_ms < horizon_ms:
                 del self.shards[shard.shard_id]
 
+    def _set_back(self, by_ms: int) -> None:
+        self._opened_ms -= by_ms
+        self._ready_ms -= by_ms
+        if self.deleted_ms is not None:
+            self.deleted_ms -= by_ms
+        self._steps = deque((due_ms - by_ms, step) for due_ms, step in self._steps)
+        for shard in self.shards.values():
+            shard.opened_ms -= by_ms
+
     def horizon_ms(self, now_ms: int) -> int:
-        return max(self.created_ms, now_ms - self.retention_hours * _HOUR_MS)
+        # Not `created_ms`, which may be later than the clock.
+        return max(self._opened_ms, now_ms - self.retention_hours * _HOUR_MS)
 
     def open_shards(self) -> list[Shard]:
         """The open shards in order of their hash keys.
@@ -196,7 +213,9 @@ class Stream:
         self._open(HashKeyRange(low.start, high.end), (shard, adjacent), at_ms)
 
     def _open(self, hash_keys: HashKeyRange, parents: tuple[Shard, ...], at_ms: int) -> None:
-        created_s = max([at_ms // 1000, *(parent.created_s + 1 for parent in parents)])
+        # Not before the stream, whose creation may be later than the clock.
+        times_s = (at_ms // 1000, self.created_ms // 1000)
+        created_s = max([*times_s, *(parent.created_s + 1 for parent in parents)])
         shard = Shard(
             index=self._next_index,
             hash_keys=hash_keys,

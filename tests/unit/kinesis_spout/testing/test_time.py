@@ -224,6 +224,102 @@ def test_a_filter_by_id_shows_what_came_after() -> None:
     assert [shard.shard_id[-1] for shard in listed(fake, shard_filter=wanted)] == ["5", "6"]
 
 
+# a clock that is set back --------------------------------------------------------------------------
+def test_what_was_read_before_the_clock_was_set_back_is_still_a_position() -> None:
+    """Sequence numbers of records that are "in the future" by now, and of the shards' starts."""
+    fake, clock = new_fake()
+    clock.advance(6 * HOUR_S)
+    _, _, first = fake.put(STREAM, "key", b"1").partition(":")
+    fake.put(STREAM, "key", b"2")
+    clock.set_back(6 * HOUR_S)
+    fake.put(STREAM, "key", b"3")
+    after = iterator(fake, "AFTER_SEQUENCE_NUMBER", starting_sequence_number=first)
+    assert data(page(fake, after)) == [b"2", b"3"]
+
+
+def test_a_stream_stays_there_when_the_clock_is_set_to_before_its_creation() -> None:
+    """It is not CREATING again, and a new record is not older than the stream, and so expired."""
+    fake, clock = new_fake()
+    fake.put(STREAM, "key", b"1")
+    clock.set_back(HOUR_S)
+    fake.put(STREAM, "key", b"2")
+    assert status(fake) == "ACTIVE"
+    assert data(page(fake, iterator(fake))) == [b"1", b"2"]
+
+
+def test_a_shard_closed_before_its_stream_was_created_can_be_read() -> None:
+    """By a clock that was set back. Its end still comes, and so do its children."""
+    fake, clock = new_fake()
+    fake.put(STREAM, "key", b"1")
+    clock.set_back(HOUR_S)
+    fake.split(STREAM, SHARD)
+    assert [shard.shard_id[-1] for shard in listed(fake)] == ["0", "1", "2"]
+    assert data(page(fake, iterator(fake))) == [b"1"]
+
+
+def test_a_stream_created_by_a_clock_that_was_set_back_takes_its_own_numbers() -> None:
+    """Its creation is later than that of every earlier stream, so it is later than the clock."""
+    fake, clock = new_fake()
+    clock.set_back(HOUR_S)
+    fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
+    fake.create(STREAM)
+    _, _, number = fake.put(STREAM, "key", b"1").partition(":")
+    at = iterator(fake, "AT_SEQUENCE_NUMBER", starting_sequence_number=number)
+    assert data(page(fake, at)) == [b"1"]
+
+
+def test_shards_stay_listed_when_the_clock_is_set_back() -> None:
+    """One that disappeared from two listings would count as gone, with its records."""
+    fake, clock = new_fake(listing_delay_ms=5_000)
+    clock.advance(HOUR_S)
+    fake.split(STREAM, SHARD)
+    clock.advance(5)
+    assert len(listed(fake)) == 3
+    clock.set_back(HOUR_S)
+    assert len(listed(fake)) == 3
+
+
+def test_what_is_under_way_when_the_clock_is_set_back_takes_no_longer() -> None:
+    """A reshard, and how late its shards are listed."""
+    fake, clock = new_fake(reshard_ms=10_000, listing_delay_ms=5_000)
+    clock.advance(5)
+    fake.split(STREAM, SHARD)
+    clock.advance(4)
+    assert status(fake) == "UPDATING"
+    clock.set_back(HOUR_S)
+    assert status(fake) == "UPDATING"
+    clock.advance(6)
+    assert status(fake) == "ACTIVE"
+    assert len(listed(fake)) == 1
+    clock.advance(4)
+    assert len(listed(fake)) == 1
+    clock.advance(1)
+    assert len(listed(fake)) == 3
+
+
+def test_a_deleted_stream_is_gone_in_time_when_the_clock_is_set_back() -> None:
+    fake, clock = new_fake(delete_ms=1_000)
+    fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
+    clock.set_back(HOUR_S)
+    assert status(fake) == "DELETING"
+    clock.advance(1)
+    with pytest.raises(ServiceError) as error:
+        status(fake)
+    assert code_of(error) == "ResourceNotFoundException"
+
+
+def test_limits_of_a_second_last_no_hour_when_the_clock_is_set_back() -> None:
+    """Of reads, of iterators, of bytes and of writes."""
+    fake, clock = new_fake(limits=True)
+    for number in range(1_000):
+        fake.put(STREAM, "key", b"%d" % number)
+    for _ in range(5):
+        page(fake, iterator(fake))
+    clock.set_back(HOUR_S)
+    fake.put(STREAM, "key", b"more")
+    assert len(data(page(fake, iterator(fake)))) == 1_001
+
+
 def two_generations() -> tuple[FakeKinesis, float]:
     """Shard 0, split after an hour, and its children 1 and 2, split after another hour.
 
