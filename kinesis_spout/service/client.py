@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.errors import ServiceUnavailableError
+from kinesis_spout.errors import RequestRefusedError, ServiceUnavailableError
 from kinesis_spout.service.botocore_connection import (
     ExpiredListingError,
     KinesisConnection,
@@ -26,16 +27,17 @@ from kinesis_spout.service.subscription import (
     ShardSubscription,
     subscription_arguments,
 )
+from state.position import Position
 
 if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.service.get_records_decoder import DecodedPage
-    from state.position import Position
 
 __all__ = ["FetchedPage", "KinesisClient", "ShardInfo", "StreamSummary"]
 
+log = logging.getLogger("kinesis_spout")
 _SYSTEM_CLOCK = SystemClock()
 _LISTING_RESTARTS = 5
 
@@ -126,7 +128,36 @@ class KinesisClient:
     def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:
         """An iterator at a position, valid for five minutes. Raises `ShardNotFoundError` and
         `RequestRefusedError`. With `retry` off it makes one attempt.
+
+        A time that is not over by the service's clock gives an iterator at its time now, with a
+        warning: the clock was set back since the time was stored.
         """
+        try:
+            return self._iterator(shard_id, position, retry=retry)
+        except RequestRefusedError:
+            # Waiting until that time would pass over what arrives before it by the new clock.
+            now_ms = self._service_ms_before(position)
+            if now_ms is None:
+                raise
+        now = Position.at_timestamp(now_ms)
+        log.warning(
+            "the clock of %s was set back: position %s of shard %s is later than its time now, so "
+            "the shard is read from %s on, also records that are older than the position",
+            self.where,
+            position,
+            shard_id,
+            now,
+        )
+        return self._iterator(shard_id, now, retry=retry)
+
+    def _service_ms_before(self, position: Position) -> int | None:
+        """The service's time now, if the position is a later time; else None."""
+        if position.timestamp_ms is None:
+            return None
+        now_ms = self._connection.service_time_ms()
+        return now_ms if now_ms is not None and now_ms < position.timestamp_ms else None
+
+    def _iterator(self, shard_id: str, position: Position, *, retry: bool) -> str:
         arguments = (
             self._connection.stream_argument()
             | {"ShardId": shard_id}

@@ -65,7 +65,12 @@ _WHEN_NAMING_CONSUMERS = {
     _IN_USE: "wait until the stream and the consumer are ACTIVE",
 }
 
+_WHEN_POSITIONING = {
+    _REFUSED: "check that the position is of this stream and this shard; kinesis-spout checkpoint "
+    "set moves a stored one",
+}
 _ADVICE_OF = {
+    "GetShardIterator": _WHEN_POSITIONING,
     "SubscribeToShard": _WHEN_SUBSCRIBING,
     "RegisterStreamConsumer": _WHEN_NAMING_CONSUMERS | {_THROTTLED: _CONSUMER_LIMIT},
     "DescribeStreamConsumer": _WHEN_NAMING_CONSUMERS,

@@ -54,8 +54,10 @@ def pin_start(
 
     Shards listed now (`shard_ids`) start at the requested position. Shards first listed later are
     children and start at TRIM_HORIZON. Raises `ConfigError` where a position is requested for a
-    shard that is not listed: no shard would ever start there.
+    shard that is not listed, as no shard would ever start there, or for a time that is not over.
     """
+    for start in (requested.default, *(start for _, start in requested.shards)):
+        _refuse_future(start, now_ms)
     for shard, _ in requested.shards:
         if shard not in shard_ids:
             nearest = nearest_name(shard, shard_ids)
@@ -72,6 +74,18 @@ def pin_start(
         shard_positions={shard: pinned(start, now_ms) for shard, start in requested.shards},
     )
     return store.pin_start(pin)
+
+
+def _refuse_future(start: StartingPosition, now_ms: int) -> None:
+    """The service gives no iterator for such a time. Its clock is known to the second only."""
+    wanted_ms = None if start.position is None else start.position.timestamp_ms
+    if wanted_ms is not None and wanted_ms > now_ms + LATEST_MARGIN_MS:
+        raise ConfigError.of(
+            "startingPosition",
+            f"is in the future of the service, whose clock says {Position.at_timestamp(now_ms)}; "
+            "use LATEST, or a time that is over",
+            start.text,
+        )
 
 
 def pinned(start: StartingPosition, now_ms: int) -> Position:

@@ -5,8 +5,8 @@
     writes            1,000 records and 1 MiB a second
 
 One rule gives both read limits: a page counts for as many seconds as it holds 2 MiB, at least for
-one. The shape of the service's windows is not documented. These windows slide. A clock that is set back
-empties them.
+one. The shape of the service's windows is not documented. These windows slide. A clock that is set
+back empties them.
 """
 
 from __future__ import annotations

@@ -52,6 +52,23 @@ def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards() -> None:
     assert pin.wish == '{"default": "LATEST", "a": "AFTER:7"}'
 
 
+@pytest.mark.parametrize("where", ["default", "shard"])
+def test_a_start_in_the_future_is_refused_and_nothing_is_pinned(where: str) -> None:
+    """The service would refuse it at every read, and a pin is never replaced."""
+    backend = MemoryBackend()
+    future = "2026-01-01T00:00:03Z"
+    wanted = requested(future) if where == "default" else requested("LATEST", a=future)
+    with pytest.raises(ConfigError, match=r"startingPosition.*in the future.*use LATEST"):
+        pin_start(MemoryStateStore(backend), wanted, NOW_MS, ["a"])
+    assert MemoryStateStore(backend).read_start() is None
+
+
+def test_a_start_that_is_the_services_time_is_not_refused() -> None:
+    """Its clock is known to the second only."""
+    pin = pin_start(MemoryStateStore(), requested("2026-01-01T00:00:01Z"), NOW_MS, ["a"])
+    assert pin.position == Position.at_timestamp(NOW_MS + 1_000)
+
+
 def test_a_start_for_a_shard_that_is_not_listed_is_refused_and_nothing_is_pinned() -> None:
     """A misspelt shard would silently start at the default."""
     backend = MemoryBackend()

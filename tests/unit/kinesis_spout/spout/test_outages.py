@@ -5,7 +5,7 @@ told to or where waiting cannot help.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,14 +13,19 @@ from kinesis_spout.errors import (
     AccessDeniedError,
     CredentialsError,
     KinesisError,
+    RequestRefusedError,
     StillThrottledError,
     StreamNotFoundError,
 )
 from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from state.memory_store import MemoryTree
+from state.position import Position
 from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
 from state.znodes.store import ZnodeStateStore
+from tests.simulation.in_process import Service
 from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
 
@@ -50,6 +55,16 @@ class Errors(SpoutListener):
 
     def error(self, error: Exception) -> None:
         self.seen.append(error)
+
+
+class CountedIterators(Service):
+    """Counts the calls of GetShardIterator."""
+
+    iterators = 0
+
+    def get_shard_iterator(self, **arguments: Any) -> dict[str, Any]:
+        self.iterators += 1
+        return super().get_shard_iterator(**arguments)
 
 
 def pass_time(
@@ -242,6 +257,47 @@ def test_an_error_that_waiting_cannot_mend_stops_the_spout_at_once(
         health = spout.health()
         assert not health.ok
         assert code in (health.last_error or "")
+
+
+def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stored() -> None:
+    """Waiting mends nothing, and no other place may be read instead. The error says which shard
+    and what to do, and there is one call.
+    """
+    under_test = SpoutUnderTest(new_service=CountedIterators)
+    shard_id, _, number = under_test.put(1)[0].partition(":")
+    strange = SequenceNumber(int(number) * 7)
+    with under_test.fresh(starting_position=f"AFTER:{strange}") as spout:
+        with pytest.raises(
+            RequestRefusedError,
+            match=f"shard {shard_id} .*did not come from this stream.*checkpoint",
+        ):
+            pass_time(under_test, spout, 10)
+        assert not spout.health().ok
+    assert under_test.states()[shard_id].read_position == Position.after(strange)
+    assert isinstance(under_test.service, CountedIterators)
+    assert under_test.service.iterators == 1
+
+
+def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its clock was set back. What arrives from now on is read now, and with it what is older than
+    the start and has a later time. There is one warning.
+    """
+    clock = ManualClock()
+    under_test = SpoutUnderTest(clock=clock)
+    clock.advance(7_200)
+    older = under_test.put(2)
+    clock.advance(60)
+    with under_test.fresh(starting_position="LATEST") as spout:
+        assert pass_time(under_test, spout, 3) == []
+    clock.set_back(3_600)
+    with under_test.fresh() as spout:
+        put = older + under_test.put(3)
+        came = pass_time(under_test, spout, 30)
+        assert spout.health().ok
+    assert [f"{one.shard_id}:{one.sequence_number}" for one in came] == put
+    assert caplog.text.count("was set back: position") == 1
 
 
 def test_a_stream_that_is_deleted_stops_the_spout() -> None:

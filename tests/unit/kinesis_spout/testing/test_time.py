@@ -224,7 +224,7 @@ def test_a_filter_by_id_shows_what_came_after() -> None:
     assert [shard.shard_id[-1] for shard in listed(fake, shard_filter=wanted)] == ["5", "6"]
 
 
-# a clock that is set back --------------------------------------------------------------------------
+# a clock that is set back -------------------------------------------------------------------------
 def test_what_was_read_before_the_clock_was_set_back_is_still_a_position() -> None:
     """Sequence numbers of records that are "in the future" by now, and of the shards' starts."""
     fake, clock = new_fake()
