@@ -10,12 +10,17 @@ over the batches, without the first three.
 
 - `list`: a listing of the shards, which is due every `shardRefreshInterval` (here: each batch).
 - `settle`, `look` (which shards to read, with probes), `plan`: the other parts of `latestOffset`.
+- `history`: writing an entry of the history that `checkpoint history` shows. It is written every 10
+  seconds at most, and for 2 % of the time at most; here it is written after each batch.
 - `tasks`: `partitions`.
 - `driver`: settle, look, plan and tasks. `x`: `driver` by shard, as a ratio to the row before.
+  `hist %`: `history` as a share of `driver` and `history`, so at the most that it can be.
 - `B/shard`: bytes of the plan by planned shard. `MB`: growth of the process up to its peak.
 - `reads`, `states`: znodes that are read, and shard states that are written, by batch. `multis`:
   transactions of the driver and of the executors. `ops`: the most operations of one.
 - `w/task`: transactions by task, without those of shard states.
+- `kB`: that the driver writes by batch, without the history. `hist kB`: of an entry of the history.
+  `B/state`: `hist kB` by shard state.
 - `waiting`: CPU of the driver while it waits for new records and all shards are idle, in percent of
   a core.
 """
@@ -29,7 +34,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -41,6 +46,7 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSet
 from kinesis_spout.testing.service import requests
 from spark_job import KinesisSource
 from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.due_work import DueWork
 from spark_job.process_services import ProcessServices
 from state.codec.values import encode_unchecked
 from state.plan import ShardReadResult
@@ -54,7 +60,7 @@ from state.zookeeper import embedded as embedded_zookeeper
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from multiprocessing.connection import Connection
 
     from spark_job.driver.planner import PlanLimits
@@ -77,6 +83,7 @@ class CountedTree(ZookeeperTree):
             address, session_timeout_s=30, operation_timeout_s=30, connect_timeout_s=30
         )
         self.counts: Counter[str] = Counter()
+        self.is_history = False
         self.max_operations = 0
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
@@ -89,16 +96,35 @@ class CountedTree(ZookeeperTree):
         self.counts["multis"] += 1
         self.counts["other multis"] += bool(writes) and not states
         self.counts["states"] += states
+        kind = "history bytes" if self.is_history else "bytes"
+        self.counts[kind] += sum(len(getattr(one, "data", b"")) for one in writes)
         self.max_operations = max(self.max_operations, len(operations))
         return super().commit(operations)
+
+
+class TimedDueWork(DueWork):
+    """Measures how long it takes to find which shards are due."""
+
+    timed: Callable[[str], AbstractContextManager[None]]
+
+    def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
+        with self.timed("look"):
+            return super()._due_shards(shards)
 
 
 class TimedCoordinator(Coordinator):
     """Measures the parts of `next_plan`, in seconds."""
 
-    def __init__(self, settings: SourceSettings, services: ProcessServices) -> None:
+    def __init__(
+        self, settings: SourceSettings, services: ProcessServices, tree: CountedTree
+    ) -> None:
         super().__init__(settings, services)
+        self.tree = tree
         self.spent_s: defaultdict[str, float] = defaultdict(float)
+        self._due = TimedDueWork(
+            settings, services, tips=self._tips, catalog=self._catalog, outcomes=self._outcomes
+        )
+        self._due.timed = self.timed
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -118,9 +144,19 @@ class TimedCoordinator(Coordinator):
         with self.timed("settle"):
             super()._settle_if_current(plan_id, pin)
 
-    def _due_shards(self, *arguments: Any) -> Any:
-        with self.timed("look"):
-            return super()._due_shards(*arguments)
+    def _record_history(self, *, at_once: bool = False) -> None:
+        """At each look, not every ten seconds."""
+        del at_once
+        with self.timed("history"):
+            self.tree.is_history = True
+            try:
+                super()._record_history(at_once=True)
+            finally:
+                self.tree.is_history = False
+
+    @property
+    def known_states(self) -> Collection[str]:
+        return self._catalog.states
 
     def _create_plan(self, start: str, shards: Sequence[str], limits: PlanLimits) -> str | None:
         with self.timed("plan"):
@@ -161,8 +197,16 @@ class Job:
         counts = self.tree.counts + self.executors_tree.counts
         shards = sum(len(task.shards) for task in tasks.values())
         plan_bytes = sum(len(encode_unchecked(task)) for task in tasks.values())
+        history_ms = spent_ms["history"]
+        driver_ms = sum(spent_ms.values()) - spent_ms["list"] - history_ms
+        states = max(1, len(self.coordinator.known_states))
+        history_bytes = self.tree.counts["history bytes"]
         return spent_ms | {
-            "driver": sum(spent_ms.values()) - spent_ms["list"],
+            "driver": driver_ms,
+            "hist %": 100 * history_ms / (driver_ms + history_ms),
+            "kB": self.tree.counts["bytes"] / 1000,
+            "hist kB": history_bytes / 1000,
+            "B/state": history_bytes / states,
             "planned": shards,
             "B/shard": plan_bytes / max(1, shards),
             "reads": counts["reads"],
@@ -227,7 +271,7 @@ def running(case: Case) -> Iterator[tuple[Job, int]]:
     stores[1].read_pointer()
     # All modules are imported, and all connections are open.
     before_kb = peak_kb()
-    coordinator = TimedCoordinator(settings, services)
+    coordinator = TimedCoordinator(settings, services, trees[0])
     busy = frozenset({"busy": names, "idle": names[:FEW], "empty": []}[case.kind])
     has_hints = case.shards > settings.probe_max_shards
     yield Job(coordinator, trees[0], stores[1], trees[1], busy, has_hints), before_kb
@@ -333,6 +377,7 @@ def _of_linear(found: dict[str, Any], before: dict[str, Any]) -> float:
 COLUMNS = (
     *("kind", "shards", "planned", "list", "settle", "look", "plan", "tasks", "driver", "x"),
     *("B/shard", "MB", "reads", "states", "multis", "ops", "w/task", "waiting"),
+    *("history", "hist %", "kB", "hist kB", "B/state"),
 )
 
 

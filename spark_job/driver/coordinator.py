@@ -1,5 +1,5 @@
-"""The driver's side of a query: owns the application's state, plans batches, settles them, and
-waits while nothing is new.
+"""The driver's side of a query: owns the application's state, plans batches, and settles them.
+What there is to plan, and how long to wait for it, is `due_work`'s.
 
 This is Spark's protocol as observed on PySpark 4.3.0, and this module's answer to each part of it:
 
@@ -43,12 +43,11 @@ from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.shards.pause import PauseWatch
 from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import OLDEST, pin_start
-from spark_job.driver.available_now import AvailableNowRun
 from spark_job.driver.consumer import QueryConsumer
+from spark_job.driver.due_work import DueWork
 from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
-from spark_job.driver.probe_schedule import POLL_S, ProbeSchedule
-from spark_job.driver.prober import Prober
+from spark_job.driver.probe_schedule import POLL_S
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
 from spark_job.driver.subscription_counts import SubscriptionCounts
@@ -58,25 +57,23 @@ from state.errors import ConflictError
 from state.failpoint import failpoint
 from state.owner.ownership import this_process
 from state.owner.run_log import DONE, SPARK, Run, throttled_again
-from state.plan import PlanStatus, ShardReadResult, TaskPlan, make_plan_id, plan_number
+from state.plan import PlanStatus, TaskPlan, make_plan_id, plan_number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from spark_job.driver.prober import ProbeResult
     from spark_job.driver.settle_plan import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.owner.owner_info import OwnerInfo
     from state.owner.run_log import Throttle
-    from state.plan import Plan
+    from state.plan import Plan, ShardReadResult
     from state.state_store import StartPin
 
 log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
-NEVER_S = float("-inf")
 NO_LIMIT_MS = 2**62
 MAX_REPORTED_SHARDS = 100
 
@@ -89,20 +86,15 @@ class Coordinator:
         self._store = services.store
         self._client = services.client
         self._clock = services.clock
-        self._prober = Prober(services.client, services.new_pool)
         self._tips = ShardTips()
-        self._probes = ProbeSchedule(
-            self._prober,
-            self._tips,
-            services.clock,
-            interval_s=settings.probe_interval_ms / 1000,
-            calls_per_second=settings.rate.reads_per_second,
-        )
         self._catalog = ShardCatalog(
             settings, services.store, services.client, services.clock, self._tips
         )
         self._history = HistoryRecorder(services.store, services.clock)
         self._outcomes = OutcomeSummary(settings, services.store)
+        self._due = DueWork(
+            settings, services, tips=self._tips, catalog=self._catalog, outcomes=self._outcomes
+        )
         self._consumer = QueryConsumer(settings, services.client, services.clock)
         self._subscriptions = SubscriptionCounts()
         self._pause = PauseWatch(services.store, services.clock, settings.application)
@@ -114,11 +106,8 @@ class Coordinator:
         self._pin: StartPin | None = None
         self._newest_plan = ""  # for the progress report
         self._plan_of_this_run = ""  # the newest plan, unless an earlier run made it
-        self._newest_plan_s = NEVER_S
         self._created_plan: Plan | None = None
-        self._found: Sequence[str] = ()
         self.came_back_empty = False  # the last settled plan, though a shard of it is behind
-        self._available_now: AvailableNowRun | None = None
 
     # Spark's calls
     # ----------------------------------------------------------------------------------------------
@@ -173,7 +162,7 @@ class Coordinator:
         self._catalog.describe()
         self._catalog.expire()  # only a listing made after now shows which shards are closed now
         self._pause.meanwhile = "this run ends without reading on"
-        self._available_now = AvailableNowRun(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
+        self._due.begin_available_now(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
         self._plan_of_this_run = ""
 
     def next_plan(self, start: str, *, max_records: int | None) -> str:
@@ -194,7 +183,7 @@ class Coordinator:
                 return self.plan(start, max_records=max_records) or self.without_plan(start)
             self._clock.sleep(pause_s)
             self.note_waited(pause_s)
-        if self._available_now is not None:
+        if self.is_available_now:
             self._run.end(DONE, "the application was paused, so it did not read all")
         return start
 
@@ -210,7 +199,7 @@ class Coordinator:
     def settle(self, start: str) -> None:
         """Settle plan `start`, if it is the newest one."""
         self._settle_if_current(start, self._open(start))
-        if self._trigger.is_known and self._available_now is None:
+        if self._trigger.is_known and not self.is_available_now:
             self._run.trigger(self._trigger.known_ms)
 
     def look(self, begun_s: float) -> float | None:
@@ -219,39 +208,30 @@ class Coordinator:
         Returns None when something was found or the wait is over, else the seconds to wait until
         the next look.
         """
-        self._found = ()
+        self._due.forget()
         self._refresh(self.pin_start())
         # After settling: a shard that is given up would not fit the plan that has read of it.
         self._catalog.give_up_vanished()
         self._outcomes.queue.release(self._catalog.gone())
         self._record_history()
-        wanted = self._wanted_shards()
-        self._found = self._due_shards(wanted)
-        left_s = self._wait_left_s(begun_s)
-        # While an answer is missing, nobody knows whether there is something to read.
-        is_over = left_s <= 0 and not self._prober.is_waiting
-        if self.has_work or is_over:
-            return None
-        pause_s = self._probes.pause_s(self._probed(wanted))
-        return min(pause_s, left_s) if left_s > 0 else pause_s
+        return self._due.look(begun_s)
 
     @property
     def found_shards(self) -> int:
         """How many shards the last look has found to plan."""
-        return len(self._found)
+        return len(self._due.shards)
 
     @property
     def has_work(self) -> bool:
         """Whether the last look has found something to plan."""
-        return bool(self._found) or self._has_due_retries()
+        return self._due.is_any
 
     def forget_found(self) -> None:
         """Nothing is to be planned, whatever the last look has found."""
-        self._found = ()
+        self._due.forget()
 
     def note_waited(self, seconds: float) -> None:
-        if self._available_now is not None:
-            self._available_now.waited_s += seconds
+        self._due.waited(seconds)
 
     def plan(
         self,
@@ -278,7 +258,14 @@ class Coordinator:
             aggregated_records=settings.aggregated_records,
             consumer_arn=self._consumer.arn(),
         )
-        return self._create_plan(start, self._found, limits)
+        return self._create_plan(start, self._due.shards, limits)
+
+    def without_plan(self, start: str) -> str:
+        """Return `start`, and warn of what an AvailableNow run leaves, since this ends it."""
+        if self.is_available_now:
+            self._record_history(at_once=True)
+            self._run.end(DONE, self._due.leftovers())
+        return start
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
         """The tasks of a plan, by number.
@@ -357,7 +344,7 @@ class Coordinator:
 
     @property
     def is_available_now(self) -> bool:
-        return self._available_now is not None
+        return self._due.is_available_now
 
     @property
     def is_opened(self) -> bool:
@@ -428,7 +415,7 @@ class Coordinator:
         return {"lagMs": lag_ms, **self._outcomes.of_shard(shard_id)}
 
     def close(self) -> None:
-        self._prober.close()
+        self._due.close()
         self._store.close()
 
     # opening and settling -------------------------------------------------------------------------
@@ -457,7 +444,7 @@ class Coordinator:
         """
         while self._pause.look():
             self._record_history()
-            if self._available_now is not None:
+            if self.is_available_now:
                 return True
             self._pause.hold(self._acquire)
             left_s = end_s - self._clock.monotonic_s()
@@ -482,8 +469,8 @@ class Coordinator:
 
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
-        if self._catalog.refresh(pin) and self._available_now is not None:
-            self._available_now.note_closed(self._catalog.closed())
+        if self._catalog.refresh(pin):
+            self._due.on_listed()
 
     def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:
         """Settle the plan if it is the newest one and is not settled yet.
@@ -508,7 +495,9 @@ class Coordinator:
         if any(end.fallback == Fallback.MISSING for end in settled.ends):
             self._consumer.forget()
         for end in settled.ends:
-            self._on_read(
+            if end.at_shard_end:
+                self._catalog.expire()  # list the shards now: its children are new
+            self._due.on_read(
                 end,
                 is_of_this_run=plan_id == self._plan_of_this_run,
                 redelivered=end.shard_id in settled.redelivered,
@@ -545,144 +534,6 @@ class Coordinator:
             self._catalog.load()
             return once(known=self._catalog.states)
 
-    def _record_history(self, *, at_once: bool = False) -> None:
-        self._history.record(
-            self._catalog.states,
-            now_ms=self._catalog.service_now_ms(),
-            retention_ms=self._catalog.retention_ms,
-            at_once=at_once,
-        )
-
-    # due shards -----------------------------------------------------------------------------------
-    def _wanted_shards(self) -> list[str]:
-        """The shards of which new records may be read now."""
-        run = self._available_now
-        shards = [
-            shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
-        ]
-        return [shard for shard in shards if not self._outcomes.holds(shard)]
-
-    def _probed(self, shards: Sequence[str]) -> Sequence[str]:
-        """The shards, unless they are too many to be probed: then none."""
-        return shards if len(shards) <= self._settings.probe_max_shards else ()
-
-    def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
-        """Those to plan now; empty while none is known to have something to read."""
-        if shards and not self._probed(shards):
-            due = shards if self._idle_interval_is_over(shards) else []
-            self._catalog.check_retention(due)
-            return due
-        answers = self._probes.ask(
-            [shard for shard in shards if not self._tips.is_behind(shard)], self._catalog.states
-        )
-        # Before the answers are noted: a tip that a probe has seen says nothing of what expired
-        # before, also while it was asked.
-        self._catalog.check_retention(shards)
-        self._note(answers)
-        if not any(self._tips.is_behind(shard) for shard in shards):
-            return []
-        return [
-            shard for shard in shards if self._tips.is_behind(shard) or self._probes.is_due(shard)
-        ]
-
-    def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
-        """Whether to plan all of the shards, which are too many to probe: at once when one of them
-        is not known to be at its tip, else every `idleInterval`.
-        """
-        waited_s = self._clock.monotonic_s() - self._newest_plan_s
-        return waited_s >= self._settings.idle_interval_ms / 1000 or any(
-            not self._tips.is_idle(shard) for shard in shards
-        )
-
-    def _note(self, answers: Iterable[ProbeResult]) -> None:
-        for answer in answers:
-            self._tips.on_answer(answer, self._clock.monotonic_s())
-            if not answer.has_work and not answer.gone:
-                self._on_tip(answer.shard_id)
-
-    # waiting --------------------------------------------------------------------------------------
-    def _has_due_retries(self) -> bool:
-        """Whether a plan may be made for retries alone.
-
-        An AvailableNow run whose retry wait is over makes no more of them.
-        """
-        return self._outcomes.queue.is_due(self._clock.now_ms()) and (
-            self._available_now is None or self._retry_wait_left_s(self._available_now) >= 0
-        )
-
-    def _retry_wait_left_s(self, run: AvailableNowRun) -> float:
-        return run.wait_left_s(
-            self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy
-        )
-
-    def _wait_left_s(self, begun_s: float) -> float:
-        """Seconds that `next_plan`, called at `begun_s`, may still wait for something to plan; 0 or
-        less when its wait is over.
-        """
-        settings, run = self._settings, self._available_now
-        waited_s = self._clock.monotonic_s() - begun_s
-        if run is None:
-            return settings.idle_wait_ms / 1000 - waited_s
-        searched = [shard for shard in self._unread(run) if not self._outcomes.holds(shard)]
-        search_s = (
-            max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
-            if searched
-            else 0.0
-        )
-        next_ms = self._outcomes.queue.next_ms()
-        if next_ms is None:
-            return search_s
-        patience_s = self._retry_wait_left_s(run)
-        comes_in_time = (next_ms - self._clock.now_ms()) / 1000 <= patience_s
-        return max(search_s, patience_s if comes_in_time else 0.0)
-
-    def without_plan(self, start: str) -> str:
-        """Return `start`, and warn of what an AvailableNow run leaves, since this ends it."""
-        if self._available_now is None:
-            return start
-        self._record_history(at_once=True)
-        unread, queued = self._unread(self._available_now), self._outcomes.queue.records()
-        self._run.end(DONE, _left(len(unread), queued))
-        if unread:
-            log.warning(
-                "the run ends, though these shards, or their children, were not read up to its "
-                "start within maxSearchTime: %s",
-                ", ".join(unread),
-            )
-        if queued:
-            log.warning(
-                "the run ends, though %d records wait for their retry; the next run retries them, "
-                "and option availableNowRetryWait sets how long a run waits for retries",
-                queued,
-            )
-        return start
-
-    def _unread(self, run: AvailableNowRun) -> list[str]:
-        return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
-
-    # observations ---------------------------------------------------------------------------------
-    def _on_read(self, end: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
-        """Note what a settled plan read of a shard.
-
-        A plan of an earlier run was replayed, and its tips may be days old, so they are forgotten.
-        Records that are delivered again count as not read: the iterator behind them would skip
-        them.
-        """
-        if end.at_shard_end:
-            self._catalog.expire()  # list the shards now: its children are new
-        self._tips.on_subscribed(end)
-        if self._available_now is not None and not redelivered:
-            self._available_now.on_read(end)
-        if redelivered or not is_of_this_run:
-            self._tips.forget(end.shard_id)
-            return
-        # The tip was seen after the plan was made, so the interval to the next probe begins there:
-        # a shard whose batch took longer is probed at once.
-        checked_s = self._probes.checked_by_plan_s(self._newest_plan_s)
-        self._tips.on_end(end, self._clock.monotonic_s(), checked_s=checked_s)
-        if end.at_tip:
-            self._on_tip(end.shard_id)
-
     def _on_unknown(self, shards: Collection[str]) -> None:
         """Note that the service answered not to know these shards.
 
@@ -693,15 +544,19 @@ class Coordinator:
             self._catalog.expire()
             self._outcomes.queue.hold(shards, self._clock.now_ms() + round(RELIST_S * 1000))
 
-    def _on_tip(self, shard_id: str) -> None:
-        if self._available_now is not None:
-            self._available_now.on_tip(shard_id)
+    def _record_history(self, *, at_once: bool = False) -> None:
+        self._history.record(
+            self._catalog.states,
+            now_ms=self._catalog.service_now_ms(),
+            retention_ms=self._catalog.retention_ms,
+            at_once=at_once,
+        )
 
     # making a plan --------------------------------------------------------------------------------
     def _create_plan(self, start: str, shards: Sequence[str], limits: PlanLimits) -> str | None:
         """Store a plan and return its id; None when there is nothing to plan."""
         now_ms = self._clock.now_ms()
-        retries = self._outcomes.queue.due(now_ms) if shards or self._has_due_retries() else {}
+        retries = self._outcomes.queue.due(now_ms) if shards or self._due.has_retries() else {}
         if not shards and not retries:
             return None
         number = self._next_number(start)
@@ -717,7 +572,7 @@ class Coordinator:
             next_subscribes=self._tips.next_subscribes(shards, now_ms),
             hash_keys=self._catalog.hash_key_ranges(),
             now_ms=now_ms,
-            until_ms=None if self._available_now is None else self._available_now.until_ms,
+            until_ms=self._due.until_ms,
             turn=number,
             retries=retries,
             gone=self._catalog.gone(),
@@ -727,7 +582,7 @@ class Coordinator:
         )
         self._store.create_plan(plan)
         failpoint("plan-created")
-        self._newest_plan_s = now_s
+        self._due.on_planned(now_s)
         self._newest_plan = self._plan_of_this_run = plan.plan_id
         self._created_plan = plan
         return plan.plan_id
@@ -751,14 +606,3 @@ class Coordinator:
             *self._settled_plans(),
         ]
         return 1 + max((plan_number(plan_id) for plan_id in seen if plan_id), default=0)
-
-
-def _left(unread: int, queued: int) -> str | None:
-    """What an AvailableNow run leaves to the next one: shards that it did not read up to its start,
-    and records that wait for their retry.
-    """
-    shards = "1 shard" if unread == 1 else f"{unread:,} shards"
-    left = [f"{shards} not read up to its start"] if unread else []
-    if queued:
-        left.append(f"{'1 record' if queued == 1 else f'{queued:,} records'} to be retried")
-    return f"it left {' and '.join(left)}" if left else None

@@ -286,7 +286,7 @@ OURS = (
     ),
     Mutant(
         "a run ends before it knows the children",
-        "spark_job/driver/coordinator.py",
+        "spark_job/driver/due_work.py",
         "self._catalog.shard_states(), self._catalog.unfollowed())",
         "self._catalog.shard_states())",
     ),
