@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals, one_sentence
+from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.cli.shared_options import errors, root_options, usage_errors
 from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.choice import Choice, Chosen, choose
@@ -153,7 +154,7 @@ def drill(
     Exit codes: 0 all promises were kept, 1 one was broken, 3 a service cannot be reached.
     """
     if list_:
-        _stdout().print(listing(list(DRILLS.values())))
+        show(_stdout(), listing(list(DRILLS.values())))
         return
     setting = Setting(
         spout=spout,
@@ -272,7 +273,7 @@ def _report(verdicts: Sequence[Verdict], undone: Sequence[str], json_file: Path 
     for one in verdicts:
         console.print(verdict_table(one), markup=False, highlight=False, soft_wrap=True)
     if len(verdicts) > 1:
-        console.print(overview(verdicts))
+        show(console, overview(verdicts))
     for name in undone:
         console.print(f"{name}: not done", markup=False, highlight=False)
     if json_file is not None:
