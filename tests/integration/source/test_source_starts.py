@@ -12,12 +12,19 @@ import pytest
 from kinesis_spout.errors import ConfigError, RequestRefusedError
 from spark_job.preflight import preflight
 from tests.support.simulated.micro_batch_engine import MicroBatchEngine
-from tests.support.spark.source import StreamUnderTest, ids_of
+from tests.support.spark.source import READ_MODES, StreamUnderTest, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 HOUR_S = 3_600.0
+
+
+@pytest.fixture(params=READ_MODES)
+def stream(request: pytest.FixtureRequest, stream: StreamUnderTest) -> StreamUnderTest:
+    """Read in both modes."""
+    stream.read_mode = READ_MODES[request.param]
+    return stream
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,8 +29,10 @@ from spark_job.driver.coordinator import Coordinator
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore
-from tests.simulation.in_process import InlinePool
+from tests.simulation.in_process import InlinePool, InProcessClient, Service
+from tests.simulation.subscriptions import InlineFeed, wait_in
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.spark.source import READ_MODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +50,13 @@ AGGREGATE = KPL_MAGIC + _MESSAGE + hashlib.md5(_MESSAGE, usedforsecurity=False).
 @dataclass
 class SimulatedJob:
     """The services of a job. `put` bypasses the service's limits; shards are `shard(0)`,
-    `shard(1)`, and so on.
+    `shard(1)`, and so on. `read_mode`: fields of all its sources.
     """
 
     fake: FakeKinesis
     clock: ManualClock
     endpoint_url: str
+    read_mode: dict[str, Any] = field(default_factory=dict)
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     opened: list[Coordinator | KinesisClient] = field(default_factory=list)
     _executor: ProcessServices | None = None
@@ -71,7 +75,7 @@ class SimulatedJob:
             "reads_per_second": 1000,
             "read_bytes_per_second": "1GiB",
         }
-        return KinesisSource(**(given | changes)).settings()
+        return KinesisSource(**(given | self.read_mode | changes)).settings()
 
     def store(self) -> MemoryStateStore:
         """Another process's store of the same state."""
@@ -94,11 +98,22 @@ class SimulatedJob:
 
     def executor(self) -> ProcessServices:
         """The services that an executor's process keeps between its tasks, with the default
-        settings.
+        settings. Events are pushed in this process, when somebody looks.
         """
         if self._executor is None:
-            self._executor = self.services()
+            self.restart_executor()
+        assert self._executor is not None
         return self._executor
+
+    def restart_executor(self, **changes: Any) -> None:
+        """A new process for the executor, with these settings."""
+        settings = self.settings(**changes)
+        made = self.services(settings)
+        if self.read_mode:
+            jitter = Random(0)  # noqa: S311  # not a secret
+            made.client = InProcessClient(Service(self.fake), settings, self.clock, jitter)
+            made.new_feed, made.wait_for = InlineFeed, wait_in(self.clock)
+        self._executor = made
 
     def coordinator(self, **changes: Any) -> Coordinator:
         """A driver's coordinator, with a store of its own."""
@@ -152,27 +167,39 @@ class SimulatedJob:
 
 
 @pytest.fixture
-def one() -> Iterator[SimulatedJob]:
+def read_mode(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The fields of a source that polls, or of the mode that `in_both_modes` names."""
+    return READ_MODES[getattr(request, "param", "polling")]
+
+
+in_both_modes = pytest.mark.parametrize("read_mode", READ_MODES, indirect=True)
+"""Runs a test with a source that polls, and with one that subscribes."""
+
+
+@pytest.fixture
+def one(read_mode: dict[str, Any]) -> Iterator[SimulatedJob]:
     """A job on a stream of one shard."""
-    with simulated(shards=1) as made:
+    with simulated(shards=1, read_mode=read_mode) as made:
         yield made
 
 
 @pytest.fixture
-def job() -> Iterator[SimulatedJob]:
+def job(read_mode: dict[str, Any]) -> Iterator[SimulatedJob]:
     """A job on a stream of two shards."""
-    with simulated(shards=2) as made:
+    with simulated(shards=2, read_mode=read_mode) as made:
         yield made
 
 
 @contextmanager
-def simulated(*, shards: int, **settings: Any) -> Iterator[SimulatedJob]:
+def simulated(
+    *, shards: int, read_mode: dict[str, Any] | None = None, **settings: Any
+) -> Iterator[SimulatedJob]:
     """A job on a stream of `shards` shards; `settings` are FakeKinesis's."""
     clock = ManualClock()
     fake = FakeKinesis(settings=FakeKinesisSettings(**settings), clock=clock)
     fake.create(STREAM, shards=shards)
     with FakeKinesisServer(fake) as server:
-        made = SimulatedJob(fake, clock, server.endpoint_url)
+        made = SimulatedJob(fake, clock, server.endpoint_url, read_mode or {})
         try:
             yield made
         finally:

@@ -5,6 +5,7 @@ simulated time.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,9 +13,16 @@ import pytest
 from kinesis_spout.testing import alter, end_without_children
 from state.plan import PlanPointer, PlanStatus
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all, run
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import (
+    STREAM,
+    SimulatedJob,
+    in_both_modes,
+    shard,
+    simulated,
+)
 
 
+@in_both_modes
 def test_available_now_reads_what_is_there_settles_it_and_ends(job: SimulatedJob) -> None:
     put = job.put(25)
     coordinator = job.coordinator(max_records_per_shard=10)
@@ -31,6 +39,7 @@ def test_available_now_on_an_empty_stream_ends_at_once(job: SimulatedJob) -> Non
     assert job.clock.monotonic_s() < 1
 
 
+@in_both_modes
 def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> None:
     there = job.put(5)
     coordinator = job.coordinator()
@@ -49,14 +58,16 @@ def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> Non
     assert set(there) <= set(found)
 
 
+@in_both_modes
 @pytest.mark.parametrize("end_with_last_records", [True, False])
 def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_began(
-    *, end_with_last_records: bool
+    read_mode: dict[str, Any], *, end_with_last_records: bool
 ) -> None:
     """Also when the parent's last page does not say that it is the last: the tip of a closed shard
     is not its end.
     """
-    with simulated(shards=1, end_with_last_records=end_with_last_records) as job:
+    service: dict[str, Any] = {"end_with_last_records": end_with_last_records}
+    with simulated(shards=1, read_mode=read_mode, **service) as job:
         put = job.put(5)
         job.fake.split(STREAM, shard(0))
         for index in (1, 2):
@@ -67,9 +78,12 @@ def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_be
         assert sorted(found) == sorted(put)
 
 
-def test_available_now_reads_children_that_the_shard_list_shows_late() -> None:
-    """GetRecords names them at once, ListShards some seconds later."""
-    with simulated(shards=1, listing_delay_ms=5_000) as job:
+@in_both_modes
+def test_available_now_reads_children_that_the_shard_list_shows_late(
+    read_mode: dict[str, Any],
+) -> None:
+    """The parent's end names them at once, ListShards some seconds later."""
+    with simulated(shards=1, read_mode=read_mode, listing_delay_ms=5_000) as job:
         job.clock.advance(60)
         put = job.put(5)
         job.fake.split(STREAM, shard(0))

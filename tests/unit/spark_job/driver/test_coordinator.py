@@ -26,6 +26,7 @@ from tests.support.simulated.simulated_job import (
     APPLICATION,
     STREAM,
     SimulatedJob,
+    in_both_modes,
     shard,
     simulated,
 )
@@ -132,6 +133,7 @@ def test_latest_offset_settles_the_plan_that_it_names(job: SimulatedJob) -> None
     assert job.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
 
 
+@in_both_modes
 @pytest.mark.parametrize("asked", ["", "1-stale", "99-other"])
 def test_any_other_plan_is_not_settled_and_its_records_are_delivered_again(
     asked: str, job: SimulatedJob
@@ -177,6 +179,7 @@ def test_a_replay_keeps_its_ends_until_a_later_plan_is_settled(job: SimulatedJob
     assert job.store().known_plans() == [second]
 
 
+@in_both_modes
 def test_a_closed_plan_has_only_the_tasks_that_published_an_end(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_closed_plan_has_only_the_tasks_that_published_an_end(
     assert run(job, first, plan) == read
 
 
+@in_both_modes
 def test_an_open_plan_whose_end_was_removed_is_closed_and_its_records_come_again(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,6 +286,7 @@ def test_a_second_driver_is_refused_and_takes_over_when_the_first_is_gone(
     assert len(run(job, second, next_plan(second))) == 1
 
 
+@in_both_modes
 def test_a_restart_may_begin_with_the_tasks_of_the_logged_plan(job: SimulatedJob) -> None:
     put = job.put(4)
     first = job.coordinator()
@@ -359,6 +364,7 @@ def test_the_report_has_lag_and_plan_without_any_call(job: SimulatedJob) -> None
     assert job.calls("GetRecords") == 0
 
 
+@in_both_modes
 def test_a_shard_that_fills_its_task_does_not_starve_the_others(job: SimulatedJob) -> None:
     """Shards fill a task's bytes in the plan's order of shards, so that order rotates."""
     for index in (0, 1):

@@ -14,6 +14,7 @@ from tests.support.simulated.simulated_driver import (
     run_tracked,
     track_all,
 )
+from tests.support.simulated.simulated_job import in_both_modes
 
 if TYPE_CHECKING:
     import pytest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 HOUR_S = 3_600.0
 
 
+@in_both_modes
 def test_a_batch_whose_first_records_have_expired_is_redelivered_without_them_once(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -40,7 +42,7 @@ def test_a_batch_whose_first_records_have_expired_is_redelivered_without_them_on
     one.clock.advance(5 * HOUR_S)
 
     again = one.coordinator(fail_on_data_loss=False)
-    one._executor = one.services(one.settings(fail_on_data_loss=False))
+    one.restart_executor(fail_on_data_loss=False)
     assert [int(row["sequenceNumber"]) for row in run_tracked(one, again, plan, outcomes)] == left
     assert outcomes.done == []
     plan, rows = track_all(one, again, outcomes, plan)
@@ -54,6 +56,7 @@ def test_a_batch_whose_first_records_have_expired_is_redelivered_without_them_on
     assert (state.checkpoint.sequence, lost[0] < left[0]) == (left[-1], True)
 
 
+@in_both_modes
 def test_a_retry_that_has_expired_between_two_deliveries_gets_its_dead_letter_with_the_next_plan(
     one: SimulatedJob,
 ) -> None:
@@ -73,7 +76,7 @@ def test_a_retry_that_has_expired_between_two_deliveries_gets_its_dead_letter_wi
     one.clock.advance(5 * HOUR_S)
 
     again = one.coordinator(fail_on_data_loss=False)
-    one._executor = one.services(one.settings(fail_on_data_loss=False))
+    one.restart_executor(fail_on_data_loss=False)
     assert [int(row["sequenceNumber"]) for row in run_tracked(one, again, plan, outcomes)] == new
     plan, rows = track_all(one, again, outcomes, plan)
     assert [int(row["sequenceNumber"]) for row in rows] == new

@@ -13,7 +13,13 @@ from kinesis_spout.testing import end_without_children, error
 from state.znodes.store import ZnodeStateStore
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import (
+    STREAM,
+    SimulatedJob,
+    in_both_modes,
+    shard,
+    simulated,
+)
 
 if TYPE_CHECKING:
     from state.state_store import StateChange
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 DAY_S = 24 * 3600.0
 
 
+@in_both_modes
 def test_records_that_came_and_expired_while_the_job_was_down_are_loss_also_without_later_records(
     job: SimulatedJob,
 ) -> None:
@@ -112,9 +119,12 @@ def test_a_shard_of_the_pin_is_loss_also_where_a_crash_came_between_the_first_st
         assert set(job.states()) == {shard(0), shard(2), shard(3)}
 
 
-def test_a_finished_shard_of_the_pin_is_no_loss_when_its_state_is_removed() -> None:
+@in_both_modes
+def test_a_finished_shard_of_the_pin_is_no_loss_when_its_state_is_removed(
+    read_mode: dict[str, Any],
+) -> None:
     """The service does not list it any more, and the job starts again."""
-    with simulated(shards=1) as job:
+    with simulated(shards=1, read_mode=read_mode) as job:
         put = job.put(5)
         job.fake.split(STREAM, shard(0))
         driver = job.coordinator()
@@ -187,6 +197,7 @@ def test_whole_generations_that_came_and_went_unobserved_are_loss(
         assert set(job.states()) == {shard(7), shard(8)}
 
 
+@in_both_modes
 def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_last_listing(
     one: SimulatedJob,
 ) -> None:
@@ -209,6 +220,7 @@ def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_la
         next_plan(one.coordinator(), plan)
 
 
+@in_both_modes
 @pytest.mark.parametrize("crash", ["before its batch is settled", "before the list is read again"])
 def test_children_of_a_parent_read_to_its_end_long_after_it_closed_may_have_lost_records(
     one: SimulatedJob, crash: str
@@ -268,6 +280,7 @@ def test_a_child_that_the_list_shows_late_is_not_taken_for_lost() -> None:
         assert sorted(found) == sorted(put)
 
 
+@in_both_modes
 def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch_for_ever(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -296,6 +309,7 @@ def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch
     )  # given up, and then forgotten: its retention is over and its children have states
 
 
+@in_both_modes
 def test_a_batch_replayed_after_the_retention_reports_the_shards_that_it_can_no_longer_read(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -316,6 +330,7 @@ def test_a_batch_replayed_after_the_retention_reports_the_shards_that_it_can_no_
     assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
 
 
+@in_both_modes
 def test_a_shard_that_vanishes_between_listings_gives_no_series_of_empty_batches(
     job: SimulatedJob,
 ) -> None:

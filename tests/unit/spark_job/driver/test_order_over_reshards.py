@@ -15,7 +15,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from tests.support.simulated.played_outcomes import numbered, policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, rows_of, track_all
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, in_both_modes, shard
 
 if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator
@@ -170,6 +170,7 @@ def reshard(one: SimulatedJob) -> None:
     one.clock.advance(1)
 
 
+@in_both_modes
 @pytest.mark.parametrize("on_failure", BLOCKING)
 def test_block_key_and_block_shard_hold_over_a_split_and_a_merge_behind_it(
     one: SimulatedJob, on_failure: OnFailure
@@ -192,6 +193,7 @@ def test_block_key_and_block_shard_hold_over_a_split_and_a_merge_behind_it(
     assert outcomes.letters == []
 
 
+@in_both_modes
 def test_block_key_other_keys_of_the_child_go_on(one: SimulatedJob) -> None:
     one.put(3, key="bad")
     reshard(one)
@@ -232,6 +234,7 @@ def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(
     assert next_plan(coordinator, start) == start
 
 
+@in_both_modes
 def test_an_available_now_run_waits_for_the_ancestors_retry_and_then_ends_the_child(
     one: SimulatedJob,
 ) -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
+from tests.support.simulated.simulated_job import in_both_modes
 
 if TYPE_CHECKING:
     from tests.support.simulated.simulated_job import SimulatedJob
 
 
+@in_both_modes
 @pytest.mark.parametrize("probe_max_shards", [0, 100])
 def test_an_available_now_run_is_not_ended_by_a_tip_that_an_earlier_run_saw(
     probe_max_shards: int, job: SimulatedJob
@@ -34,6 +36,7 @@ def test_an_available_now_run_is_not_ended_by_a_tip_that_an_earlier_run_saw(
     assert sorted(read_all(job, today, plan)[1]) == new
 
 
+@in_both_modes
 def test_a_plan_that_was_made_before_a_run_leaves_no_iterator_behind(job: SimulatedJob) -> None:
     """With an older hint the plan's records would be read again, and settled behind what was
     settled.

@@ -9,11 +9,12 @@ import pytest
 from kinesis_spout.errors import DataLossError
 from state.shard_state import Lifecycle
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, in_both_modes, shard
 
 HOUR_S = 3_600.0
 
 
+@in_both_modes
 def test_children_are_planned_once_their_parents_end_is_settled(job: SimulatedJob) -> None:
     job.put(3, key=job.key_of(0))
     coordinator = job.coordinator(shard_refresh_interval="60s")
@@ -24,8 +25,10 @@ def test_children_are_planned_once_their_parents_end_is_settled(job: SimulatedJo
     _, found = read_all(job, coordinator, start)
     assert sorted(found) == sorted(put)
     assert job.states()[shard(0)].lifecycle is Lifecycle.FINISHED
+    assert coordinator.report().get("pushedRecords") == (7 if job.read_mode else None)
 
 
+@in_both_modes
 def test_a_stream_that_was_idle_for_longer_than_its_retention_has_lost_nothing(
     job: SimulatedJob,
 ) -> None:
@@ -58,6 +61,7 @@ def test_probed_tips_are_stored_seldom(job: SimulatedJob) -> None:
     assert job.store().load_states() == before
 
 
+@in_both_modes
 def test_a_shard_that_was_not_checked_for_longer_than_the_retention_stops_the_query(
     job: SimulatedJob,
 ) -> None:
@@ -75,6 +79,7 @@ def test_a_shard_that_was_not_checked_for_longer_than_the_retention_stops_the_qu
         again.close()
 
 
+@in_both_modes
 def test_with_fail_on_data_loss_off_a_loss_is_reported_once_and_the_rest_is_read(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:

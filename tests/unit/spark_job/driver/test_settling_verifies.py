@@ -28,7 +28,13 @@ from tests.support.simulated.simulated_driver import (
     run,
     run_tracked,
 )
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import (
+    STREAM,
+    SimulatedJob,
+    in_both_modes,
+    shard,
+    simulated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +108,7 @@ def test_states_that_name_a_settled_plan_are_evidence_of_a_lost_start(one: Simul
 
 
 # another process in between -----------------------------------------------------------------------
+@in_both_modes
 def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,6 +128,7 @@ def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
     assert one.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
 
 
+@in_both_modes
 def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_successor(
     one: SimulatedJob,
 ) -> None:
@@ -208,6 +216,7 @@ def read_late(job: SimulatedJob, driver: Coordinator) -> tuple[str, list[int]]:
     return plan, run(job, driver, plan)
 
 
+@in_both_modes
 def test_records_that_expire_between_the_planning_and_the_read_are_data_loss(
     one: SimulatedJob,
 ) -> None:
@@ -223,6 +232,7 @@ def test_records_that_expire_between_the_planning_and_the_read_are_data_loss(
     assert one.states() == before
 
 
+@in_both_modes
 def test_with_fail_on_data_loss_off_a_late_read_is_reported_once_and_settled(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -275,6 +285,7 @@ def test_records_that_expire_while_the_driver_probes_are_data_loss(one: Simulate
         next_plan(driver)
 
 
+@in_both_modes
 def test_a_backlog_that_was_old_when_the_application_started_is_no_data_loss(
     one: SimulatedJob,
 ) -> None:
