@@ -12,6 +12,7 @@
     |-- ThrottledError  (retryable)           a limit of the shard, the account or KMS was exceeded
     |   `-- StillThrottledError               ... for longer than the time allowed
     |-- ServiceUnavailableError  (retryable)  5xx, timeout, dropped connection, stream being created
+    |   `-- SubscriptionInUseError            another subscription of the consumer has the shard
     |-- MalformedResponseError                an answer outside the contract, after retries
     |-- DataLossError                         records that were to be read are not in the stream
     |-- MissingExtraError (ImportError)       a package that an extra installs is missing
@@ -117,6 +118,12 @@ class ServiceUnavailableError(KinesisError):
     """The service did not answer, or answered with a fault of its own."""
 
     retryable = True
+
+
+class SubscriptionInUseError(ServiceUnavailableError):
+    """The consumer has another subscription to the shard, had one within five seconds, or has got
+    one that replaced this one.
+    """
 
 
 class MalformedResponseError(KinesisError):

@@ -17,7 +17,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import KinesisError, ShardNotFoundError
+from kinesis_spout.errors import KinesisError, ShardNotFoundError, SubscriptionInUseError
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.pushed_page import ends_without_children, is_in_order, page_of
 from kinesis_spout.reading.shard_getter import FetchPostponedError
@@ -240,6 +240,8 @@ class PushOrPollGetter:
             raise error  # a fault of the program
         elif isinstance(error, ShardNotFoundError):
             self._give_up(Fallback.MISSING, for_good=True)
+        elif isinstance(error, SubscriptionInUseError):
+            self._give_up(Fallback.IN_USE)
         elif self._has_events:
             self._give_up(Fallback.BROKEN)
         else:

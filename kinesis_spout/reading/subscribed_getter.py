@@ -18,7 +18,12 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import KinesisError, MalformedResponseError, ShardNotFoundError
+from kinesis_spout.errors import (
+    KinesisError,
+    MalformedResponseError,
+    ShardNotFoundError,
+    SubscriptionInUseError,
+)
 from kinesis_spout.reading.pushed_page import ends_without_children, is_in_order, page_of
 from kinesis_spout.reading.shard_getter import FetchPostponedError
 from state.position import SHARD_END, Position
@@ -216,6 +221,9 @@ class SubscribedGetter:
         now_s = self._clock.monotonic_s()
         self._counts.failed()
         self._error = error
+        if isinstance(error, SubscriptionInUseError) and self._feed_gave_events:
+            # A refusal alone says little: an earlier process may have subscribed just before.
+            self._counts.taken(self.shard_id, now_s)
         # The polling getter knows what to do about a shard that is gone.
         self._must_poll = self._must_poll or isinstance(error, ShardNotFoundError)
         longest_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._failures, 16))

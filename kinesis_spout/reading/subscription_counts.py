@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 
+from kinesis_spout.reading.shared_consumer import SharedConsumer
 from kinesis_spout.reading.subscription_totals import SubscriptionTotals
 
 log = logging.getLogger("kinesis_spout")
 
 
 class SubscriptionCounts:
-    """Counts, and says once that shards are polled, and once that none is any more. Any thread may
-    call it.
+    """Counts, and says once that shards are polled, once that none is any more, and once that
+    another reader has the same consumer. Any thread may call it.
+
+    `consumer`: its name or ARN.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, consumer: str) -> None:
+        self._shared = SharedConsumer(consumer, option="consumer_name")
         self._lock = threading.Lock()
         self._opened = 0
         self._failed = 0
@@ -28,6 +32,10 @@ class SubscriptionCounts:
     def failed(self) -> None:
         with self._lock:
             self._failed += 1
+
+    def taken(self, shard_id: str, now_s: float) -> None:
+        """A subscription that gave events was replaced by another one of the consumer."""
+        self._shared.note(shard_id, now_s)
 
     def begin_polling(self, shard_id: str, after_s: float, error: Exception | None) -> None:
         """A shard has had no subscription for `after_s` seconds, last because of `error`."""

@@ -193,7 +193,7 @@ class KinesisClient:
 
     def subscribe(self, consumer_arn: str, shard_id: str, position: Position) -> ShardSubscription:
         """Subscribe a consumer to a shard at a position. One attempt. Raises `ShardNotFoundError`
-        also for a consumer that does not exist, and `ServiceUnavailableError` within five seconds
+        also for a consumer that does not exist, and `SubscriptionInUseError` within five seconds
         of the subscription before.
         """
         about = f"shard {shard_id}"

@@ -16,6 +16,7 @@ from kinesis_spout.errors import (
     RequestRefusedError,
     ServiceUnavailableError,
     StreamNotFoundError,
+    SubscriptionInUseError,
     ThrottledError,
 )
 
@@ -208,6 +209,8 @@ def meaning_of(
     code.
     """
     kind, advice = _MEANINGS.get(code) or _meaning_of_status(http_status)
+    if operation == "SubscribeToShard" and code == "ResourceInUseException":
+        kind = SubscriptionInUseError
     return kind, _ADVICE_OF.get(operation, {}).get(advice, advice)
 
 

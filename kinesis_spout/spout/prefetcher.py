@@ -191,7 +191,7 @@ class SpoutPrefetcher:
         self._buffers: dict[str, Prefetched] = {}
         self._is_stale = False  # the reader's list of buffers is out of date
         self._consumer = services.consumer(config)
-        self._subscriptions = SubscriptionCounts()
+        self._subscriptions = SubscriptionCounts(config.consumer_name or config.consumer_arn or "")
         self._pushed = threading.Event()
         self._reader = RoundRobinReader(
             [],

@@ -721,6 +721,11 @@ ERRORS = {
         "Nothing was written. If this process should go on, stop the other one and restart. "
         "Raise [`zookeeperSessionTimeout`](options.md) where pauses of this length are normal.",
     ),
+    "SubscriptionInUseError": Trouble(
+        "The consumer has another subscription to the shard, or had one within five seconds.",
+        "It is subscribed to again. Where that goes on, another reader uses the consumer: give each "
+        "application [one of its own](../guides/enhanced-fan-out.md).",
+    ),
     "SparkConnectError": Trouble(
         "`source.tracked(...)` was given to a query of Spark Connect.",
         "Run the query in a session of its own: [Spark Connect](../guides/spark-connect.md).",

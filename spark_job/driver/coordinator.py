@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from kinesis_spout.reading.fallback import Fallback
+from kinesis_spout.reading.shared_consumer import SharedConsumer
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.shards.pause import PauseWatch
@@ -97,6 +98,9 @@ class Coordinator:
         )
         self._consumer = QueryConsumer(settings, services.client, services.clock)
         self._subscriptions = SubscriptionCounts()
+        self._shared_consumer = SharedConsumer(
+            settings.consumer_name or settings.consumer_arn or "", option="consumerName"
+        )
         self._pause = PauseWatch(services.store, services.clock, settings.application)
         self._run = RunRecorder(services.store, services.clock)
         self._throttled: dict[str, Throttle] = {}
@@ -495,6 +499,9 @@ class Coordinator:
         if any(end.fallback == Fallback.MISSING for end in settled.ends):
             self._consumer.forget()
         for end in settled.ends:
+            # Its own tasks wait for the service's five seconds: plans say when these are over.
+            if end.fallback == Fallback.IN_USE:
+                self._shared_consumer.note(end.shard_id, self._clock.monotonic_s())
             if end.at_shard_end:
                 self._catalog.expire()  # list the shards now: its children are new
             self._due.on_read(

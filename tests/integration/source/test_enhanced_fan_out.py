@@ -87,7 +87,7 @@ def test_batches_over_a_split_have_every_record_once(
     ("fault", "fallback"),
     [
         (slow(4.0), "silent"),
-        (error("ResourceInUseException"), "refused"),
+        (error("ResourceInUseException"), "in_use"),
         (error("AccessDeniedException"), "refused"),
         (error("InternalFailure"), "refused"),
         (drop(), "refused"),

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import AccessDeniedError, ServiceUnavailableError, ShardNotFoundError
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    ServiceUnavailableError,
+    ShardNotFoundError,
+    SubscriptionInUseError,
+)
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.push_or_poll_getter import (
     RESUBSCRIBE_S,
@@ -125,7 +130,8 @@ def test_the_rest_of_an_event_comes_before_what_is_polled() -> None:
 @pytest.mark.parametrize(
     ("error", "fallback", "for_good"),
     [
-        (ServiceUnavailableError("in use"), Fallback.REFUSED, False),
+        (ServiceUnavailableError("no answer"), Fallback.REFUSED, False),
+        (SubscriptionInUseError("in use"), Fallback.IN_USE, False),
         (AccessDeniedError("not allowed"), Fallback.REFUSED, True),
         (ShardNotFoundError("no consumer"), Fallback.MISSING, True),
         (None, Fallback.ENDED, False),

@@ -27,7 +27,7 @@ class Shard:
         self.clock = ManualClock()
         self.polling = Polling()
         self.feeds: list[Feed] = []
-        self.counts = SubscriptionCounts()
+        self.counts = SubscriptionCounts("reader")
         polling: Any = self.polling
         self.getter = SubscribedGetter(
             polling,

@@ -175,10 +175,8 @@ def test_a_refused_subscription_holds_up_no_other_shard(fault: Any) -> None:
         assert reading.totals.failed == 3
 
 
-def test_an_exception_event_ends_the_subscription_alone(reading: Reading) -> None:
-    """Here of another process that reads with the same consumer, and takes the shard over."""
-    world = reading.world
-    reading.go_on(6)
+def take_over(world: SpoutUnderTest) -> None:
+    """Another process subscribes with the same consumer."""
     consumer = world.fake.stream(STREAM).consumers["reader"]
     with world.fake.lock:
         world.fake.subscribe_to_shard(
@@ -188,6 +186,37 @@ def test_an_exception_event_ends_the_subscription_alone(reading: Reading) -> Non
                 starting_position=requests.StartingPosition(type="LATEST"),
             )
         )
+
+
+def test_another_reader_of_the_consumer_is_named_once(
+    reading: Reading, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both take the shard from each other; nothing is lost or read twice. Once is no evidence: the
+    shard may have moved to another task of the application.
+    """
+    wanted: list[str] = []
+    for turn in range(6):
+        reading.go_on(22)
+        if turn == 2:
+            assert warnings_of_sharing(caplog) == []
+        take_over(reading.world)
+        wanted += reading.world.put(2)
+    reading.go_on(22)
+    assert reading.came == wanted
+    (said,) = warnings_of_sharing(caplog)
+    assert "consumer reader" in said
+    assert "consumer_name" in said
+
+
+def warnings_of_sharing(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [said for said in caplog.messages if "another reader seems to take" in said]
+
+
+def test_an_exception_event_ends_the_subscription_alone(reading: Reading) -> None:
+    """Here of another process that reads with the same consumer, and takes the shard over."""
+    world = reading.world
+    reading.go_on(6)
+    take_over(world)
     wanted = world.put(3)
     assert reading.go_on(10) == wanted
     assert reading.totals.failed >= 1

@@ -9,7 +9,7 @@ import pytest
 from kinesis_spout.testing import error
 from spark_job.executor.task_reader import read_task
 from tests.simulation.subscriptions import InlineFeed, wait_in
-from tests.support.kinesis.fake_consumers import deregister, register
+from tests.support.kinesis.fake_consumers import deregister, register, subscribe
 from tests.support.simulated.simulated_driver import next_plan, pointer
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
@@ -158,6 +158,31 @@ def test_a_consumer_that_was_removed_is_registered_again(one: SimulatedJob) -> N
     other = first_task(driver, second).consumer_arn
     assert other not in (None, arn)
     assert driver.report()["fallbacks"] == {"missing": 1}
+
+
+def test_another_reader_of_the_consumer_is_named_once(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It subscribes before each batch, so the tasks are refused. Their records are polled. A single
+    refusal is no evidence: a driver that died may have subscribed just before.
+    """
+    one.put(6)
+    arn = register(one.fake)
+    driver = driver_of(one, max_records_per_shard=1)
+    plan = ""
+    for batch in range(6):
+        one.clock.advance(6)
+        plan = next_plan(driver, plan)
+        assert (len(sharing := said_of_sharing(caplog))) == (batch > 2)
+        subscribe(one.fake, arn)
+        assert read(one, driver, plan) == 1
+    assert "consumer reader" in sharing[0]
+    assert "consumerName" in sharing[0]
+    assert driver.report()["fallbacks"] == {"in_use": 5}
+
+
+def said_of_sharing(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [said for said in caplog.messages if "another reader seems to take" in said]
 
 
 def test_an_arn_is_never_registered(one: SimulatedJob) -> None:

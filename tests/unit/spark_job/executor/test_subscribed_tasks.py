@@ -114,7 +114,7 @@ def test_a_subscription_within_five_seconds_is_refused_and_the_task_polls(
     put = pairs.put(5)
     assert first.rows() == put
     assert second.rows() == put
-    assert (second.end.fallback, second.end.pushed) == ("refused", 0)
+    assert (second.end.fallback, second.end.pushed) == ("in_use", 0)
 
 
 def test_a_shard_that_may_not_be_subscribed_to_yet_is_not(pairs: SimulatedJob) -> None:

@@ -1,0 +1,53 @@
+"""Whether another reader subscribes with the same registered consumer. The service gives a shard to
+one of them: each takes it from the other, again and again, and both read little by subscription.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+
+log = logging.getLogger("kinesis_spout")
+# A restart, or a shard that moves between the tasks of one application, takes a shard once or twice.
+_TIMES = 3
+_WITHIN_S = 300.0
+
+
+class SharedConsumer:
+    """Warns once that another reader seems to use the consumer: as soon as one shard was taken
+    three times within five minutes. Any thread may call it.
+
+    `consumer`: its name or ARN. `option`: where the user names it.
+    """
+
+    def __init__(self, consumer: str, *, option: str) -> None:
+        self._consumer = consumer
+        self._option = option
+        self._lock = threading.Lock()
+        self._taken_s: dict[str, deque[float]] = {}
+        self._has_warned = False
+
+    def note(self, shard_id: str, now_s: float) -> None:
+        """The consumer's subscription to a shard was taken, or was refused because there is another
+        one. `now_s`: monotonic.
+        """
+        with self._lock:
+            if self._has_warned:
+                return
+            times_s = self._taken_s.setdefault(shard_id, deque(maxlen=_TIMES))
+            times_s.append(now_s)
+            if len(times_s) < _TIMES or now_s - times_s[0] > _WITHIN_S:
+                return
+            self._has_warned = True
+            self._taken_s.clear()
+        log.warning(
+            "another reader seems to take the subscriptions of consumer %s (shard %s: %d times in "
+            "%.0f s), so both get less than they could; no record is lost, but give each "
+            "application a consumer of its own with %s",
+            self._consumer,
+            shard_id,
+            _TIMES,
+            now_s - times_s[0],
+            self._option,
+        )
