@@ -115,6 +115,18 @@ DEFINITIONS: tuple[Definition, ...] = (
         by=SPARK,
         per_shard_by=frozenset(),
     ),
+    *_counter(
+        "pushed",
+        "Records that came by subscription, with enhanced fan-out",
+        by=SPARK,
+        per_shard_by=frozenset(),
+    ),
+    *_counter(
+        "polled",
+        "Records that were polled though the query has enhanced fan-out",
+        by=SPARK,
+        per_shard_by=frozenset(),
+    ),
     *_counter("malformed", "Records that do not decode", by=SPOUT),
     *_gauge("pending_records", "Records that were delivered and have no outcome", by=SPOUT),
     *_gauge("queued_records", "Records that wait for a retry or a dead letter", by=BOTH),
@@ -168,6 +180,14 @@ DEFINITIONS: tuple[Definition, ...] = (
         Kind.COUNTER,
         "Subscriptions that could not be had or that broke, with enhanced fan-out",
         by=SPOUT,
+    ),
+    *_of_application(
+        "subscription_fallbacks",
+        Kind.COUNTER,
+        "Reads of a shard that were polled in the end, as their subscription had failed, with enhanced "
+        "fan-out: refused, in_use, missing, broken, silent, ended",
+        "reason",
+        by=SPARK,
     ),
     *_of_application(
         "polled_shards",

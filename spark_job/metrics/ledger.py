@@ -14,6 +14,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from kinesis_spout.reading.fallback import Fallback
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -27,7 +29,7 @@ LASTING = ("data_losses", "query_failures")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One value of a metric. `labels`: application, stream, and shard where the metric has it."""
+    """One value of a metric. `labels`: application, stream, and its own: a shard, or a reason."""
 
     name: str
     labels: tuple[str, ...]
@@ -49,6 +51,8 @@ class _Stream:
     seen: dict[str, int] = field(default_factory=dict)
     by_shard: Counter[tuple[str, str]] = field(default_factory=Counter)
     seen_by_shard: dict[tuple[str, str], int] = field(default_factory=dict)
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    seen_fallbacks: dict[str, int] = field(default_factory=dict)
 
 
 class QueryLedger:
@@ -74,7 +78,7 @@ class QueryLedger:
                 if stream.run == run:
                     stream.run = stream.report = None
                     stream.batch_s = None
-                    stream.seen, stream.seen_by_shard = {}, {}
+                    stream.seen, stream.seen_by_shard, stream.seen_fallbacks = {}, {}, {}
                     stream.totals["query_failures"] += failed
                     stream.totals["data_losses"] += lost_data
 
@@ -96,6 +100,7 @@ class QueryLedger:
         stream = self._streams.setdefault((report.application, report.stream), _Stream())
         if stream.run != run:
             stream.run, stream.seen, stream.seen_by_shard = run, {}, {}
+            stream.seen_fallbacks = {}
             stream.batch_id = one.batch_id
         if is_batch and one.had_plan:
             stream.totals["batches"] += 1
@@ -105,6 +110,7 @@ class QueryLedger:
         stream.batch_id = one.batch_id
         stream.report, stream.reported_s = report, now_s - one.age_s
         _gain(stream.totals, stream.seen, report.totals)
+        _gain(stream.fallbacks, stream.seen_fallbacks, report.fallbacks or {})
         by_shard = {
             (shard_id, name): value
             for shard_id, shard in report.shards.items()
@@ -134,6 +140,16 @@ class QueryLedger:
         if stream.batch_s is not None:
             values["last_batch_age_seconds"] = max(0.0, now_s - stream.batch_s)
         found = [Sample(name=name, labels=key, value=value) for name, value in values.items()]
+        if report.fallbacks is not None:
+            # All reasons from the beginning: an increase from nothing to one is not seen else.
+            found += [
+                Sample(
+                    name="subscription_fallbacks",
+                    labels=(*key, reason),
+                    value=stream.fallbacks[reason],
+                )
+                for reason in sorted({*Fallback, *stream.fallbacks})
+            ]
         if len(report.shards) > self._max_shards:
             return found
         for shard_id, shard in report.shards.items():

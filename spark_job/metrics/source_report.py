@@ -26,7 +26,10 @@ class ShardReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SourceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One report. Totals are of the run. `retention_ms`: None before the stream was described."""
+    """One report. Totals are of the run. `retention_ms`: None before the stream was described.
+
+    `pushed_records`, `polled_records`, and `fallbacks` by why: None for a query that only polls.
+    """
 
     format: int
     application: str
@@ -45,10 +48,17 @@ class SourceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     oldest_unresolved_ms: int
     outage: bool
     shards: dict[str, ShardReport]
+    pushed_records: int | None = None
+    polled_records: int | None = None
+    fallbacks: dict[str, int] | None = None
 
     @property
     def totals(self) -> dict[str, int]:
         """Those that only grow, by the name of their metric."""
+        pushed = {
+            "stream_records_pushed": self.pushed_records,
+            "stream_records_polled": self.polled_records,
+        }
         return {
             "stream_records_emitted": self.emitted,
             "stream_records_retried": self.retried,
@@ -57,6 +67,7 @@ class SourceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "stream_records_dead_lettered": self.dead_lettered,
             "stream_records_dropped": self.dropped,
             "data_losses": self.data_losses,
+            **{name: count for name, count in pushed.items() if count is not None},
         }
 
 

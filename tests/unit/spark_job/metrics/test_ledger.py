@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kinesis_spout.reading.fallback import Fallback
 from spark_job.metrics.ledger import QueryLedger
 from spark_job.metrics.source_report import reports_in
 
@@ -158,6 +159,30 @@ def test_two_streams_of_one_query_are_two_sets_of_series() -> None:
     assert seen["stream_records_emitted", "etl", "bills"] == 4
     ledger.on_end("run", failed=False, lost_data=False)
     assert {name for name, *_ in values(ledger)} == {"data_losses", "query_failures"}
+
+
+def test_what_was_pushed_and_polled_goes_on_over_a_restart_and_fallbacks_by_why() -> None:
+    """All reasons are there from the beginning; a query that only polls has none of this."""
+    ledger = QueryLedger(100)
+    note(ledger, "run", report(pushedRecords=5, polledRecords=2, fallbacks={"broken": 1}))
+    ledger.on_end("run", failed=False, lost_data=False)
+    note(ledger, "next", report(pushedRecords=3, polledRecords=0, fallbacks={"broken": 2}))
+    seen = values(ledger)
+    assert seen["stream_records_pushed", *KEY] == 8
+    assert seen["stream_records_polled", *KEY] == 2
+    assert seen["subscription_fallbacks", *KEY, "broken"] == 3
+    assert {
+        reason: seen["subscription_fallbacks", *KEY, reason]
+        for reason in Fallback
+        if reason is not Fallback.BROKEN
+    } == dict.fromkeys(set(Fallback) - {Fallback.BROKEN}, 0)
+    polling = QueryLedger(100)
+    note(polling, "run", report())
+    assert not {name for name, *_ in values(polling)} & {
+        "stream_records_pushed",
+        "stream_records_polled",
+        "subscription_fallbacks",
+    }
 
 
 def test_other_sources_are_left_alone() -> None:

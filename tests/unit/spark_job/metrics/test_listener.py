@@ -70,7 +70,8 @@ def test_every_sample_is_of_a_metric_that_a_spark_job_has() -> None:
     """And every metric that it is said to have gets a sample, with its labels."""
     ledger = QueryLedger(100)
     listener = LedgerListener(ledger, ManualClock(), lambda _: None)
-    listener.onQueryProgress(cast("Any", SimpleNamespace(progress=reported(report()))))
+    told = report(pushedRecords=1, polledRecords=1, fallbacks={})
+    listener.onQueryProgress(cast("Any", SimpleNamespace(progress=reported(told))))
     families = list(QueryCollector(ledger, ManualClock()).collect())
     assert {family.name for family in families if not family.samples} == set()
 
