@@ -184,8 +184,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     *_of_application(
         "subscription_fallbacks",
         Kind.COUNTER,
-        "Reads of a shard that were polled in the end, as their subscription had failed, with enhanced "
-        "fan-out: refused, in_use, missing, broken, silent, ended",
+        "Reads of a shard that were polled in the end, as their subscription had failed, with "
+        "enhanced fan-out: refused, in_use, missing, broken, silent, ended",
         "reason",
         by=SPARK,
     ),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
     from kinesis_spout.reading.subscription_feed import NewFeed, SubscriptionFeed
+    from kinesis_spout.service.event_room import EventRoom, RoomShare
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
     from state.sequence_number import SequenceNumber
 
@@ -43,9 +44,7 @@ _PUSHED_BYTES_PER_S = 2 * 1024 * 1024
 
 
 class SubscriptionSlots:
-    """How many subscriptions may be open at a time: each has a thread, and holds up to three events
-    in memory. Any thread.
-    """
+    """How many subscriptions may be open at a time, each with a thread. Any thread."""
 
     def __init__(self, count: int) -> None:
         self._free = threading.Semaphore(count)
@@ -62,7 +61,9 @@ class PushOrPollGetter:
     and never while it is subscribed to.
 
     - `polling`: reads the shard where the subscription does not, and has the position of both.
-    - `subscribe`: opens a subscription to a shard at a position; called in the feed's thread.
+    - `subscribe`: opens a subscription to a shard at a position, with its share of the room; called
+      in the feed's thread.
+    - `room`: for the events that were not handed over yet.
     - `on_news`: called in any thread when `ready_at_s` may have come nearer.
     - `not_before_s`: when the service allows the subscription. Until then, the shard is polled.
     - `slots`: without a free one, the shard is polled.
@@ -71,11 +72,12 @@ class PushOrPollGetter:
     def __init__(
         self,
         polling: KinesisShardGetter,
-        subscribe: Callable[[str, Position], ShardSubscription],
+        subscribe: Callable[[str, Position, RoomShare], ShardSubscription],
         *,
         new_feed: NewFeed,
         on_news: Callable[[], None],
         slots: SubscriptionSlots,
+        room: EventRoom,
         not_before_s: float,
         clock: Clock,
     ) -> None:
@@ -84,6 +86,7 @@ class PushOrPollGetter:
         self._new_feed = new_feed
         self._on_news = on_news
         self._slots = slots
+        self._room = room
         self._not_before_s = not_before_s
         self._clock = clock
         self._lock = threading.Lock()  # `close` comes from another thread
@@ -91,7 +94,9 @@ class PushOrPollGetter:
         self._feed: SubscriptionFeed | None = None
         self._has_events = False
         self._poll_from_s = 0.0
+        self._share: RoomShare | None = None  # of the newest subscription
         self._rest: Page | None = None  # of an event with more records than were asked for
+        self._rest_bytes = 0  # of that event, in the share
         self._next_subscribe_s: float | None = None
         self._fallback: Fallback | None = None
         self._pushed: list[tuple[SequenceNumber, SequenceNumber]] = []
@@ -171,6 +176,12 @@ class PushOrPollGetter:
         self._has_polled = self._has_polled or page.count > 0
         return page
 
+    def demand(self) -> None:
+        """Somebody waits for the next page: its event may come without room. Any thread."""
+        share = self._share
+        if share is not None:
+            share.demand()
+
     def close(self) -> None:
         """End the subscription, or never open it. What is read from now on is polled. Any thread;
         never blocks.
@@ -184,6 +195,8 @@ class PushOrPollGetter:
         with self._lock:
             feed, self._feed = self._feed, None
         if feed is not None:
+            if self._share is not None:
+                self._share.close(kept_bytes=self._rest_bytes)
             feed.close()
             self._slots.release()
 
@@ -200,9 +213,10 @@ class PushOrPollGetter:
             self._next_subscribe_s = self._not_before_s
             self._poll_from_s = now_s + _PATIENCE_S
             self._has_events = False
+            self._share = share = self._room.share()
             self._feed = self._new_feed(
                 self.shard_id,
-                partial(self._subscribe, self.shard_id, self.position),
+                partial(self._subscribe, self.shard_id, self.position, share),
                 self._on_news,
             )
 
@@ -217,6 +231,7 @@ class PushOrPollGetter:
             self._give_up(Fallback.BROKEN)
             return None
         self._has_events, self._fallback = True, None
+        self._rest_bytes = event.wire_bytes
         page = page_of(event, self.shard_id, position=self.position)
         page.columns.to_arrow()  # once: what is cut from it is sliced
         self._poll_from_s = self._clock.monotonic_s() + _patience_s(event)
@@ -262,6 +277,9 @@ class PushOrPollGetter:
             self._pushed.append((first, part.last))
             self._has_polled = False
         self._rest = page.after(part.count) if part.count < page.count else None
+        if self._rest is None and self._share is not None:
+            self._share.release(self._rest_bytes)
+            self._rest_bytes = 0
         if part.ended:
             self._polling.move_to(SHARD_END)
             self.close()

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 
 log = logging.getLogger("kinesis_spout")
-# A restart, or a shard that moves between the tasks of one application, takes a shard once or twice.
+# A restart, or a shard that moves to another task of the application, takes it once or twice.
 _TIMES = 3
 _WITHIN_S = 300.0
 

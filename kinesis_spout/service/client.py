@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.config import AwsConfig, StreamRef
+    from kinesis_spout.service.event_room import RoomShare
     from kinesis_spout.service.get_records_decoder import DecodedPage
 
 __all__ = ["FetchedPage", "KinesisClient", "ShardInfo", "StreamSummary"]
@@ -191,7 +192,13 @@ class KinesisClient:
             return fetch()
         return self._connection.retry(fetch, retry_throttled=retry_throttled)
 
-    def subscribe(self, consumer_arn: str, shard_id: str, position: Position) -> ShardSubscription:
+    def subscribe(
+        self,
+        consumer_arn: str,
+        shard_id: str,
+        position: Position,
+        share: RoomShare | None = None,
+    ) -> ShardSubscription:
         """Subscribe a consumer to a shard at a position. One attempt. Raises `ShardNotFoundError`
         also for a consumer that does not exist, and `SubscriptionInUseError` within five seconds
         of the subscription before.
@@ -208,6 +215,7 @@ class KinesisClient:
             service_time_ms=service_time_ms(answer),
             refused=partial(self._connection.raise_event_error, about),
             clock=self._clock,
+            share=share,
         )
 
     def close(self) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from botocore.eventstream import EventStreamMessage
 
     from kinesis_spout.clock import Clock
+    from kinesis_spout.service.event_room import RoomShare
     from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.position import Position
     from state.sequence_number import SequenceNumber
@@ -51,6 +52,7 @@ class SubscriptionEvent:
 
     - `continuation`: None at the shard's end, which may come together with records. It is at or
       above the last record's number, and need not be that of a record.
+    - `wire_bytes`: its size as it came.
     - `service_time_ms`: a time by the service's clock (ms since 1970) at which the event had not
       been made yet, or just then: what it says of the tip is true of that time. None if unknown.
     """
@@ -58,6 +60,7 @@ class SubscriptionEvent:
     page: DecodedPage
     continuation: SequenceNumber | None
     service_time_ms: int | None
+    wire_bytes: int = 0
 
 
 class EventSource(NamedTuple):
@@ -73,7 +76,8 @@ class ShardSubscription:
     """An open subscription. One thread reads it; any other thread may close it.
 
     `refused` translates an exception event, from its code and its message, and raises.
-    `service_time_ms`: the service's time when it answered. `where`: for messages.
+    `service_time_ms`: the service's time when it answered. `where`: for messages. `share`: of the
+    room for what is received; None: it receives without a bound.
     """
 
     def __init__(
@@ -84,8 +88,10 @@ class ShardSubscription:
         service_time_ms: int | None,
         refused: Callable[[str, str], NoReturn],
         clock: Clock,
+        share: RoomShare | None = None,
     ) -> None:
         self._raw = source.raw
+        self._share = share
         self._where = where
         self._answered_s = self._empty_at_s = source.answered_s
         self._service_time_ms = service_time_ms
@@ -101,7 +107,7 @@ class ShardSubscription:
 
     def next_event(self) -> SubscriptionEvent | None:
         """The next event; None when the subscription is over, or closed. Blocks for `SILENT_S` at
-        most.
+        most, and before that while there is no room.
 
         Raises `KinesisError`: what an exception event means, `ServiceUnavailableError` for a broken
         connection, `MalformedResponseError`. The subscription is over then.
@@ -110,8 +116,12 @@ class ShardSubscription:
             message = self._next_message()
             if message is not None:
                 event = self._event_of(message)
+                if self._share is not None:
+                    self._share.on_event()
                 if event is not None:
                     return event
+                if self._share is not None:
+                    self._share.release(message.prelude.total_length)
             elif not self._receive():
                 return None
         return None
@@ -119,6 +129,8 @@ class ShardSubscription:
     def close(self) -> None:
         """End it. A read that is waiting ends at once. Never blocks."""
         self._is_closed = True
+        if self._share is not None:
+            self._share.stop()
         if self._socket is not None:
             with suppress(OSError):  # the peer may have been faster
                 # Not by the method of a TLS socket, which drops what the reading thread is using.
@@ -139,7 +151,9 @@ class ShardSubscription:
             ) from exc
 
     def _receive(self) -> bool:
-        """Receive more bytes. False when there are no more."""
+        """Receive more bytes, once there is room. False when there are no more."""
+        if self._share is not None:
+            self._share.wait()
         began_s = self._clock.monotonic_s()
         try:
             chunk = next(self._chunks, None)
@@ -158,6 +172,8 @@ class ShardSubscription:
             self._empty_at_s = max(self._empty_at_s, began_s - _QUIET_S)
         if chunk is None:
             return False
+        if self._share is not None:
+            self._share.charge(len(chunk))
         self._messages.add_data(chunk)
         return True
 
@@ -170,7 +186,9 @@ class ShardSubscription:
         if headers.get(":event-type") != "SubscribeToShardEvent":
             return None
         page, continuation = decode_event(message.payload)
-        return SubscriptionEvent(page, continuation, self._made_at_ms(page))
+        return SubscriptionEvent(
+            page, continuation, self._made_at_ms(page), message.prelude.total_length
+        )
 
     def _made_at_ms(self, page: DecodedPage) -> int | None:
         """A time by the service's clock at which the event had not been made yet. Bytes may wait in

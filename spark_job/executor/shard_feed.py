@@ -237,7 +237,7 @@ class ShardFeed:
             page = self._first()
             if page is None:
                 was_awaited = True
-                self.getter.demand()
+                self._demand()
                 await_page()
                 continue
             if page.first is not None and page.first > entry.last:
@@ -263,6 +263,12 @@ class ShardFeed:
                 self._settings,
             )
         self._lapse.follow(entry)
+
+    def _demand(self) -> None:
+        """Want the next page, whatever the memory for pages and for events holds."""
+        self.getter.demand()
+        if self._subscribed is not None:
+            self._subscribed.demand()
 
     def discard(self) -> None:
         """Read no further, and let everything go that is held."""

@@ -9,14 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.push_or_poll_getter import PushOrPollGetter, SubscriptionSlots
+from kinesis_spout.service.event_room import EventRoom
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
     from spark_job.process_services import ProcessServices
     from state.plan import ShardSlice
 
-# Each has a thread, and holds up to three events of a megabyte or two. The other shards are polled.
+# Each has a thread. The other shards are polled.
 MAX_SUBSCRIPTIONS = 16
+# Beside the memory for pages. An event has a megabyte or two, or more where records are larger.
+MAX_EVENT_BYTES = 16 * 1024 * 1024
 # A hint by another machine's clock, which may be wrong, is not heeded for longer.
 _LONGEST_HINT_S = 60.0
 
@@ -24,13 +27,21 @@ _LONGEST_HINT_S = 60.0
 class TaskSubscriptions:
     """Makes the getters of the shards that an attempt may subscribe to. For the attempt's thread.
 
-    `consumer_arn`: the registered consumer of all of them.
+    `consumer_arn`: the registered consumer of all of them. `max_event_bytes`: what of their events
+    may be held that was not handed over yet (`EventRoom`).
     """
 
-    def __init__(self, consumer_arn: str, services: ProcessServices) -> None:
+    def __init__(
+        self,
+        consumer_arn: str,
+        services: ProcessServices,
+        *,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+    ) -> None:
         self._consumer_arn = consumer_arn
         self._services = services
         self._slots = SubscriptionSlots(MAX_SUBSCRIPTIONS)
+        self._room = EventRoom(max_event_bytes)
         self._pushed = threading.Event()
 
     def getter(self, shard: ShardSlice, polling: KinesisShardGetter) -> PushOrPollGetter:
@@ -43,9 +54,15 @@ class TaskSubscriptions:
             new_feed=self._services.new_feed,
             on_news=self._pushed.set,
             slots=self._slots,
+            room=self._room,
             not_before_s=clock.monotonic_s() + min(max(wait_s, 0.0), _LONGEST_HINT_S),
             clock=clock,
         )
+
+    @property
+    def held_bytes(self) -> int:
+        """Of events that were received and not handed over."""
+        return self._room.held_bytes
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something was pushed, at most so many seconds."""

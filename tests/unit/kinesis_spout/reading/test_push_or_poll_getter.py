@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from kinesis_spout.reading.push_or_poll_getter import (
     SubscriptionSlots,
 )
 from kinesis_spout.reading.shard_getter import FetchPostponedError
+from kinesis_spout.service.event_room import EventRoom, RoomShare
 from kinesis_spout.testing import ManualClock
 from state.position import TRIM_HORIZON, Position
 from tests.support.kinesis.scripted_feeds import Feed, Polling, after, event, polled
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.subscription_feed import Subscribe
 
 LATE_S = 60.0
+ROOM_BYTES = 100
 
 
 class Shard:
@@ -40,6 +43,8 @@ class Shard:
         self.feeds: list[Feed] = []
         self.asked: list[Position] = []
         self.slots = SubscriptionSlots(slots)
+        self.room = EventRoom(ROOM_BYTES)
+        self.shares: list[RoomShare] = []
         self.began_s = self.clock.monotonic_s()
         polling: Any = self.polling
         self.getter = PushOrPollGetter(
@@ -48,6 +53,7 @@ class Shard:
             new_feed=self._new_feed,
             on_news=lambda: None,
             slots=self.slots,
+            room=self.room,
             not_before_s=self.began_s + not_before_s,
             clock=self.clock,
         )
@@ -58,8 +64,9 @@ class Shard:
         subscribe()
         return feed
 
-    def _subscribe(self, _shard_id: str, position: Position) -> Any:
+    def _subscribe(self, _shard_id: str, position: Position, share: RoomShare) -> Any:
         self.asked.append(position)
+        self.shares.append(share)
 
     def nothing(self) -> None:
         with pytest.raises(FetchPostponedError):
@@ -94,6 +101,21 @@ def test_an_event_is_arrow_once_and_its_parts_are_slices() -> None:
     assert [page.at_tip for page in pages] == [False, False, True]
     addresses = {_address(page.columns.to_arrow()) for page in pages}
     assert len(addresses) == 1
+
+
+def test_an_event_is_held_until_its_last_record_was_handed_over() -> None:
+    """Also where its subscription has ended. Events that nobody took are not held then."""
+    shard = Shard().subscribed()
+    for number in (1, 3):
+        shard.shares[0].charge(40)
+        pushed = event(number, number + 1, continuation=number + 1)
+        shard.feeds[0].events.append(replace(pushed, wire_bytes=40))
+    assert shard.numbers(1) == [1]
+    assert shard.room.held_bytes == 80
+    shard.getter.close()
+    assert shard.room.held_bytes == 40
+    assert shard.numbers(1) == [2]
+    assert shard.room.held_bytes == 0
 
 
 def _address(batch: pa.RecordBatch) -> int:
