@@ -211,7 +211,8 @@ def localstack_orders(localstack_endpoint: str, zookeeper_chroot: str) -> Iterat
         try:
             yield StreamUnderTest(client, localstack_endpoint, zookeeper_chroot, ShiftedClock())
         finally:
-            client.delete_stream(StreamName=STREAM)
+            ProcessServices.forget_all()
+            client.delete_stream(StreamName=STREAM, EnforceConsumerDeletion=True)
             wait_until(lambda: STREAM not in client.list_streams()["StreamNames"])
 
 

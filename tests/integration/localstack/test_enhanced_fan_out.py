@@ -1,0 +1,65 @@
+"""The source reads by subscription on LocalStack, over a split and a restart.
+
+LocalStack breaks the subscription of a closed shard off after its last records. The end is read by
+polling then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.kinesis.services import wait_until_active
+from tests.support.simulated.micro_batch_engine import MicroBatchEngine
+from tests.support.spark.source import READ_MODES, STREAM, ids_of
+
+if TYPE_CHECKING:
+    from tests.support.spark.source import StreamUnderTest
+
+pytestmark = [pytest.mark.emulator, pytest.mark.localstack]
+
+
+def test_every_record_comes_once_and_in_order_over_a_split_and_a_restart(
+    localstack_orders: StreamUnderTest,
+) -> None:
+    """The second run begins with a backlog in the parent and in its children."""
+    stream = localstack_orders
+    stream.read_mode = READ_MODES["efo"]
+    engine = MicroBatchEngine(stream.settings(max_records_per_shard=40, idle_wait="2s"))
+    pushed = 0
+    before = {shard["ShardId"] for shard in stream.open_shards()}
+    try:
+        stream.put(60)
+        engine.run_batch()
+        stream.put(60)
+        parent = stream.split()
+        wait_until_active(stream.client, STREAM)
+        stream.put(60)
+        engine.run_batch()
+        pushed += pushed_records(engine)
+        engine.stop()
+        engine.run_until_idle()
+        pushed += pushed_records(engine)
+    finally:
+        engine.stop()
+    found = [one for batch in sorted(engine.sink) for one in ids_of(engine.sink[batch])]
+    assert sorted(found) == sorted(stream.ids())
+    assert pushed > 0
+    for shard, sequences in stream.records.items():
+        assert [one for one in found if one.startswith(shard)] == [
+            f"{shard}:{sequence}" for sequence in sequences
+        ]
+    shards = [one.partition(":")[0] for one in found]
+    children = set(stream.records) - before
+    last_of_parent = max(place for place, shard in enumerate(shards) if shard == parent)
+    assert len(children) == 2
+    assert all(shards.index(child) > last_of_parent for child in children)
+
+
+def pushed_records(engine: MicroBatchEngine) -> int:
+    """Of this run, in the batches that are settled."""
+    assert engine.reader is not None
+    report = engine.reader.reportLatestOffset()
+    assert report is not None
+    return int(report["pushedRecords"])
