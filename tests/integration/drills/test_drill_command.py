@@ -21,11 +21,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "marked-secret-key",
+    "AWS_SESSION_TOKEN": "marked-session-token",
+    "KINESIS_SPOUT_ZOOKEEPER_PASSWORD": "marked-password",
+}
+
+
 def drilled(directory: Path, *arguments: str) -> dict[str, Any]:
-    """The verdict of one drill that is in order."""
+    """The verdict of one drill that is in order. Nothing that it keeps has its user's secrets."""
     file = directory / "verdict.json"
-    ended = run_cli("drill", *arguments, "--json", str(file), "--keep", "kept", cwd=directory)
+    words = ("drill", *arguments, "--json", str(file), "--keep", "kept", "--html", "verdict.html")
+    secrets: dict[str, Any] = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE"} | SECRETS
+    ended = run_cli(*words, cwd=directory, **secrets)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    files = [one for one in directory.rglob("*") if one.is_file()]
+    assert {"verdict.html", "history.json"} <= {one.name for one in files}
+    said = (ended.stdout + ended.stderr).encode()
+    assert [one for one in files if b"marked-" in one.read_bytes()] == []
+    assert b"marked-" not in said
     (verdict,) = json.loads(file.read_bytes())
     assert ended.stdout.rstrip().endswith(f"{verdict['drill']}: ok")
     return dict(verdict)
