@@ -185,8 +185,8 @@ class ZnodeStateStore:
             raise UnfinishedImportError(
                 f"an import into application {self._paths.application} on stream "
                 f"{self._paths.stream} was stopped before its end, so its shards are not all where "
-                "they belong; give `kinesis-spout checkpoint import` again, or drop the state "
-                f"with: {self._reset_command}"
+                "they belong; give the command again, `kinesis-spout checkpoint import` or "
+                f"`kinesis-spout import`, or drop the state with: {self._reset_command}"
             )
         return pin
 

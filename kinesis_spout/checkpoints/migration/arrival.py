@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.aggregation.user_records import open_aggregate, user_records
 from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
-from kinesis_spout.checkpoints.migration.origin import MigrationError
+from kinesis_spout.checkpoints.migration.origin import MigrationError, wish_of
 from kinesis_spout.checkpoints.migration.placing import placed, unlisted
 from kinesis_spout.checkpoints.moves import Goal, lost_until
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
@@ -101,7 +101,7 @@ def find_arrival(
             # Every listed shard gets a state. Those that are listed later are children.
             start=StartPin(
                 time_ms=now_ms,
-                wish=f"import from {origin.name}",
+                wish=wish_of(origin.name),
                 position=TRIM_HORIZON,
                 shards=tuple(sorted(listed)),
             ),

@@ -60,6 +60,11 @@ class Origin:
     notes: tuple[str, ...] = field(default=())
 
 
+def wish_of(name: str) -> str:
+    """The requested start of an application that was imported from the system `name`."""
+    return f"import from {name}"
+
+
 def number_in(text: str, where: str) -> SequenceNumber:
     """The sequence number in a stored text. Raises `MigrationError`."""
     try:

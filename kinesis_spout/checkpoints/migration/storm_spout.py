@@ -16,13 +16,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.checkpoints.migration.origin import MigrationError, Origin, OriginShard
+from kinesis_spout.checkpoints.migration.origin import (
+    MigrationError,
+    Origin,
+    OriginShard,
+    wish_of,
+)
 
 if TYPE_CHECKING:
     from state.shard_state import ShardState
     from state.znodes.store import ZnodeStateStore
 
 PREFIX = "kinesis_storm_spout"
+NAME = "storm-spout"
 
 
 def chroot_and_root(zookeeper: str, prefix: str) -> tuple[str, str]:
@@ -38,7 +44,10 @@ def origin_of(store: ZnodeStateStore, where: str) -> Origin:
 
     Raises `MigrationError`, and errors of the store.
     """
-    if store.read_stream() is not None or store.read_start() is not None:
+    start = store.read_start(also_unfinished=True)
+    is_begun = start is not None and start.importing and start.wish == wish_of(NAME)
+    # What an import in place has written before it was stopped says the same as what was there.
+    if not is_begun and (start is not None or store.read_stream() is not None):
         raise MigrationError(
             f"{where} is an application of kinesis-spout already, so there is nothing to import"
         )
@@ -58,7 +67,7 @@ def origin_of(store: ZnodeStateStore, where: str) -> Origin:
     shards = {shard: _shard(stored.state) for shard, stored in sorted(states.items())}
     for shard in () if listed is None else listed.shard_ids:
         shards.setdefault(shard, OriginShard(says="no checkpoint", position=None))
-    return Origin(name="storm-spout", shards=shards, notes=tuple(notes))
+    return Origin(name=NAME, shards=shards, notes=tuple(notes))
 
 
 def _shard(state: ShardState) -> OriginShard:

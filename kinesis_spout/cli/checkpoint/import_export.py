@@ -12,7 +12,7 @@ from kinesis_spout.checkpoints.transfer import (
     import_of,
 )
 from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.moving import confirmed, own
+from kinesis_spout.cli.checkpoint.moving import TAKES_ITS_PLACE, confirmed, own
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, log_as_notes, operators_command
@@ -64,7 +64,7 @@ def import_export(
         _say(found)
         goes_on = start is not None and start.importing
         if goes_on:
-            say("an import was stopped before its end; this one takes its place")
+            say(TAKES_ITS_PLACE)
         if found.replaces and not replace and not goes_on:
             raise CliError(
                 f"application {application} has state on stream {stream} already; give --replace "

@@ -13,7 +13,13 @@ from kinesis_spout.checkpoints.transfer import Import, import_application, impor
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.move_in_sources import Asked, From, Opened, origin_of
-from kinesis_spout.cli.checkpoint.moving import DEFAULT_COUNT, Count, confirmed, own
+from kinesis_spout.cli.checkpoint.moving import (
+    DEFAULT_COUNT,
+    TAKES_ITS_PLACE,
+    Count,
+    confirmed,
+    own,
+)
 from kinesis_spout.cli.checkpoint.printing import printable, records_of, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command
@@ -134,8 +140,12 @@ def import_from(
                 max_counted=count,
             )
             done = import_of(found.application, store.load_states())
+            start = store.read_start(also_unfinished=True)
         _say(origin, found, done)
-        if done.replaces and not (replace or is_in_place):
+        goes_on = start is not None and start.importing
+        if goes_on:
+            say(TAKES_ITS_PLACE)
+        if done.replaces and not (replace or is_in_place or goes_on):
             raise CliError(
                 f"application {application} has state on stream {stream} already; give --replace "
                 "to replace it, or another --application"

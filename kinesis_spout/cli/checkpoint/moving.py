@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from state.zookeeper.store import ZookeeperStateStore
 
 DEFAULT_COUNT = 10_000
+TAKES_ITS_PLACE = "an import was stopped before its end; this one takes its place"
 Count = Annotated[
     int,
     typer.Option(

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
+from kinesis_spout.checkpoints.migration import storm_spout
+from kinesis_spout.checkpoints.migration.arrival import find_arrival
 from kinesis_spout.checkpoints.transfer import export_application, import_application
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.errors import UnfinishedImportError
 from state.memory_store import MemoryBackend, MemoryTree
 from state.owner.ownership import this_process
 from state.znodes.store import ZnodeStateStore
+from state.znodes.tree import Create
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import read_all
-from tests.support.simulated.simulated_job import shard, simulated
+from tests.support.simulated.simulated_job import STREAM, shard, simulated
 from tests.support.state.dying_store import DyingTree
 
 if TYPE_CHECKING:
     from state.codec.exported import ExportedApplication
+    from state.znodes.tree import ZnodeTree
     from tests.support.simulated.simulated_job import SimulatedJob
 
 MOST_WRITES = 40
@@ -138,10 +142,64 @@ def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
         for writes in range(MOST_WRITES)
     )
     with closing(job.client()) as client, closing(job.store()) as store:
-        with pytest.raises(UnfinishedImportError, match="`kinesis-spout checkpoint import` again"):
+        with pytest.raises(UnfinishedImportError, match="again, `kinesis-spout checkpoint import`"):
             export_application(store, "app", now_ms=0)
         latest = WantedPosition.parse("LATEST")
         with pytest.raises(UnfinishedImportError):
             find_moves(client, store, latest, [shard(0)], clock=job.clock, max_counted=10)
         store.reset(this_process(0), timeout_s=1)
         assert store.read_start() is None
+
+
+def write_topology(job: SimulatedJob) -> list[int]:
+    """A topology in the application's own paths, with a shard that was read to its end: what it has
+    not read.
+    """
+    paths, tree = job.store().paths, MemoryTree(job.backend)
+    left = []
+    for index in (0, 1):
+        numbers = job.put(4, key=job.key_of(index))
+        path = paths.shard(shard(index))
+        tree.ensure(path)
+        checkpoint = numbers[3 if index == 0 else 1]
+        tree.commit([Create(f"{path}/state", b'{"checkpoint":"%d"}' % checkpoint)])
+        left += [number for number in numbers if number > checkpoint]
+    job.fake.split(STREAM, shard(0))
+    return sorted(left + job.put(2, key=job.key_of(0)))
+
+
+def import_in_place(job: SimulatedJob, tree: ZnodeTree) -> None:
+    """What `kinesis-spout import --from storm-spout` does where the topology's znodes are."""
+    store = ZnodeStateStore(tree, job.store().paths, reset_command="kinesis-spout reset")
+    with closing(job.client()) as client, closing(store):
+        store.acquire(this_process(0), timeout_s=1)
+        found = find_arrival(
+            client,
+            storm_spout.origin_of(store, "/words/orders"),
+            client.describe(),
+            "app",
+            at=None,
+            now_ms=job.clock.now_ms(),
+            clock=job.clock,
+            max_counted=10,
+        )
+        import_application(store, found.application, now_ms=job.clock.now_ms)
+
+
+def test_a_killed_import_in_place_goes_on_from_what_it_has_left() -> None:
+    """Some of the topology's states are the application's by then."""
+    stopped = 0
+    for writes in range(MOST_WRITES):
+        with simulated(shards=2) as job:
+            left = write_topology(job)
+            try:
+                import_in_place(job, DyingTree(MemoryTree(job.backend), writes, after=False))
+            except Crash:
+                stopped += 1
+                import_in_place(job, MemoryTree(job.backend))
+                assert sorted(run_job(job)) == left
+            else:
+                break
+    else:
+        raise AssertionError(f"the import has more than {MOST_WRITES} writes")
+    assert stopped >= 5
