@@ -2,7 +2,8 @@
 
     the other consumer                                     the shard is read
     names it, with a position                              from there
-    names it, done                                         not any more
+    names it, done                                         not any more; an open one without
+                                                             children cannot be done: refused
     names it, but nothing was processed yet:
       a shard that it comes from was                       from its beginning
       else                                                 from the time that is asked for (`at`)
@@ -50,7 +51,8 @@ def placed(origin: Origin, listed: Mapping[str, ShardInfo], at: Position | None)
     """Each listed shard, in the order of the ids. `at`: for the shards of which the other consumer
     does not say where it is.
 
-    Raises `MigrationError` if there are such shards, and no `at`.
+    Raises `MigrationError` if there are such shards, and no `at`; and for an open shard that is
+    said to be done.
     """
     found, unknown = [], []
     families = _Families(listed)
@@ -97,6 +99,12 @@ def _placed(
 ) -> Placed | None:
     """None if a time is needed, and none was given."""
     one = origin.shards.get(shard.shard_id)
+    # A shard may be listed as open for a moment after its children are.
+    if one is not None and one.is_done and not (shard.is_closed or families.after(shard.shard_id)):
+        raise MigrationError(
+            f"{origin.name} says that {shard.shard_id} is done, but it is open; this is the state "
+            "of another stream, or of one that was created again"
+        )
     if one is not None and one.position is not None:
         return Placed(
             shard=shard,

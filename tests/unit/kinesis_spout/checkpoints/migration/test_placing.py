@@ -13,13 +13,13 @@ from state.sequence_number import SequenceNumber
 AT = Position.parse("2026-01-31T12:00:00Z")
 
 
-def shard(name: str, *parents: str) -> ShardInfo:
+def shard(name: str, *parents: str, is_closed: bool = False) -> ShardInfo:
     return ShardInfo(
         shard_id=name,
         parents=parents,
         hash_key_range=(0, 1),
         starting_sequence=SequenceNumber(1),
-        ending_sequence=None,
+        ending_sequence=SequenceNumber(9) if is_closed else None,
     )
 
 
@@ -42,10 +42,21 @@ def places(
 
 
 def test_a_position_and_an_end_are_kept() -> None:
-    assert places({"a": "AFTER:5", "b": "SHARD_END"}, shard("a"), shard("b")) == {
+    both = shard("a"), shard("b", is_closed=True)
+    assert places({"a": "AFTER:5", "b": "SHARD_END"}, *both) == {
         "a": "AFTER:5",
         "b": "SHARD_END",
     }
+
+
+def test_an_open_shard_is_not_done() -> None:
+    """It is of a stream that was created again under the name: nothing of it would ever be read.
+    One whose children are listed is closed, whatever the list says of it.
+    """
+    with pytest.raises(MigrationError, match="other says that a is done, but it is open; this is"):
+        places({"a": "SHARD_END"}, shard("a"))
+    family = shard("a"), shard("b", "a")
+    assert places({"a": "SHARD_END"}, *family) == {"a": "SHARD_END", "b": "TRIM_HORIZON"}
 
 
 def test_a_shard_that_comes_from_a_named_one_is_read_from_its_beginning() -> None:
