@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
+from rich.text import Text
 
 from kinesis_spout.errors import (
     AccessDeniedError,
@@ -27,6 +28,7 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
+from kinesis_spout.html.text import visible
 from state.errors import (
     EmbeddedZookeeperError,
     InvalidStoreSettingError,
@@ -199,13 +201,9 @@ def one_sentence(
             traceback.print_exc(file=errors.file)
         if log_file is not None:
             _append_traceback(log_file)
-        errors.print(
-            f"[bold red]error:[/] {_escaped(sentence_of(exc))}", highlight=False, soft_wrap=True
-        )
+        errors.print(_line("error:", "bold red", sentence_of(exc)), soft_wrap=True)
         if log_file is not None and log_file.exists():
-            errors.print(
-                f"[dim]details in[/] {_escaped(str(log_file))}", highlight=False, soft_wrap=True
-            )
+            errors.print(_line("details in", "dim", str(log_file)), soft_wrap=True)
         raise typer.Exit(code_of(exc)) from exc
 
 
@@ -224,6 +222,8 @@ def _append_traceback(log_file: Path) -> None:
         return  # a log that cannot be written must not hide the sentence on stderr
 
 
-def _escaped(text: str) -> str:
-    """The text with rich's markup escaped."""
-    return text.replace("[", r"\[")
+def _line(head: str, style: str, text: str) -> Text:
+    """A styled head and a text that is neither markup nor a command to the terminal: a file or a
+    service may have put anything into it.
+    """
+    return Text.assemble((head, style), " ", visible(text))

@@ -55,6 +55,16 @@ def test_our_errors_are_shown_as_they_are() -> None:
     assert sentence_of(StoreUnavailableError("no answer")) == "no answer"
 
 
+@pytest.mark.parametrize("said", [r"\[/bold] of a", r"a\[red]b", r"\\[/x]", "a\\"])
+def test_no_text_is_taken_for_markup(said: str) -> None:
+    assert ended_with(CliError(said)) == (1, f"error: {said}\n")
+
+
+def test_the_terminal_obeys_no_error() -> None:
+    """Its text may be from a file or a service."""
+    assert ended_with(CliError("shard \x1b[2Ja")) == (1, "error: shard \\x1b[2Ja\n")
+
+
 def test_other_errors_are_named_and_put_on_one_line() -> None:
     assert ended_with(OSError("first\nsecond\n\nmore")) == (1, "error: OSError: first second\n")
     assert ended_with(KeyError()) == (1, "error: KeyError: KeyError\n")
