@@ -10,7 +10,12 @@ from msgspec.structs import replace
 from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.shards.open_plan import closed_plan
 from state.codec.exported import ExportedApplication
-from state.errors import StreamMismatchError
+from state.errors import (
+    InvalidStoreSettingError,
+    StateTooLargeError,
+    StoredDataError,
+    StreamMismatchError,
+)
 from state.failpoint import failpoint
 from state.moves.moved_state import never_settling
 from state.position import TRIM_HORIZON
@@ -81,6 +86,18 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
             f"{exported.stream.created_ms} ms, not of {known.arn}, created at "
             f"{known.created_ms} ms, whose records have other numbers; import it where it is from"
         )
+
+
+def check_states(store: ZnodeStateStore, exported: ExportedApplication) -> None:
+    """Raise `StoredDataError` for an export whose states cannot be stored, as of a shard with the
+    name of another node. Found by the import itself, it would be after the first write.
+    """
+    try:
+        store.check_states(exported.states)
+    except (InvalidStoreSettingError, StateTooLargeError) as exc:
+        raise StoredDataError(
+            f"the export of application {exported.application!r} cannot be imported: {exc}"
+        ) from exc
 
 
 def import_application(

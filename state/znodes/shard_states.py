@@ -100,6 +100,11 @@ class ShardZnodes:
                 failpoint("shard-states-half-written")
         return saved
 
+    def check(self, states: Iterable[ShardState]) -> None:
+        """Raise what storing them would raise, whatever is stored. Writes nothing."""
+        for state in states:
+            self._write(StateChange(before=None, after=state))
+
     def remove(self, states: Sequence[StoredState], cache: dict[str, StoredState]) -> None:
         for first in range(0, len(states), MAX_STATES_PER_WRITE):
             transaction = states[first : first + MAX_STATES_PER_WRITE]

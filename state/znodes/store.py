@@ -49,12 +49,13 @@ from state.znodes.tree import (
 from state.znodes.view import ViewZnodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from state.owner.owner_info import OwnerInfo
     from state.owner.run_log import Run, RunLog
     from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
     from state.report import OpenReport, OutcomePolicy, PlanReport
+    from state.shard_state import ShardState
     from state.state_store import TaskShare
     from state.task_log import TaskLog
     from state.znodes.paths import ZookeeperPaths
@@ -235,6 +236,12 @@ class ZnodeStateStore:
         max_per_write: int | None = None,
     ) -> list[StoredState]:
         return self._shards.save(changes, {} if cache is None else cache, max_per_write)
+
+    def check_states(self, states: Iterable[ShardState]) -> None:
+        """Raise `InvalidStoreSettingError` or `StateTooLargeError` where these states cannot be
+        stored, whatever is stored. Does no I/O.
+        """
+        self._shards.check(states)
 
     def move_states(self, changes: Sequence[StateChange]) -> list[StoredState]:
         return self._shards.save(changes, {}, None, may_go_back=True)

@@ -7,6 +7,7 @@ import typer
 
 from kinesis_spout.checkpoints.transfer import (
     Import,
+    check_states,
     check_stream,
     import_application,
     import_of,
@@ -58,6 +59,7 @@ def import_export(
             summary = client.describe()
             ahead_ms = summary.ahead_ms(clock.now_ms())
             check_stream(exported, summary.identity)
+            check_states(store, exported)
             own(store, dry_run=dry_run)
             found = import_of(exported, store.load_states())
             start = store.read_start(also_unfinished=True)

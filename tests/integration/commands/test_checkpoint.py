@@ -123,6 +123,26 @@ def test_an_export_of_another_stream_is_refused(shell: Shell) -> None:
     assert "the export is of stream" in ended.stderr
 
 
+def test_a_damaged_export_leaves_the_application_as_it_was(shell: Shell) -> None:
+    """Cut off, or with a shard that no store takes. A dry run says the same."""
+    shell.put("a")
+    shell.consume()
+    text = shell.checkpoint("export").stdout
+    (shell.folder / "cut.json").write_text(text[: len(text) // 2])
+    (shell.folder / "odd.json").write_text(text.replace(f'"{SHARD}": {{', '"paused": {'))
+    before = shell.states()
+    for file, said in (
+        ("cut.json", "cut.json holds"),
+        ("odd.json", "shard id 'paused' is reserved"),
+    ):
+        for how in ("--dry-run", "--yes"):
+            ended = shell.checkpoint("import", file, how, "--replace")
+            assert (ended.returncode, ended.stdout) == (1, "")
+            assert said in ended.stderr
+    assert shell.states() == before
+    assert shell.consume() == []
+
+
 def test_reset_of_the_group_is_the_command_of_old(shell: Shell) -> None:
     shell.put("a")
     shell.consume()

@@ -10,11 +10,18 @@ import pytest
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.migration import storm_spout
 from kinesis_spout.checkpoints.migration.arrival import find_arrival
-from kinesis_spout.checkpoints.transfer import export_application, import_application
+from kinesis_spout.checkpoints.transfer import (
+    check_states,
+    export_application,
+    import_application,
+)
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
-from state.errors import UnfinishedImportError
-from state.memory_store import MemoryBackend, MemoryTree
+from state.codec.exported import ExportedApplication
+from state.errors import StoredDataError, UnfinishedImportError
+from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.owner.ownership import this_process
+from state.position import TRIM_HORIZON
+from state.shard_state import ShardState
 from state.znodes.store import ZnodeStateStore
 from state.znodes.tree import Create
 from tests.support.simulated.micro_batch_engine import Crash
@@ -23,7 +30,6 @@ from tests.support.simulated.simulated_job import STREAM, shard, simulated
 from tests.support.state.dying_store import DyingTree
 
 if TYPE_CHECKING:
-    from state.codec.exported import ExportedApplication
     from state.znodes.tree import ZnodeTree
     from tests.support.simulated.simulated_job import SimulatedJob
 
@@ -149,6 +155,18 @@ def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
             find_moves(client, store, latest, [shard(0)], clock=job.clock, max_counted=10)
         store.reset(this_process(0), timeout_s=1)
         assert store.read_start() is None
+
+
+@pytest.mark.parametrize("name", ["paused", "a/b", "..", "", "a\x1b[2J", "a" * 201])
+def test_an_export_that_cannot_be_stored_is_refused_before_anything_is_written(name: str) -> None:
+    """Else the application is one of a stopped import, that no import of the file ends."""
+    store = MemoryStateStore(MemoryBackend(), application="etl", stream=STREAM)
+    state = ShardState(shard_id=name, read_position=TRIM_HORIZON)
+    exported = ExportedApplication(application="etl", exported_ms=0, states=(state,))
+    with pytest.raises(StoredDataError, match="the export of application 'etl' cannot be imported"):
+        check_states(store, exported)
+    whole = ExportedApplication(application="etl", exported_ms=0)
+    check_states(store, whole)
 
 
 def write_topology(job: SimulatedJob) -> list[int]:
