@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesis_spout.shards.history_recorder import MARGIN_MS
+from kinesis_spout.shards.history_recorder import MARGIN_MS, thinned
 from state.codec.history import mark_of
+from state.errors import StoredDataError
 from state.moves.history import earlier, resume_position
 from state.state_store import HistoryEntry
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from state.position import Position
     from state.shard_state import ShardState
-    from state.state_store import StateStore
+    from state.state_store import HistoryIndex, HistoryMark, StateStore
 
 
 @contextmanager
@@ -49,7 +50,8 @@ def recorded_move(
         if shard not in removed
     }
     entry = HistoryEntry(time_ms=now_ms() + MARGIN_MS, positions=lowest, full=True, cause=cause)
-    index = store.write_history(index, [(number, entry)])
+    added, gone = _room(store, index, entry)
+    index = store.write_history(index, [*added, (number, entry)], remove=gone)
     yield
     after_it = _positions(store)
     if after_it != lowest:
@@ -57,6 +59,17 @@ def recorded_move(
             time_ms=now_ms() + MARGIN_MS, positions=after_it, full=True, cause=cause
         )
         store.write_history(index, [(index.next, moved)], remove=[mark_of(number, entry)])
+
+
+def _room(
+    store: StateStore, index: HistoryIndex, entry: HistoryEntry
+) -> tuple[list[tuple[int, HistoryEntry]], list[HistoryMark]]:
+    """As `thinned`. What cannot be read stays: a move does not fail of it."""
+    shards = len(entry.positions)
+    try:
+        return thinned(store, index, now_ms=entry.time_ms, horizon_ms=None, shards=shards)
+    except StoredDataError:
+        return [], []
 
 
 def _positions(store: StateStore) -> dict[str, Position]:

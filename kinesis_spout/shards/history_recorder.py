@@ -17,7 +17,7 @@ from state.moves.history import max_entries, merged, resume_position, to_drop
 from state.state_store import HistoryEntry, HistoryIndex, HistoryMark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from state.position import Position
@@ -107,31 +107,53 @@ class HistoryRecorder:
             now_ms += 1
         entry = HistoryEntry(time_ms=now_ms, positions=positions if full else changed, full=full)
         horizon_ms = None if retention_ms is None else now_ms - retention_ms
-        added, removed = self._thinned(index, now_ms, horizon_ms, len(states))
+        added, removed = thinned(
+            self._store, index, now_ms=now_ms, horizon_ms=horizon_ms, shards=len(states)
+        )
         added.append((index.next, entry))
         index = self._store.write_history(index, added, remove=removed)
         return _Recorded(index, states, positions)
 
-    def _thinned(
-        self, index: HistoryIndex, now_ms: int, horizon_ms: int | None, shards: int
-    ) -> tuple[list[tuple[int, HistoryEntry]], list[HistoryMark]]:
-        """The entries that take the place of others, and those others."""
-        added: list[tuple[int, HistoryEntry]] = []
-        removed: list[HistoryMark] = []
-        drops = to_drop(
-            index.marks, now_ms=now_ms, horizon_ms=horizon_ms, max_kept=max_entries(shards) - 1
-        )
-        for at in drops:
-            dropped, following = index.marks[at : at + 2]
-            removed.append(dropped)
-            if following.full:
-                continue
-            both = self._store.read_history([dropped, following])
-            if both[0] is None or both[1] is None:
-                raise ConflictError(f"entry {dropped.number} of the history was removed")
-            added.append((dropped.number, merged(both[0], both[1])))
-            removed.append(following)
-        return added, removed
+
+def thinned(
+    store: StateStore, index: HistoryIndex, *, now_ms: int, horizon_ms: int | None, shards: int
+) -> tuple[list[tuple[int, HistoryEntry]], list[HistoryMark]]:
+    """The entries that take the place of others, and those others, to make room for one more.
+    Blocks on the store. Raises `ConflictError` where an entry was removed meanwhile.
+    """
+    added: list[tuple[int, HistoryEntry]] = []
+    removed: list[HistoryMark] = []
+    drops = to_drop(
+        index.marks, now_ms=now_ms, horizon_ms=horizon_ms, max_kept=max_entries(shards) - 1
+    )
+    for first, last in _runs(drops):
+        dropped, following = index.marks[first : last + 1], index.marks[last + 1]
+        removed += dropped
+        if following.full:
+            continue
+        # An entry with all shards needs none of those before it.
+        full = max((at for at, mark in enumerate(dropped) if mark.full), default=0)
+        entries = store.read_history([*dropped[full:], following])
+        both = entries[0]
+        for entry in entries[1:]:
+            if both is None or entry is None:
+                raise ConflictError(f"entry {dropped[0].number} of the history was removed")
+            both = merged(both, entry)
+        if both is not None:
+            added.append((dropped[0].number, both))
+        removed.append(following)
+    return added, removed
+
+
+def _runs(indexes: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and the last of those that follow each other."""
+    runs: list[tuple[int, int]] = []
+    for at in indexes:
+        if runs and runs[-1][1] == at - 1:
+            runs[-1] = runs[-1][0], at
+        else:
+            runs.append((at, at))
+    return runs
 
 
 def _positions(states: Mapping[str, StoredState], last: _Recorded | None) -> dict[str, Position]:

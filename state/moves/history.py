@@ -21,12 +21,14 @@ Thinning. Entries are dropped where the gap that this leaves is smallest in prop
 what is left is fine for the last minutes and coarse for days. A dropped entry is merged into the
 next one. A position counts then from a later time on, and nothing is claimed too early, because
 positions of entries without a cause only grow. An entry is neither dropped before a move nor is a
-move: one can go back to just before it.
+move: one can go back to just before it. Where there are too many moves for that, the oldest entries
+are dropped, whatever they are: the history begins later.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from state.position import TRIM_HORIZON, Position, PositionKind
@@ -138,7 +140,8 @@ def max_entries(shards: int) -> int:
 def to_drop(
     marks: Sequence[HistoryMark], *, now_ms: int, horizon_ms: int | None, max_kept: int
 ) -> list[int]:
-    """The indexes of the entries to merge into the next ones: never two that follow each other.
+    """The indexes of the entries to merge into the next ones, in order. Where several follow each
+    other, they are the oldest, and all are merged into the one after them.
 
     `horizon_ms`: the service's time less the retention. Of the entries before it, the last one
     stays: it tells where the application was then.
@@ -149,14 +152,15 @@ def to_drop(
     excess = min(len(marks) - max_kept, MAX_DROPS)
     costs = ((_cost(marks, at, now_ms), at) for at in range(1, len(marks) - 1))
     candidates = [at for cost, at in sorted(costs) if cost < _ALL_USERS]
-    if excess > 0 and not candidates and not drops and len(marks) > 1:
-        return [0]
     for at in candidates:
         if len(drops) >= excess:
             break
         if not any(abs(at - other) < 2 for other in drops):
             drops.append(at)
-    return drops
+    if len(candidates) < excess:
+        left = (at for at in range(len(marks) - 1) if at not in drops)
+        drops += islice(left, excess - len(drops))
+    return sorted(drops)
 
 
 def worth_reading(marks: Sequence[HistoryMark], shards: int) -> list[HistoryMark]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.testing import ManualClock
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.moves.history import MAX_ENTRIES
-from state.state_store import StoredState
+from state.moves.history import MAX_ENTRIES, past_at
+from state.state_store import StateChange, StoredState
 from tests.support.state.counting_tree import CountingTree, counting_store
 from tests.support.state.state_stores import OTHER, OWNER, state_at
 
@@ -68,6 +69,27 @@ def test_the_history_is_bounded() -> None:
     assert marks[0].number == 0
     newest = read_history(job.look())[-1]
     assert newest.positions == {"shard-0": state_at(job.settled).read_position}
+
+
+def test_the_history_of_an_application_that_is_moved_again_and_again_is_bounded() -> None:
+    """One can go back before the newest moves; each is one entry, whether the job runs or not."""
+    job = Job()
+    for move in range(MAX_ENTRIES + 20):
+        after = state_at(1_000 * (move + 2), "shard-0")
+        with recorded_move(job.store, "set", [after], now_ms=job.clock.now_ms):
+            job.clock.advance(1)
+            stored = job.store.load_states().get("shard-0")
+            job.store.move_states([StateChange(before=stored, after=after)])
+        job.clock.advance(60)
+        if move % 2:
+            job.recorder = HistoryRecorder(job.store, job.clock)
+            job.record(dict(job.store.load_states()))
+    entries = read_history(job.look())
+    assert len(entries) <= MAX_ENTRIES
+    assert [entry.cause for entry in entries[-3:]] == ["set", "set", None]
+    then = past_at(entries, entries[-3].time_ms - 1)
+    assert then is not None
+    assert then.positions == {"shard-0": state_at(1_000 * (MAX_ENTRIES + 19)).read_position}
 
 
 def test_a_store_that_does_not_answer_stops_no_job(caplog: pytest.LogCaptureFixture) -> None:

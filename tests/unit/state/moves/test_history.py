@@ -155,6 +155,19 @@ def test_neither_a_move_nor_the_entry_before_it_is_dropped() -> None:
     assert drops(marks(0, 10, 20, moved=1), 2) == [0]
 
 
+def test_of_more_moves_than_are_kept_the_oldest_are_dropped() -> None:
+    """With what is before and between them. A move an hour, and a batch after it, which thins."""
+    found: list[HistoryMark] = []
+    for at in range(4 * MAX_ENTRIES):
+        moved = at % 2 == 1
+        for dropped in reversed(drops(found, MAX_ENTRIES - 1) if found and not moved else []):
+            del found[dropped]
+        found.append(
+            HistoryMark(number=at, time_ms=at * 3_600_000, full=moved or not at, moved=moved)
+        )
+    assert [mark.number for mark in found] == list(range(3 * MAX_ENTRIES - 1, 4 * MAX_ENTRIES))
+
+
 def test_of_the_entries_before_the_retention_the_last_one_stays() -> None:
     found = marks(0, 10_000, 20_000, 30_000)
     assert drops(found, 9, horizon_ms=9_999) == []
