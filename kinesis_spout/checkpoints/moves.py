@@ -33,11 +33,13 @@ class MoveRefusedError(Exception):
 @dataclass(frozen=True, slots=True)
 class Goal:
     """Where a shard is to be moved. `was_there`: it was there once, as the history says. So the
-    position is one of the shard, and the records from there on may have expired since.
+    position is one of the shard, and the records from there on may have expired since. `since_ms`:
+    of TRIM_HORIZON then, the time before which the shard had no records; None if it is not asked.
     """
 
     position: Position
     was_there: bool = False
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +190,9 @@ def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int)
         first = search.locate(Position.at(number.whole)).first
         has_expired = first is None or not first.shares_record(number)
     else:
-        has_expired = time_ms is not None and time_ms < horizon_ms
+        # The oldest record of that time is not the oldest one of today.
+        oldest_ms = goal.since_ms if time_ms is None else time_ms
+        has_expired = oldest_ms is not None and oldest_ms < horizon_ms
     if not has_expired:
         return None
     return horizon_ms if found.arrival_ms is None else found.arrival_ms

@@ -19,6 +19,7 @@ from kinesis_spout.checkpoints.application_moves import (
     moves_to,
 )
 from kinesis_spout.checkpoints.moves import Goal, MoveRefusedError
+from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import start_position
 from state.errors import ConflictError
@@ -68,7 +69,11 @@ def find_rewind(
     past = _past(read_history(store), wanted)
     pin = store.read_start()
     goals = {
-        shard: Goal(past.positions.get(shard) or _beginning(shard, pin, past), was_there=True)
+        shard: Goal(
+            past.positions.get(shard) or _beginning(shard, pin, past),
+            was_there=True,
+            since_ms=_since_ms(shard, past, there.summary.created_ms),
+        )
         for shard in ShardLineage(there.listed, there.states).oldest_first()
         if shard in there.states
     }
@@ -117,6 +122,13 @@ def _lost(past: Past, there: Standing, pin: StartPin | None) -> dict[str, Positi
         if not goal.is_end and not stays:
             lost[shard] = goal
     return lost
+
+
+def _since_ms(shard_id: str, past: Past, created_ms: int) -> int:
+    """A time before which the shard had no records, as far as the history and the stream tell."""
+    unknown_ms = 0 if shard_id in past.positions else past.time_ms
+    absent_ms = past.absent_until_ms.get(shard_id, unknown_ms)
+    return max(created_ms, absent_ms - LISTED_LATE_MS)
 
 
 def _beginning(shard_id: str, pin: StartPin | None, past: Past) -> Position:

@@ -27,8 +27,8 @@ are dropped, whatever they are: the history begins later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from state.position import TRIM_HORIZON, Position, PositionKind
@@ -53,12 +53,14 @@ _ALL_USERS = float("inf")
 @dataclass(frozen=True, slots=True)
 class Past:
     """Where an application was: the positions of an entry of `time_ms`, and of those before it.
-    `later`: shards that are in later entries only.
+    `later`: shards that are in later entries only. `absent_until_ms`: by shard, the time of the
+    last entry that did not have it yet. A shard of the first entry is not in it.
     """
 
     time_ms: int
     positions: Mapping[str, Position]
     later: frozenset[str] = frozenset()
+    absent_until_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 def resume_position(state: ShardState) -> Position:
@@ -96,8 +98,8 @@ def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
     positions: dict[str, Position] = {}
     for entry in entries[first : last + 1]:
         positions |= entry.positions
-    later = {shard for entry in entries[last + 1 :] for shard in entry.positions}
-    return Past(entries[last].time_ms, positions, frozenset(later - positions.keys()))
+    later = {shard for entry in entries[last + 1 :] for shard in entry.positions} - positions.keys()
+    return Past(entries[last].time_ms, positions, frozenset(later), _absent_until_ms(entries))
 
 
 def changes(
@@ -215,6 +217,15 @@ def held_since_ms(
             else:
                 over.add(shard)
     return found
+
+
+def _absent_until_ms(entries: Sequence[HistoryEntry]) -> dict[str, int]:
+    absent_ms: dict[str, int] = {}
+    known = set(entries[0].positions)
+    for before, entry in pairwise(entries):
+        absent_ms |= dict.fromkeys(entry.positions.keys() - known, before.time_ms)
+        known |= entry.positions.keys()
+    return absent_ms
 
 
 def _cost(marks: Sequence[HistoryMark], at: int, now_ms: int) -> float:

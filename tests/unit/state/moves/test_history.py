@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -66,6 +68,16 @@ def test_the_last_entry_up_to_the_time_tells_where_a_shard_was(
     assert (None if past is None else past.positions) == told
 
 
+def test_how_long_a_shard_was_not_there_is_told() -> None:
+    """By the last entry without it. One that is in all entries may be older than the history."""
+    told = past_at(ENTRIES, 39)
+    assert told is not None
+    assert told.absent_until_ms == {"c": 20}
+    before = past_at(ENTRIES, 10)
+    assert before is not None
+    assert before.absent_until_ms == {"c": 20}
+
+
 def test_a_shard_that_is_in_later_entries_only_is_named() -> None:
     past = past_at(ENTRIES, 25)
     assert past is not None
@@ -120,12 +132,19 @@ def test_changes_are_told_from_one_entry_to_the_next() -> None:
 
 
 def test_a_merged_entry_tells_of_its_time_what_both_did() -> None:
-    """So does the next one alone, if it is full."""
+    """So does the next one alone, if it is full. A shard may be older, as far as is known then."""
     for at in (0, 1, 3):
         one = merged(ENTRIES[at], ENTRIES[at + 1])
         left = [*ENTRIES[:at], one, *ENTRIES[at + 2 :]]
         for entry_ in ENTRIES[at + 1 :]:
-            assert past_at(left, entry_.time_ms) == past_at(ENTRIES, entry_.time_ms)
+            told, whole = past_at(left, entry_.time_ms), past_at(ENTRIES, entry_.time_ms)
+            assert told is not None
+            assert whole is not None
+            assert dataclasses.replace(told, absent_until_ms={}) == dataclasses.replace(
+                whole, absent_until_ms={}
+            )
+            for shard, absent_ms in told.absent_until_ms.items():
+                assert absent_ms <= whole.absent_until_ms[shard]
     assert merged(ENTRIES[2], ENTRIES[3]) is ENTRIES[3]
 
 
