@@ -24,6 +24,7 @@ from state.sequence_number import SequenceNumber
 
 _AGO = re.compile(r"-([0-9]{1,9})(s|m|h|d)", re.ASCII)
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAX_AGO_MS = 100 * 365 * 86_400_000  # a time that every calendar has
 _GRAMMAR = (
     "TRIM_HORIZON, an ISO time like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> "
     "or SHARD_END"
@@ -158,7 +159,13 @@ class StartingPosition:
         if text == "LATEST":
             return cls(text)
         if match := _AGO.fullmatch(text):
-            return cls(text, ago_ms=int(match[1]) * _UNIT_MS[match[2]])
+            ago_ms = int(match[1]) * _UNIT_MS[match[2]]
+            if ago_ms > _MAX_AGO_MS:
+                raise InvalidPositionError(
+                    f"{text!r} is longer ago than any stream keeps its records; use TRIM_HORIZON "
+                    "for the oldest one"
+                )
+            return cls(text, ago_ms=ago_ms)
         try:
             position = Position.parse(text)
         except InvalidPositionError as exc:

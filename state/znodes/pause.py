@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from state.codec.values import decode, encode
-from state.errors import StateError, StoredDataError
+from state.errors import InvalidPositionError, StateError, StoredDataError
+from state.position import Position
 from state.state_store import Pause
 from state.znodes.tree import Create, Delete, Refusal, TransactionRefusedError
 
@@ -62,9 +65,19 @@ class PauseZnodes:
         if node is None:
             return None
         try:
-            return decode(node.data, Pause, path)
+            return _with_a_time(decode(node.data, Pause, path))
         except StoredDataError:
             return Pause()
 
     def watch(self, callback: Callable[[], None]) -> None:
         self._tree.watch(self._paths.paused, callback)
+
+
+def _with_a_time(pause: Pause) -> Pause:
+    """A person's node may have microseconds or less, which are no time that anybody can show."""
+    try:
+        if pause.since_ms is not None:
+            Position.at_timestamp(pause.since_ms)
+    except InvalidPositionError:
+        return replace(pause, since_ms=None)
+    return pause

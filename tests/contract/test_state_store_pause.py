@@ -39,7 +39,17 @@ def test_a_pause_outlives_the_process_that_began_it(store_world: StoreWorld) -> 
     assert store_world.open().read_pause() == FIRST
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"since noon", b'{"by": 5}', b'{"format": 99}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"since noon",
+        b'{"by": 5}',
+        b'{"format": 99}',
+        b'{"sinceMs": 1769860800000000000}',
+    ],
+)
 def test_a_node_that_a_person_created_pauses_too(store_world: StoreWorld, data: bytes) -> None:
     """Whatever it holds: consumers obey its existence."""
     store_world.put("paused", data)

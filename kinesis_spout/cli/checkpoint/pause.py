@@ -12,6 +12,7 @@ from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.patience import patience
 from kinesis_spout.cli.places import Place, note, operators_command
+from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
@@ -57,7 +58,8 @@ def pause(
     Exit codes: 0 paused (with --wait: and at rest), 1 not at rest in time, or no such
     application, 3 ZooKeeper cannot be reached.
     """
-    limit_s = parse_duration_ms(timeout, option="timeout") / 1000
+    with usage_errors("--timeout"):
+        limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
         raise typer.BadParameter(f"at most {MAX_REASON} characters", param_hint="--reason")
     place = Place(application, stream, zookeeper, zookeeper_root, option)

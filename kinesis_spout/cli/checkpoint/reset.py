@@ -1,15 +1,12 @@
 """`kinesis-spout reset`: removes an application's state on a stream."""
 
-from contextlib import ExitStack
-
 import typer
 
 from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import confirmed
 from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.exit_codes import CliError, one_sentence
-from kinesis_spout.cli.places import OWNER_WAIT_S, Place
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.places import OWNER_WAIT_S, Place, operators_command
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
 from state.owner.ownership import this_process
@@ -32,7 +29,7 @@ def reset(
     The application then starts again, at its starting position. Refused while it
     runs. Spark's checkpoint location is not touched: start with a new one.
     """
-    with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
+    with operators_command(ctx) as stack:
         directory = embedded_directory(zookeeper)
         if directory is not None and not directory.is_dir():
             raise CliError(

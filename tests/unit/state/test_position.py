@@ -143,6 +143,13 @@ def test_a_start_outside_the_grammar_is_refused_with_what_is_allowed(typed: str)
         StartingPosition.parse(typed)
 
 
+def test_a_time_before_all_streams_is_not_a_starting_position() -> None:
+    """Pinned, it would be in no year that a position can name."""
+    assert StartingPosition.parse("-36500d").ago_ms is not None
+    with pytest.raises(InvalidPositionError, match="'-36501d' is longer ago than any stream"):
+        StartingPosition.parse("-36501d")
+
+
 def test_the_end_of_a_shard_is_not_a_starting_position() -> None:
     """No record would ever be read."""
     with pytest.raises(InvalidPositionError, match="nothing would ever be read"):

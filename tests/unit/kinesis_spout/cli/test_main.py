@@ -115,6 +115,27 @@ def test_reset_without_a_zookeeper_is_one_sentence(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        (("reset",), "--zookeeper", "no server"),
+        (("pause",), "--timeout", "long"),
+        (("checkpoint", "history"), "--since", "-999999999d"),
+        (("checkpoint", "rewind"), "--to", "-999999999d"),
+        (("checkpoint", "set"), "--to", "-999999999d"),
+    ],
+)
+def test_a_wrong_value_is_wrong_usage(
+    tmp_path: Path, command: tuple[str, ...], option: str, value: str
+) -> None:
+    """Said in a sentence, before anything is asked."""
+    given = {"--application": "a", "--stream": "s", "--zookeeper": "127.0.0.1:1"} | {option: value}
+    words = [part for pair in given.items() for part in pair]
+    ended = run_cli(*command, *words, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert value in " ".join(ended.stderr.replace("│", " ").split())
+
+
 @pytest.mark.parametrize("missing", ["--application", "--stream", "--zookeeper"])
 def test_reset_requires_its_options(tmp_path: Path, missing: str) -> None:
     given = {"--application": "a", "--stream": "s", "--zookeeper": "127.0.0.1:1"}
