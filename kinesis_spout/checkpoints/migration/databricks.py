@@ -115,6 +115,7 @@ def _advice(batch: PlannedBatch) -> str:
 
 
 def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
+    """Raises `MigrationError` for a shard that is there twice."""
     found: dict[str, OriginShard] = {}
     for text in texts:
         try:
@@ -122,8 +123,15 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
         except msgspec.MsgspecError:
             continue
         for one in offsets:
-            if one.shard.stream == stream:
-                found[one.shard.shard_id] = _shard(one)
+            if one.shard.stream != stream:
+                continue
+            if one.shard.shard_id in found:
+                raise MigrationError(
+                    f"the query reads shard {one.shard.shard_id} of stream {stream} in several "
+                    "sources, which may stand at different records; give --at with a time before "
+                    "all of them, without --checkpoint-location and --progress"
+                )
+            found[one.shard.shard_id] = _shard(one)
     return found
 
 

@@ -48,17 +48,19 @@ def origin_of(
     stream: str,
     *,
     created_ms: int | None = None,
+    account: str | None = None,
 ) -> Origin:
     """The leases of the stream, from the table's items as DynamoDB has them (`{"S": ...}`).
 
-    `created_ms`: the stream's creation, compared with leases that name it. Raises `MigrationError`.
+    `created_ms`: the stream's creation, compared with leases that name it. `account`: the stream's;
+    those of a stream of this name in another one are others'. Raises `MigrationError`.
     """
     shards: dict[str, OriginShard] = {}
     owners: set[str] = set()
     for item in items:
         if _text(item, "entityType", table) not in (None, "LEASE"):
             continue
-        shard_id = _shard_of(item, table, stream, created_ms)
+        shard_id = _shard_of(item, table, stream, created_ms, account)
         if shard_id is None:
             continue
         shards[shard_id] = _lease(item, f"lease {shard_id} of table {table}")
@@ -85,7 +87,9 @@ def origin_of(
     )
 
 
-def _shard_of(item: Item, table: str, stream: str, created_ms: int | None) -> str | None:
+def _shard_of(
+    item: Item, table: str, stream: str, created_ms: int | None, account: str | None
+) -> str | None:
     """The shard of a lease; None for one of another stream."""
     key = _text(item, "leaseKey", table)
     if not key:
@@ -96,7 +100,7 @@ def _shard_of(item: Item, table: str, stream: str, created_ms: int | None) -> st
     of_several = _OF_SEVERAL.fullmatch(key)
     if of_several is None:
         return key
-    if of_several[2] != stream:
+    if of_several[2] != stream or account not in {None, of_several[1]}:
         return None
     if created_ms is not None and int(of_several[3]) != created_ms // 1000:
         raise MigrationError(

@@ -105,7 +105,9 @@ def origin_of(asked: Asked, opened: Opened) -> tuple[Origin, bool]:
     if asked.system is From.KCL:
         name = asked.lease_table or ""
         items = _table(asked, opened, name)
-        return kcl.origin_of(items, name, stream, created_ms=opened.summary.created_ms), False
+        account = opened.summary.arn.split(":")[4]
+        created_ms = opened.summary.created_ms
+        return kcl.origin_of(items, name, stream, created_ms=created_ms, account=account), False
     if asked.system is From.AWSLABS and location is not None:
         name = asked.metadata_table or ""
         found = awslabs.origin_of(

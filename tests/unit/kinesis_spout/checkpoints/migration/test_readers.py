@@ -63,6 +63,16 @@ def test_of_a_table_of_several_streams_the_streams_own_leases_are_read() -> None
         kcl.origin_of(items, "t", "orders", created_ms=1_800_000_000_000)
 
 
+def test_leases_of_a_stream_of_that_name_in_another_account_are_others() -> None:
+    """One table has the leases of all streams that a KCL application reads."""
+    items = [
+        lease(f"{account}:orders:{created}:{A}", number)
+        for account, created, number in (("111111111111", 5, "6"), ("222222222222", 7, "8"))
+    ]
+    found = kcl.origin_of(items, "t", "orders", created_ms=5_000, account="111111111111")
+    assert str(found.shards[A].position) == "AT:6.1"
+
+
 @pytest.mark.parametrize(
     ("items", "said"),
     [
@@ -217,6 +227,14 @@ def test_offsets_of_the_documented_form_are_read_from_a_location(tmp_path: Path)
         A: Position.parse("AFTER:5"),
         B: None,
     }
+
+
+def test_a_stream_in_two_sources_of_a_query_stands_at_no_one_record(tmp_path: Path) -> None:
+    """The later source was taken, and what the other one had not read was lost."""
+    texts = [json.dumps([shard_offset(A, number)]) for number in ("5", "9")]
+    files = {"offsets/0": 'v1\n{"batchTimestampMs":1}\n' + "\n".join(texts), "commits/0": ""}
+    with pytest.raises(MigrationError, match=f"reads shard {A} of stream orders in several"):
+        databricks.of_location(write_files(tmp_path, files), "orders")
 
 
 def test_another_form_says_from_which_time_to_go_on(tmp_path: Path) -> None:
