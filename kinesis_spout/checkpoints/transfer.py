@@ -17,8 +17,9 @@ from state.errors import (
     StreamMismatchError,
 )
 from state.failpoint import failpoint
+from state.moves.history import earlier, resume_position
 from state.moves.moved_state import never_settling
-from state.position import TRIM_HORIZON
+from state.position import TRIM_HORIZON, Position
 from state.state_store import StartPin, StateChange
 
 if TYPE_CHECKING:
@@ -64,6 +65,19 @@ class Import:
         """Whether the application has states already."""
         return any(before is not None for before, _ in self.states.values())
 
+    @property
+    def ahead(self) -> list[str]:
+        """Shards that go forward: what is in between is not read. A time and a sequence number
+        cannot be compared.
+        """
+        return [
+            shard
+            for shard, (before, after) in self.states.items()
+            if before is not None
+            and after is not None
+            and _is_before(resume_position(before), resume_position(after))
+        ]
+
 
 def import_of(exported: ExportedApplication, states: Mapping[str, StoredState]) -> Import:
     """What importing into an application with these states does. Pure."""
@@ -72,6 +86,10 @@ def import_of(exported: ExportedApplication, states: Mapping[str, StoredState]) 
     return Import(
         {shard: (there.get(shard), coming.get(shard)) for shard in sorted({*there, *coming})}
     )
+
+
+def _is_before(one: Position, other: Position) -> bool:
+    return one != other and earlier(one, other) == one
 
 
 def check_stream(exported: ExportedApplication, known: StreamIdentity | None) -> None:

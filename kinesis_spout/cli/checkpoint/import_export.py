@@ -33,6 +33,10 @@ def import_export(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace what the application has.")
     ] = False,
+    allow_skip: Annotated[
+        bool,
+        typer.Option("--allow-skip", help="Also where shards go forward: what is between is lost."),
+    ] = False,
     dry_run: places.DryRun = False,
     yes: places.Yes = False,
     zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
@@ -44,7 +48,8 @@ def import_export(
 
     The stream must be the one that was exported. Refused while the application runs,
     and without --replace where it has state already. What was read since the export
-    is read again. Stopped before its end, the application does not start until this is
+    is read again. A shard that is further in the export goes forward, which needs
+    --allow-skip. Stopped before its end, the application does not start until this is
     given again.
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
@@ -71,6 +76,11 @@ def import_export(
             raise CliError(
                 f"application {application} has state on stream {stream} already; give --replace "
                 "to replace it, or another --application"
+            )
+        if found.ahead and not allow_skip:
+            raise CliError(
+                f"{', '.join(found.ahead)} would go forward, and records in between would never be "
+                "read; give --allow-skip if that is wanted"
             )
         if not confirmed("Import them?", dry_run=dry_run, yes=yes):
             return

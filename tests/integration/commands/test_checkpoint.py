@@ -112,6 +112,24 @@ def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) ->
     assert there.consume() == ["c"]
 
 
+def test_an_export_that_is_further_is_imported_only_if_that_is_wanted(shell: Shell) -> None:
+    """What is between would never be read. A dry run says so, too."""
+    numbers = shell.put("a", "b")
+    shell.consume()
+    assert shell.checkpoint("export", "--to", "etl.json").returncode == 0
+    back = ("set", "--shard", "0", "--to", f"AT:{numbers[1]}", "--yes")
+    assert shell.checkpoint(*back).returncode == 0
+    before = shell.states()
+    for how in ("--dry-run", "--yes"):
+        refused = shell.checkpoint("import", "etl.json", "--replace", how)
+        assert refused.returncode == 1
+        assert f"error: {SHARD} would go forward" in refused.stderr
+    assert shell.states() == before
+    done = shell.checkpoint("import", "etl.json", "--replace", "--yes", "--allow-skip")
+    assert done.returncode == 0, done.stderr
+    assert shell.consume() == []
+
+
 def test_an_export_of_another_stream_is_refused(shell: Shell) -> None:
     shell.put("a")
     shell.consume()
