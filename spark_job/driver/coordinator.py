@@ -230,10 +230,6 @@ class Coordinator:
         """Whether the last look has found something to plan."""
         return self._due.is_any
 
-    def forget_found(self) -> None:
-        """Nothing is to be planned, whatever the last look has found."""
-        self._due.forget()
-
     def note_waited(self, seconds: float) -> None:
         self._due.waited(seconds)
 

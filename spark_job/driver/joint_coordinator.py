@@ -77,7 +77,7 @@ class JointTask(NamedTuple):
 @dataclass(slots=True)
 class _Stream:
     """One stream of the query. `failing_since_s`, `rests_until_s`, `error`: while the service does
-    not serve it.
+    not serve it. `is_paused`: by an operator, at the last look.
     """
 
     index: int
@@ -88,6 +88,7 @@ class _Stream:
     rest_s: float = FIRST_REST_S
     error: BaseException | None = None
     is_settled: bool = False
+    is_paused: bool = False
     empty_plans: int = 0
     last_plan: str = ""
 
@@ -210,7 +211,11 @@ class JointCoordinator:
         pauses = self._each(awake, lambda one: _look(one, begun_s, now_s))
         for index in pauses:
             self._on_served(self._streams[index])
-        working = [one for one in awake if one.index in pauses and one.coordinator.has_work]
+        working = [
+            one
+            for one in awake
+            if one.index in pauses and not one.is_paused and one.coordinator.has_work
+        ]
         waits = [pause_s for pause_s in pauses.values() if pause_s is not None]
         if working or (not waits and not self._is_waiting_for_service(begun_s)):
             return working, None
@@ -341,8 +346,8 @@ class JointCoordinator:
 def _look(one: _Stream, begun_s: float, now_s: float) -> float | None:
     """As `Coordinator.look`. Does not wait for the end of a pause."""
     coordinator = one.coordinator
-    if coordinator.is_paused_until(now_s):
-        coordinator.forget_found()
+    one.is_paused = coordinator.is_paused_until(now_s)
+    if one.is_paused:
         # An AvailableNow run does not wait for the end of a pause, and nobody else needs one.
         waits = now_s - begun_s < one.settings.idle_wait_ms / 1000
         return POLL_S if waits and not coordinator.is_available_now else None

@@ -1,0 +1,105 @@
+"""Several streams in one query: when the driver waits, and what it plans. In simulated time."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from spark_job.driver.joint_coordinator import JointCoordinator
+from spark_job.driver.offsets import Plans
+from spark_job.executor.task_reader import read_task
+from spark_job.process_services import ProcessServices
+from spark_job.settings import QuerySettings
+from state.memory_store import MemoryStateStore
+from state.owner.ownership import this_process
+from state.sequence_number import SequenceNumber
+from state.shard_state import UnresolvedRecord
+from state.state_store import Pause, StateChange
+from tests.simulation.in_process import InlinePool
+from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard, simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_job.settings import SourceSettings
+
+CLICKS = "clicks"
+
+
+class Query:
+    """A query of two streams of one shard each. `restart`: its driver is another process then."""
+
+    def __init__(self, job: SimulatedJob, **options: Any) -> None:
+        self.job = job
+        self.settings = QuerySettings.of(
+            [job.settings(**{"stream": name} | options) for name in (STREAM, CLICKS)]
+        )
+        self.before: dict[str, str] = {}
+        self.plans: dict[str, str] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        self.driver = JointCoordinator(self.settings, self._services, new_pool=InlinePool)
+
+    def _services(self, settings: SourceSettings) -> ProcessServices:
+        services = self.job.services(settings, self.store(settings.stream.name))
+        services.new_pool = InlinePool
+        return services
+
+    def store(self, stream: str) -> MemoryStateStore:
+        return MemoryStateStore(self.job.backend, application=APPLICATION, stream=stream)
+
+    def look(self) -> bool:
+        """Whether there is another batch."""
+        self.before = self.plans
+        self.plans = self.driver.next_plans(Plans(self.before), max_records=None)
+        return self.plans != self.before
+
+    def run(self) -> list[tuple[str, int]]:
+        """The rows of the batch: stream and number."""
+        rows: list[tuple[str, int]] = []
+        for stream, plan_id, task, plan in self.driver.tasks(Plans(self.before), Plans(self.plans)):
+            settings = self.settings.streams[stream]
+            for batch in read_task(
+                plan_id, task, plan, services=self._services(settings), settings=settings
+            ):
+                rows += [
+                    (row["streamName"], int(row["sequenceNumber"])) for row in batch.to_pylist()
+                ]
+        return rows
+
+
+@pytest.fixture
+def two() -> Iterator[SimulatedJob]:
+    with simulated(shards=1) as job:
+        job.clock.advance(1)
+        job.fake.create(CLICKS, shards=1)
+        job.clock.advance(1)
+        yield job
+
+
+def test_due_retries_of_a_paused_stream_wait(two: SimulatedJob) -> None:
+    """The other streams go on."""
+    put = two.fake.put(CLICKS, "k", b"x").partition(":")[2]
+    query = Query(two, idle_wait="1s")
+    assert query.look()
+    query.run()
+    assert not query.look()
+    query.driver.close()
+    with closing(query.store(CLICKS)) as store:
+        store.acquire(this_process(0), timeout_s=0)
+        stored = store.load_states()[shard(0)]
+        number = SequenceNumber(int(put))
+        failed = UnresolvedRecord(first=number, last=number, attempts=1, due_ms=0)
+        after = replace(stored.state, unresolved=(failed,), checkpoint=None)
+        store.move_states([StateChange(before=stored, after=after)])
+        store.pause(Pause(by="ann on host-a", since_ms=0, reason="deploy"))
+    query.restart()
+    assert not query.look()
+    with closing(query.store(CLICKS)) as store:
+        store.resume()
+    assert query.look()
+    assert query.run() == [(CLICKS, number.sequence)]
