@@ -217,7 +217,7 @@ class JointCoordinator:
             if one.index in pauses and not one.is_paused and one.coordinator.has_work
         ]
         waits = [pause_s for pause_s in pauses.values() if pause_s is not None]
-        if working or (not waits and not self._is_waiting_for_service(begun_s)):
+        if working or (not waits and not self._waits_for_left_out(begun_s)):
             return working, None
         return [], min([POLL_S, *waits])
 
@@ -240,19 +240,20 @@ class JointCoordinator:
                 one.empty_plans += 1
             one.last_plan = plans.get(one.name, "")
 
-    def _is_waiting_for_service(self, begun_s: float) -> bool:
-        """Whether to wait for streams that the service does not serve, since no other has anything
-        to read. Raises the error of one that it has not served for too long.
+    def _waits_for_left_out(self, begun_s: float) -> bool:
+        """Whether to wait for streams that are left out, since no other has anything to read.
+        Raises the error of one that the service has not served for too long.
         """
         now_s = self._clock.monotonic_s()
         failing = [one for one in self._streams if one.failing_since_s is not None]
         for one in failing:
             if one.error is not None and now_s - (one.failing_since_s or now_s) >= PATIENCE_S:
                 raise _named_error(one, one.error)
+        rests = any(one.rests_until_s > now_s for one in self._streams)
         if self._is_available_now:
-            return any(one.rests_until_s > now_s for one in self._streams)
+            return rests
         idle_s = min(one.settings.idle_wait_ms for one in self._streams) / 1000
-        return bool(failing) and now_s - begun_s < idle_s
+        return (rests or bool(failing)) and now_s - begun_s < idle_s
 
     def _planned(
         self, plans: Mapping[str, str], working: Sequence[_Stream], max_records: int | None

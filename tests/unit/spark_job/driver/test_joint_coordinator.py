@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from kinesis_spout.testing import throttle
 from spark_job.driver.joint_coordinator import JointCoordinator
 from spark_job.driver.offsets import Plans
 from spark_job.executor.task_reader import read_task
@@ -79,6 +80,19 @@ def two() -> Iterator[SimulatedJob]:
         job.fake.create(CLICKS, shards=1)
         job.clock.advance(1)
         yield job
+
+
+def test_a_query_whose_streams_are_all_left_out_waits_for_them(two: SimulatedJob) -> None:
+    """Spark asks again every 10 ms."""
+    for name in (STREAM, CLICKS):
+        two.fake.put(name, "k", b"x")
+    query = Query(two, max_fetch_time="300ms", idle_wait="1s")
+    two.fake.faults.add(throttle(), operation="GetRecords", times=None)
+    assert query.look()
+    assert query.run() == []
+    begun_s = two.clock.monotonic_s()
+    assert query.look()
+    assert two.clock.monotonic_s() - begun_s == pytest.approx(0.3, abs=0.1)
 
 
 def test_due_retries_of_a_paused_stream_wait(two: SimulatedJob) -> None:
