@@ -72,7 +72,11 @@ def plan_of(offset: Mapping[str, Any], stream: str) -> str:
 
 
 def with_plan(start: Mapping[str, Any], stream: str, plan: str) -> dict[str, Any]:
-    """The offset after `start`, in a query of one stream."""
+    """The offset after `start`, in a query of one stream; `start` as it is if the plan is still its
+    own: another form of it would be a batch.
+    """
+    if plan == plan_of(start, stream):
+        return dict(start)
     plans = read_offset(start).by_stream
     if not plans:
         return {"format": OF_ONE, "plan": plan}

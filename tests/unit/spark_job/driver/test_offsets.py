@@ -30,6 +30,14 @@ def test_a_query_of_one_stream_keeps_the_plans_of_the_streams_it_left() -> None:
     assert plan_of(both, "etl/views") == ""
 
 
+def test_an_offset_with_nothing_new_is_the_one_before() -> None:
+    """Another form of it would be an empty batch, as of a stream that has had no plan yet."""
+    both = offset_of_several({ORDERS: "1-a", CLICKS: "2-b"})
+    for start in (both, START_OF_SEVERAL, START_OFFSET):
+        views = plan_of(start, "etl/views")
+        assert with_plan(start, "etl/views", views) == start
+
+
 def test_the_plan_of_a_query_of_one_stream_is_given_its_stream() -> None:
     asked: list[str] = []
 
