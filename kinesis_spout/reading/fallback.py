@@ -13,7 +13,7 @@ class Fallback(StrEnum):
               seconds before, or has replaced this one
     MISSING   the service does not know the consumer, or the shard
     BROKEN    the connection broke, the service ended it with an error, or an event is no event
-    SILENT    nothing was pushed in time; it may push again
+    SILENT    no record was pushed in time; it may push again
     ENDED     the subscription lived its five minutes
     """
 

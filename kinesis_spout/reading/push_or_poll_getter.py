@@ -9,11 +9,16 @@ bytes of its last page are paid off, and for up to a second between calls. Where
 for so long, the shard is polled too, and whatever comes first is handed over. That may be the next
 event, as other consumers may use up what polling is allowed. Records of it that were polled are
 left out.
+
+Nor does an event help that has no records and is behind the tip: the service searches storage that
+holds none. The position is as before, and a subscription of the next read would search the same
+again. A polled page does help, as its iterator is a hint for the next read.
 """
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -234,7 +239,10 @@ class PushOrPollGetter:
         self._rest_bytes = event.wire_bytes
         page = page_of(event, self.shard_id, position=self.position)
         page.columns.to_arrow()  # once: what is cut from it is sliced
-        self._poll_from_s = self._clock.monotonic_s() + _patience_s(event)
+        if page.count or page.at_tip or page.ended:
+            self._poll_from_s = self._clock.monotonic_s() + _patience_s(event)
+        else:
+            page = replace(page, next_iterator=self._polling.iterator)  # still good
         if ends_without_children(event):
             self._give_up(Fallback.BROKEN)  # polling tells whether it has ended
         return page

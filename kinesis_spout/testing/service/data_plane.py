@@ -108,7 +108,7 @@ class DataPlane(Account):
     ) -> GetRecordsAnswer:
         now_ms = self.clock.now_ms()
         position = int(token.sequence)
-        run = _empty_run(shard, token)
+        run = shard.empty_run(position, had=token.empty_pages)
         if run == position:
             following = shard.first_from(position)
             millis_behind = max(1, behind_ms([], following, now_ms))
@@ -194,19 +194,6 @@ class _Entry(NamedTuple):
     partition_key: str | None
     data: bytes
     size_bytes: int
-
-
-def _empty_run(shard: Shard, token: ShardIterator) -> int | None:
-    """The position of the next run of empty pages that this reader has not had yet, or None.
-
-    A run at the tip starts when a record follows it or the shard is closed.
-    """
-    position = int(token.sequence)
-    for boundary, pages in sorted(shard.empty_runs.items()):
-        done = boundary < position or (boundary == position and token.empty_pages >= pages)
-        if not done and (shard.first_from(boundary) is not None or not shard.is_open):
-            return boundary
-    return None
 
 
 def _iterator(

@@ -2,7 +2,8 @@
 
 A subscription lives for five minutes, or until the shard's end. The next one for the same consumer
 and shard replaces it. Events come when there are records, and every five seconds when there are
-none, so that the reader knows how far it has got.
+none, so that the reader knows how far it has got. Where the service searches storage without
+records, they come more often.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 LIFETIME_MS = 300_000
 QUIET_MS = 5_000
 RESUBSCRIBE_MS = 5_000
+SEARCH_MS = 200
 _EVENT_BYTES = 1024 * 1024  # at 2 MiB a second, an event every half second
 
 
@@ -55,6 +57,7 @@ class Subscription:
         self.started_ms = account.clock.now_ms()
         self._now_ms = self._next_at_ms = self.started_ms
         self._quiet_until_ms = self.started_ms
+        self._empty_events = 0  # of a run of empty pages
         self._ended = False
         self._taken_over = False
 
@@ -107,19 +110,24 @@ class Subscription:
 
     def _event(self, stream: Stream, shard: Shard, now_ms: int) -> SubscribeToShardEvent | None:
         settings = self._account.settings
+        run = shard.empty_run(self._position, had=self._empty_events)
+        if run == self._position:
+            return self._empty_event(shard, now_ms)
         records = shard.page(
             self._position,
-            before=None,
+            before=run,
             max_records=settings.event_records,
             max_bytes=_EVENT_BYTES,
         )
-        after = records[-1].sequence + 1 if records else self._position
+        after = records[-1].sequence + 1 if records else run or self._position
         rest = shard.first_from(after)
         self._ended = is_at_end(
             shard, records, rest, end_with_last_records=settings.end_with_last_records
         )
         if not records and not self._ended and now_ms < self._quiet_until_ms:
             return None
+        if after != self._position:
+            self._empty_events = 0
         self._position = after
         self._quiet_until_ms = now_ms + QUIET_MS
         if settings.limits:
@@ -131,6 +139,16 @@ class Subscription:
             millis_behind_latest=behind_ms(records, rest, now_ms),
             continuation_sequence_number=None if self._ended else str(shard.last_before(after)),
             child_shards=child_answers(stream, shard) if self._ended else None,
+        )
+
+    def _empty_event(self, shard: Shard, now_ms: int) -> SubscribeToShardEvent:
+        self._empty_events += 1
+        self._next_at_ms = now_ms + SEARCH_MS
+        return SubscribeToShardEvent(
+            records=[],
+            millis_behind_latest=max(1, behind_ms([], shard.first_from(self._position), now_ms)),
+            continuation_sequence_number=str(shard.last_before(self._position)),
+            child_shards=None,
         )
 
 

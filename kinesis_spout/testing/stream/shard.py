@@ -132,6 +132,18 @@ class Shard:
             at = next(later, len(self._records))
         return self._sequences[at] if at < len(self._records) else self.tip
 
+    def empty_run(self, position: int, *, had: int) -> int | None:
+        """The position of the next run of empty pages that a reader at `position` has not had yet,
+        or None. `had`: how many pages of a run it has had there.
+
+        A run at the tip starts when a record follows it or the shard is closed.
+        """
+        for boundary, pages in sorted(self.empty_runs.items()):
+            done = boundary < position or (boundary == position and had >= pages)
+            if not done and (self.first_from(boundary) is not None or not self.is_open):
+                return boundary
+        return None
+
     def first_from(self, position: int) -> StoredRecord | None:
         """The first record whose sequence number is `position` or above."""
         at = bisect_left(self._sequences, position)

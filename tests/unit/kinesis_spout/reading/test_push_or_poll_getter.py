@@ -206,6 +206,21 @@ def test_a_silent_subscription_is_heard_while_polling_is_throttled() -> None:
     assert (shard.numbers(), shard.polling.position) == ([1], after(1))
 
 
+def test_a_shard_is_polled_beside_events_without_records() -> None:
+    """They do not move the position. A polled page's iterator does go on, and is not lost."""
+    shard = Shard().subscribed()
+    for _ in range(3):
+        shard.clock.advance(0.5)
+        shard.feeds[0].events.append(event(continuation=7, behind_ms=5_000))
+        assert shard.numbers() == []
+    shard.polling.pages.append(polled())
+    shard.polling.iterator = "far inside"
+    assert shard.numbers() == []
+    assert not shard.polling.pages
+    shard.feeds[0].events.append(event(continuation=7, behind_ms=5_000))
+    assert shard.getter.fetch_unless_throttled(100).next_iterator == "far inside"
+
+
 def test_an_event_that_came_while_nobody_looked_is_not_late() -> None:
     shard = Shard().subscribed()
     shard.clock.advance(LATE_S)

@@ -35,6 +35,24 @@ def test_a_quiet_shard_pushes_an_empty_event_every_five_seconds() -> None:
     assert event_of(subscription).records == []
 
 
+def test_a_run_of_empty_pages_is_pushed_as_events_without_records() -> None:
+    """They are behind the tip, and come before the records after the run."""
+    fake, clock = new_fake()
+    arn = register(fake)
+    fake.put(STREAM, "key", b"before")
+    fake.insert_empty_pages(STREAM, SHARD, 3)
+    fake.put(STREAM, "key", b"after")
+    clock.advance(1)
+    subscription = subscribe(fake, arn)
+    events = [event_of(subscription)]
+    for _ in range(4):
+        clock.advance(0.2)
+        events.append(event_of(subscription))
+    found = [[record.data for record in event.records] for event in events]
+    assert found == [[b"before"], [], [], [], [b"after"]]
+    assert [event.millis_behind_latest > 0 for event in events] == [True, True, True, True, False]
+
+
 @pytest.mark.parametrize("kind", ["TRIM_HORIZON", "LATEST"])
 def test_reading_goes_on_after_the_continuation_number(kind: str) -> None:
     """Also after an event without records. Nothing is missed or delivered twice."""

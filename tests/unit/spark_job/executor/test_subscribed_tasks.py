@@ -158,6 +158,25 @@ def test_a_service_that_refuses_is_polled_at_once(pairs: SimulatedJob, fault: Fa
     assert pairs.clock.monotonic_s() - began_s < 1.5
 
 
+def test_a_run_of_events_without_records_that_is_longer_than_a_batch_is_read_over_several(
+    one: SimulatedJob,
+) -> None:
+    """A subscription begins at the position, which the run does not move. So the shard is polled
+    too, from the hinted iterator on.
+    """
+    one.fake.insert_empty_pages(STREAM, shard(0), 60)
+    put = one.put(1)
+    arn, iterator = register(one.fake), None
+    for _ in range(10):
+        limits = {"fetch_time_ms": 1_000, "fetch_cap_ms": 8_000, "consumer_arn": arn}
+        pushed = Pushed(one, whole(iterator=iterator), **limits)
+        if rows := pushed.rows(reads_per_second=2):
+            break
+        assert pushed.service.subscriptions > 0
+        iterator = pushed.end.iterator
+    assert rows == put
+
+
 def test_the_end_of_a_shard_comes_with_its_children(pairs: SimulatedJob) -> None:
     put = pairs.put(3)
     pairs.fake.split(STREAM, shard(0))
