@@ -28,10 +28,10 @@ class LapseDetector:
         """Take the next page of the shard, in order."""
         if self.verified_ms is None or self.retention_ms is None:
             return
-        now_ms = page.service_time_ms
-        if now_ms is not None and now_ms - self.retention_ms > self.verified_ms:
-            self.lapsed_ms = self.lapsed_ms or now_ms
-        self._verify(page.last_arrival_ms, now_ms if page.at_tip else None)
+        came_ms = page.service_time_ms if page.latest_ms is None else page.latest_ms
+        if came_ms is not None and came_ms - self.retention_ms > self.verified_ms:
+            self.lapsed_ms = self.lapsed_ms or came_ms
+        self._verify(page.last_arrival_ms, page.service_time_ms if page.at_tip else None)
 
     def follow(self, entry: ShardReadResult) -> None:
         """Take the next entry of the log for the shard. What was missed before it, it says itself:

@@ -21,7 +21,8 @@ class Page(PageRecords):
 
     - `payload_bytes`: length of the data, decoded. It stays where the records are left out.
     - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock
-      then, to the second.
+      then, to the second. Of a pushed page, whose time nobody knows, the earliest that it may be;
+      `latest_ms` is the latest then.
     - `ended`: the shard ends after these records (there may be some); `child_shards` continue it,
       as far as the service said.
     - `millis_behind_latest`: 0 when the service did not tell; then `at_tip` is false.
@@ -38,6 +39,7 @@ class Page(PageRecords):
     at_tip: bool
     service_time_ms: int | None
     gone: bool = False
+    latest_ms: int | None = None
 
     @classmethod
     def empty(cls, shard_id: str, *, gone: bool = False) -> Self:

@@ -43,6 +43,7 @@ def page_of(event: SubscriptionEvent, shard_id: str, *, position: Position) -> P
         ended=event.continuation is None and not ends_without_children(event),
         at_tip=decoded.millis_behind_latest == 0,
         service_time_ms=event.service_time_ms,
+        latest_ms=event.latest_ms,
     )
     return _without(page, position)
 

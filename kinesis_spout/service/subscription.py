@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 SILENT_S = 15.0
+_LIFETIME_S = 300.0
 EVENTS = "KinesisSpoutEvents"
 _CHUNK_BYTES = 1024 * 1024
 # A receive that waited for so long began with an empty connection.
@@ -55,11 +56,14 @@ class SubscriptionEvent:
     - `wire_bytes`: its size as it came.
     - `service_time_ms`: a time by the service's clock (ms since 1970) at which the event had not
       been made yet, or just then: what it says of the tip is true of that time. None if unknown.
+    - `latest_ms`: a time by the same clock at which it had been made: what was not in it then had
+      not expired later than that. None if unknown.
     """
 
     page: DecodedPage
     continuation: SequenceNumber | None
     service_time_ms: int | None
+    latest_ms: int | None = None
     wire_bytes: int = 0
 
 
@@ -93,7 +97,7 @@ class ShardSubscription:
         self._raw = source.raw
         self._share = share
         self._where = where
-        self._answered_s = self._empty_at_s = source.answered_s
+        self._answered_s = self._empty_at_s = self._received_s = source.answered_s
         self._service_time_ms = service_time_ms
         self._refused = refused
         self._clock = clock
@@ -167,7 +171,8 @@ class ShardSubscription:
                 f"the connection of {self._where} broke ({type(exc).__name__}); it is subscribed "
                 "to again"
             ) from exc
-        if self._clock.monotonic_s() - began_s >= _QUIET_S:
+        self._received_s = self._clock.monotonic_s()
+        if self._received_s - began_s >= _QUIET_S:
             # What came now was on its way for less than the wait.
             self._empty_at_s = max(self._empty_at_s, began_s - _QUIET_S)
         if chunk is None:
@@ -187,7 +192,11 @@ class ShardSubscription:
             return None
         page, continuation = decode_event(message.payload)
         return SubscriptionEvent(
-            page, continuation, self._made_at_ms(page), message.prelude.total_length
+            page,
+            continuation,
+            self._made_at_ms(page),
+            self._made_by_ms(),
+            wire_bytes=message.prelude.total_length,
         )
 
     def _made_at_ms(self, page: DecodedPage) -> int | None:
@@ -200,6 +209,13 @@ class ShardSubscription:
             return None
         passed_ms = int((self._empty_at_s - self._answered_s) * 1000)
         return max(self._service_time_ms + max(0, passed_ms), (page.last_arrival_ms or 0) - 1_000)
+
+    def _made_by_ms(self) -> int | None:
+        """A time by the service's clock at which the event had been made: its bytes were here."""
+        if self._service_time_ms is None:
+            return None
+        passed_s = min(self._received_s - self._answered_s, _LIFETIME_S)
+        return self._service_time_ms + max(0, int(passed_s * 1000))
 
 
 def hook(client: Any, clock: Clock) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.testing import error, internal_failure
+from spark_job.executor.task_reader import Pace
 from tests.simulation.in_process import Service
 from tests.support.kinesis.fake_consumers import register
 from tests.support.simulated.planned_task import BY_TWOS, PlannedTask, numbers_of, task, whole
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from kinesis_spout.testing import Fault
     from state.plan import ShardReadResult, ShardSlice
+
+MINUTE_S = 60.0
+DAY_MS = 86_400_000
+BY_ONES = Pace(round_bytes=1, held_records=1, held_bytes=1)
 
 
 @pytest.fixture
@@ -175,6 +180,29 @@ def test_a_run_of_events_without_records_that_is_longer_than_a_batch_is_read_ove
         assert pushed.service.subscriptions > 0
         iterator = pushed.end.iterator
     assert rows == put
+
+
+def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(
+    pairs: SimulatedJob,
+) -> None:
+    """Spark takes its time between two rows, and the subscription that goes on then began before
+    the records expired. Polling tells the time of each page.
+    """
+    began_ms = pairs.clock.now_ms()
+    first = pairs.put(2)
+    pairs.clock.advance(MINUTE_S)
+    pairs.put(2)  # they expire while the rows before them are handed over
+    pairs.clock.advance(10 * MINUTE_S)
+    last = pairs.put(2)
+    pairs.clock.advance(DAY_MS / 1000 - 12 * MINUTE_S)
+    pushed = Pushed(pairs, whole(verified_until_ms=began_ms), retention_ms=DAY_MS)
+    rows = pushed.planned.attempt(service=pushed.service, pace=BY_ONES)
+    found = numbers_of([next(rows)])
+    pairs.clock.advance(4 * MINUTE_S)
+    found += numbers_of(rows)
+    assert found == first + last
+    assert (pushed.end.pushed, pushed.service.reads) == (4, 0)
+    assert pushed.end.lapsed_ms == pairs.clock.now_ms()
 
 
 def test_the_end_of_a_shard_comes_with_its_children(pairs: SimulatedJob) -> None:
