@@ -22,7 +22,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import KinesisError, ShardNotFoundError, SubscriptionInUseError
+from kinesis_spout.errors import (
+    KinesisError,
+    ShardNotFoundError,
+    StillThrottledError,
+    SubscriptionInUseError,
+)
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.pushed_page import ends_without_children, is_in_order, page_of
 from kinesis_spout.reading.shard_getter import FetchPostponedError
@@ -177,7 +182,7 @@ class PushOrPollGetter:
                 raise FetchPostponedError(f"nothing was pushed of shard {self.shard_id} yet")
         if self._polling.ready_at_s() > self._clock.monotonic_s():
             raise FetchPostponedError(f"shard {self.shard_id} is polled when its limits allow it")
-        page = self._polling.fetch_unless_throttled(limit)
+        page = self._polled(limit)
         self._has_polled = self._has_polled or page.count > 0
         return page
 
@@ -196,6 +201,15 @@ class PushOrPollGetter:
         self._drop_feed()
 
     # private
+    def _polled(self, limit: int) -> Page:
+        try:
+            return self._polling.fetch_unless_throttled(limit)
+        except StillThrottledError as exc:
+            if self._feed is None:
+                raise
+            # The subscription is not held up by what other consumers use up.
+            raise FetchPostponedError(str(exc)) from exc
+
     def _drop_feed(self) -> None:
         with self._lock:
             feed, self._feed = self._feed, None

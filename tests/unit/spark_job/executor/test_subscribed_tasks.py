@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.testing import error, internal_failure
+from kinesis_spout.testing import error, internal_failure, throttle
 from spark_job.executor.task_reader import Pace
 from tests.simulation.in_process import Service
 from tests.support.kinesis.fake_consumers import register
@@ -180,6 +180,16 @@ def test_a_run_of_events_without_records_that_is_longer_than_a_batch_is_read_ove
         assert pushed.service.subscriptions > 0
         iterator = pushed.end.iterator
     assert rows == put
+
+
+def test_a_subscription_goes_on_while_polling_is_throttled_for_long(one: SimulatedJob) -> None:
+    """Other consumers use up all that the shard gives to those that poll: the reason to subscribe."""
+    one.fake.insert_empty_pages(STREAM, shard(0), 1_000)
+    put = one.put(1)
+    one.fake.faults.add(throttle(), operation="GetRecords", times=None)
+    pushed = Pushed(one, fetch_time_ms=1_000, fetch_cap_ms=600_000)
+    assert pushed.rows() == put
+    assert one.clock.monotonic_s() > 3 * MINUTE_S
 
 
 def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(
