@@ -144,6 +144,7 @@ class KinesisShardGetter:
     def move_to(self, position: Position) -> None:
         """Continue at `position`: somebody else has read up to there."""
         self._position, self._iterator = position, None
+        self._refused_since_s = None
 
     def ready_at_s(self) -> float:
         return self._pacer.ready_at_s(self._clock.monotonic_s())

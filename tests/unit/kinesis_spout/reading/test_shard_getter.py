@@ -347,6 +347,20 @@ def test_endless_throttling_becomes_a_clear_error() -> None:
     assert 1060 <= clock.seconds < 1080
 
 
+def test_what_somebody_else_has_read_meanwhile_ends_the_row_of_refusals() -> None:
+    """A subscription has brought records, so the shard was read all the same."""
+    clock = SimulatedClock()
+    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, patience_s=60.0)
+    while clock.seconds < 1055:
+        clock.sleep(getter.ready_at_s() - clock.monotonic_s())
+        with pytest.raises(ThrottledError):
+            getter.fetch_unless_throttled(10)
+    getter.move_to(Position.after(SequenceNumber(7)))
+    with pytest.raises(StillThrottledError):
+        getter.fetch(10)
+    assert clock.seconds >= 1110
+
+
 def test_fetches_keep_to_the_shards_limits() -> None:
     """Five calls in a second; a page of 10 MB holds the next one back for five seconds."""
     clock = SimulatedClock()
