@@ -10,7 +10,6 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle
 from tests.simulation.outlook import check_look, look_of
 from tests.simulation.past import Past
-from tests.simulation.world import STREAM
 from tests.support.simulated.played_outcomes import ENDED, end_of
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ class Checks(Past):
         """
         found = []
         states = self.world.states()
-        for shard in self.world.fake.shards(STREAM):
+        for shard in self.world.fake.shards(self.world.stream):
             state = states.get(shard.shard_id)
             if state is None:
                 found.append(f"{shard.shard_id} has no state")

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from kinesis_spout.testing import ManualClock
 from state.report import OnFailure
-from tests.simulation.checks import Checks
-from tests.simulation.edge_stories import EdgeStories
 from tests.simulation.failing import Failing
 from tests.simulation.job import SimulatedJob
-from tests.simulation.pauses import Pauses
-from tests.simulation.rewinds import Rewinds
-from tests.simulation.state_steps import StateSteps
-from tests.simulation.store_loss import StoreLoss
-from tests.simulation.turns import Turns
-from tests.simulation.world import LOGGER, World
+from tests.simulation.source_history import History
+from tests.simulation.streams_history import COME_AND_GO, StreamHistory, StreamsHistory
+from tests.simulation.streams_query import StreamJob, StreamsQuery
+from tests.simulation.world import LOGGER, STREAM, World
 from tests.support.simulated.played_outcomes import PlayedOutcomes, policy
 
 if TYPE_CHECKING:
+    import logging
     from collections import Counter
+    from collections.abc import Sequence
 
-STEPS = 30
-MOST_BATCHES = 5_000
-WIDE = {
-    "max_records_per_trigger": None,
-    "max_records_per_shard": 1000,
-    "max_bytes_per_task": 64 << 20,
-    "max_unresolved_per_shard": 100_000,
-    "probe_max_shards": 100,
-    "idle_wait_ms": 0,
-}
-SETTLES_S = 15.0  # by then a reshard under way is done and listed
+    from state.report import OutcomePolicy
+
+KINDS = ("plain", "turns", "backups", "days")
 WEIGHTS: dict[str, float] = {
     "put": 20,
     "batch": 20,
@@ -93,106 +84,165 @@ class BrokenPromiseError(AssertionError):
     """A history broke a promise. The message has the seed, the drawn settings and the log."""
 
 
-class History(EdgeStories, StateSteps, StoreLoss, Turns, Pauses, Rewinds, Checks):
-    def play(self, weights: dict[str, float]) -> None:
-        for _ in range(STEPS):
-            name = self.random.choices(list(weights), weights=list(weights.values()))[0]
-            self.log.append(name)
-            self.obeying(name, getattr(self, f"do_{name}"))
-            self.check()
-            self.remember()
-        self.log.append("drain")
-        self.drain()
-        self.check()
-        self.check_end()
-
-    def drain(self) -> None:
-        """Stop the faults and end a pause, then run until nothing is left to read and nothing
-        waits.
-        """
-        self.world.fake.faults.clear()
-        self.do_resume_application()
-        self.job.stop()
-        self.world.change(**WIDE)
-        if self.failing is not None:
-            self.failing.outage_until_s = 0.0
-        self.world.clock.advance(SETTLES_S)
-        self.world.note_shards()
-        for _ in range(MOST_BATCHES):
-            ran = self.run_batch()
-            # A query that has ended leaves its batch in the sink, unfinished: it is replayed first.
-            if not isinstance(ran, str) and not self.missing() and not self.stuck():
-                return
-            if not ran:
-                self.world.clock.advance(10.0)
+SEVERAL = 0.22
+STREAMS = (STREAM, "clicks", "logins")
 
 
-def drawn(seed: int) -> tuple[History, dict[str, float]]:
-    """A history that has not begun, and the weight of each of its steps."""
+class Playable(Protocol):
+    """A history that has not begun. `parts`: the histories of its streams."""
+
+    log: list[str]
+
+    @property
+    def parts(self) -> Sequence[History]: ...
+    @property
+    def handler(self) -> logging.Handler: ...
+    def play(self) -> None: ...
+
+
+def reads_several(seed: int) -> bool:
+    """Whether the history is of a query of several streams. Drawn by itself, so that the other
+    histories are what they were before there were such ones.
+    """
+    return Random(f"several {seed}").random() < SEVERAL  # noqa: S311  # to repeat, not a secret
+
+
+def drawn(seed: int) -> Playable:
+    """A history that has not begun."""
     random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
+    if reads_several(seed):
+        return drawn_of_several(random)
     world = World.drawn(random)
     world.aggregates = random.random() < 0.4
     if seed % 2:
         world.read_by_subscription()
     job = SimulatedJob(world.settings, world=world)
     history = History(world, random, job)
-    weights = dict(WEIGHTS)
-    kind = random.choice(("plain", "turns", "backups", "days"))
+    kind = random.choice(KINDS)
     history.days_pass = kind == "days"
-    if seed % 2:
-        weights |= BREAKS
-    weights |= {"plain": MISLED, "turns": TURNS, "backups": BACKUPS, "days": DAYS}[kind]
-    if random.random() < 0.4:
-        weights |= REWINDS
-    if world.aggregates and kind != "turns":  # a spout's books know user records of its shards only
-        weights |= CHANGES
-        world.strays = True
+    history.weights = drawn_weights(history, kind, breaks=bool(seed % 2))
     if random.random() < 0.5:
-        weights |= OUTAGES | (OUTAGES_OF_DAYS if history.days_pass else {})
-        history.failing = Failing(
-            world, random, random.choice(((20, 1, 1, 1), (8, 2, 2, 1), (3, 1, 1, 1)))
-        )
-        outcomes = policy(
-            random.choice(list(OnFailure)),
-            retry_limit=random.choice((0, 1, 2, 3)),
-            first_delay_ms=random.choice((0, 500, 5_000)),
-        )
-        job.tracked = PlayedOutcomes(world.store, world.skewed.now_ms, history.failing, outcomes)
-    history.log.append(
-        f"{kind}, {'tracked ' + str(job.tracked.policy) if job.tracked else 'not tracked'}"
-    )
-    if (
-        kind == "days" or "LATEST" in world.settings.starting_position.text
-    ):  # expiry before the start is not a loss
+        track(history, drawn_failures(random), drawn_policy(random))
+    history.log.append(f"{kind}, {told_of(job)}")
+    if must_be_pinned(history):
         history.log.append("pin")
         job.start()
         assert job.reader is not None
         job.reader.coordinator.pin_start()
         world.clock.advance(10)  # records put from here on arrive after the pin, even a late one
-    return history, weights
+    return history
+
+
+def drawn_of_several(random: Random) -> StreamsHistory:
+    """A query of two or three streams. One of them may be added later."""
+    clock = ManualClock()
+    worlds = [World.drawn(random, stream, clock) for stream in STREAMS[: random.choice((2, 2, 3))]]
+    clock.advance(10)
+    kind = random.choice(KINDS)
+    query = StreamsQuery(
+        worlds[0].settings, random=random, max_records=random.choice((None, None, 1, 3, 25))
+    )
+    parts = []
+    for world in worlds:
+        world.note_shards()
+        world.share(worlds[0])
+        world.aggregates = random.random() < 0.4
+        subscribes = random.random() < 0.5
+        if subscribes:
+            world.read_by_subscription()
+        part = StreamHistory(world, random, StreamJob(query, world))
+        part.days_pass = kind == "days"
+        part.weights = drawn_weights(part, kind, breaks=subscribes) | COME_AND_GO
+        parts.append(part)
+    history = StreamsHistory(parts, query, random)
+    if random.random() < 0.5:
+        outcomes = drawn_policy(random)
+        for part in parts:
+            track(part, drawn_failures(random), outcomes)
+        query.track()
+    late = random.choice((0, 0, 1))
+    query.active = [world.stream for world in worlds[: len(worlds) - late]]
+    history.log.append(
+        f"{kind}, {told_of(parts[0].job)}, {query.active} of {len(worlds)} streams, at most "
+        f"{query.max_records} records"
+    )
+    for part in parts:
+        part.is_new = not part.is_read
+        if part.is_read and must_be_pinned(part):
+            history.log.append(f"{part.stream}: pin")
+            part.pin()
+    return history
+
+
+def drawn_weights(history: History, kind: str, *, breaks: bool) -> dict[str, float]:
+    """The weights of the steps of a stream."""
+    weights = dict(WEIGHTS)
+    if breaks:
+        weights |= BREAKS
+    weights |= {"plain": MISLED, "turns": TURNS, "backups": BACKUPS, "days": DAYS}[kind]
+    if history.random.random() < 0.4:
+        weights |= REWINDS
+    world = history.world
+    if world.aggregates and kind != "turns":  # a spout's books know user records of its shards only
+        weights |= CHANGES
+        world.strays = True
+    return weights
+
+
+def track(history: History, failures: tuple[int, ...], outcomes: OutcomePolicy) -> None:
+    """The application tracks its records."""
+    world = history.world
+    history.weights |= OUTAGES | (OUTAGES_OF_DAYS if history.days_pass else {})
+    history.failing = Failing(world, history.random, failures)
+    history.job.tracked = PlayedOutcomes(
+        world.store, world.skewed.now_ms, history.failing, outcomes
+    )
+
+
+def drawn_failures(random: Random) -> tuple[int, ...]:
+    return random.choice(((20, 1, 1, 1), (8, 2, 2, 1), (3, 1, 1, 1)))
+
+
+def drawn_policy(random: Random) -> OutcomePolicy:
+    return policy(
+        random.choice(list(OnFailure)),
+        retry_limit=random.choice((0, 1, 2, 3)),
+        first_delay_ms=random.choice((0, 500, 5_000)),
+    )
+
+
+def told_of(job: SimulatedJob) -> str:
+    return f"tracked {job.tracked.policy}" if job.tracked else "not tracked"
+
+
+def must_be_pinned(history: History) -> bool:
+    """Whether the start is pinned at once: expiry before the start is not a loss."""
+    return history.days_pass or "LATEST" in history.world.settings.starting_position.text
 
 
 def play(seed: int) -> Counter[str]:
     """Play a history; returns the counts of its events. Raises `BrokenPromiseError`."""
-    history, weights = drawn(seed)
-    world = history.world
+    history = drawn(seed)
+    parts = history.parts
     propagates, LOGGER.propagate = LOGGER.propagate, False
-    LOGGER.addHandler(world.warnings)
+    LOGGER.addHandler(history.handler)
     try:
-        history.play(weights)
+        history.play()
     except Exception as exc:
+        settings = "\n".join(f"{one.world.fake.settings}\n{one.world.settings}" for one in parts)
         told = "\n".join(f"{number:3} {line}" for number, line in enumerate(history.log))
         raise BrokenPromiseError(
-            f"seed {seed}\n{world.fake.settings}\n{world.settings}\n{told}\n{type(exc).__name__}: "
-            f"{exc}"
+            f"seed {seed}\n{settings}\n{told}\n{type(exc).__name__}: {exc}"
         ) from exc
     finally:
-        LOGGER.removeHandler(world.warnings)
+        LOGGER.removeHandler(history.handler)
         LOGGER.propagate = propagates
-        history.job.stop()
-    for operation, fault in world.fake.faults.struck:
-        world.counts[f"fault: {operation} {fault.code or fault.kind.value}"] += 1
-    if history.outcomes is not None:
-        world.counts["outages"] += sum(report.outage for report in history.outcomes.done)
-    world.counts["records put"] += world.count
-    return world.counts
+        parts[0].job.stop()
+    counts = parts[0].world.counts
+    for part in parts:
+        for operation, fault in part.world.fake.faults.struck:
+            counts[f"fault: {operation} {fault.code or fault.kind.value}"] += 1
+        if part.outcomes is not None:
+            counts["outages"] += sum(report.outage for report in part.outcomes.done)
+        counts["records put"] += part.world.count
+    return counts

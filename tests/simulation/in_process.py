@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
 
 
+RETRY_FOR_S = 60.0
+
+
 class Service:
     """A botocore client for `KinesisConnection`: the operations that the source calls. `reads`: how
     often records were asked for. `subscriptions`: how often a shard was subscribed to.
@@ -131,9 +134,16 @@ def _date(second: int) -> str:
 
 class _Connection(KinesisConnection):
     def __init__(
-        self, service: Service, settings: SourceSettings, clock: Clock, random: Random
+        self,
+        service: Service,
+        settings: SourceSettings,
+        clock: Clock,
+        random: Random,
+        retry_for_s: float,
     ) -> None:
-        super().__init__(settings.aws, settings.stream, clock=clock, random=random)
+        super().__init__(
+            settings.aws, settings.stream, clock=clock, random=random, retry_for_s=retry_for_s
+        )
         self._service = service
 
     def _vendor_client(self) -> Service:
@@ -147,10 +157,16 @@ class InProcessClient(KinesisClient):
     """The product's client, connected to a fake in this process."""
 
     def __init__(
-        self, service: Service, settings: SourceSettings, clock: Clock, random: Random
+        self,
+        service: Service,
+        settings: SourceSettings,
+        clock: Clock,
+        random: Random,
+        *,
+        retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         super().__init__(settings.aws, settings.stream, clock=clock, random=random)
-        self._connection = _Connection(service, settings, clock, random)
+        self._connection = _Connection(service, settings, clock, random, retry_for_s)
 
 
 class InlinePool(Executor):

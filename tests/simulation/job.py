@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LATE_S = 3_600.0
-COLUMNS = ["shardId", "sequenceNumber", "partitionKey", "data", "attempt", "messageId"]
+COLUMNS = [
+    "streamName",
+    "shardId",
+    "sequenceNumber",
+    "partitionKey",
+    "data",
+    "attempt",
+    "messageId",
+]
 
 
 class SimulatedReader(KinesisStreamReader):
@@ -61,7 +69,16 @@ class SimulatedReader(KinesisStreamReader):
     @property
     def session(self) -> int:
         """The driver's session at the store."""
-        return int(self.coordinator._store._tree.session_id())  # type: ignore[attr-defined]  # the simulated store's
+        return session_of(self.coordinator)
+
+    @property
+    def sessions(self) -> list[int]:
+        """All sessions of the driver: one for each stream."""
+        return [self.session]
+
+
+def session_of(coordinator: Coordinator) -> int:
+    return int(coordinator._store._tree.session_id())  # type: ignore[attr-defined]  # the simulated store's
 
 
 @dataclass
@@ -272,8 +289,11 @@ class SimulatedJob(MicroBatchEngine):
 
 
 def _rows(batch: pa.RecordBatch) -> list[Row]:
-    """The rows, whose sequence numbers have sub-sequence numbers as message ids do."""
+    """The rows, whose sequence numbers have sub-sequence numbers as message ids do. The ids are
+    those of a query of one stream.
+    """
     rows: list[Row] = batch.select(COLUMNS).to_pylist()
     for row in rows:
+        row["messageId"] = row["messageId"].rpartition("/")[2]
         row["sequenceNumber"] = row["messageId"].split(":")[1]
     return rows

@@ -11,7 +11,7 @@ from kinesis_spout.inspection.status import status_of
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 from state.position import PositionKind
 from state.sequence_number import SequenceNumber
-from tests.simulation.world import APPLICATION, STREAM
+from tests.simulation.world import APPLICATION
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.cause import Explanation
@@ -28,7 +28,7 @@ def snapshot_of(world: World) -> Snapshot:
     none of its faults.
     """
     now_ms = world.clock.now_ms()
-    stream = world.fake.stream(STREAM)
+    stream = world.fake.stream(world.stream)
     summary = StreamSummary(
         arn=stream.arn,
         name=stream.name,
@@ -46,7 +46,7 @@ def snapshot_of(world: World) -> Snapshot:
         application=APPLICATION,
         stored=stored,
         stream=summary,
-        listing=[_info(shard) for shard in world.fake.shards(STREAM)],
+        listing=[_info(shard) for shard in world.fake.shards(world.stream)],
         now_ms=now_ms,
     )
 
@@ -65,7 +65,7 @@ def look_of(world: World, before: Snapshot | None = None) -> Look:
 
 def next_ms(world: World, shard_id: str, position: Position) -> int | None:
     """When the next record from a position on arrived; None where there is none."""
-    shard = world.fake.stream(STREAM).shard(shard_id)
+    shard = world.fake.stream(world.stream).shard(shard_id)
     number = 0
     if position.sequence is not None:
         number = position.sequence.sequence + (position.kind is PositionKind.AFTER)

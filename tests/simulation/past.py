@@ -27,6 +27,13 @@ SHARD = re.compile(r"shardId-\d{12}")
 
 
 @dataclass
+class Days:
+    """Whether the retention period has passed: for all streams alike."""
+
+    passed: bool = False
+
+
+@dataclass
 class Past:
     """Steps are noted in `log`.
 
@@ -55,7 +62,7 @@ class Past:
     backup: dict[str, Znode] | None = None
     lost_in: set[str] = field(default_factory=set)
     thrown_away: bool = False
-    days_passed: bool = False
+    days: Days = field(default_factory=Days)
     days_pass: bool = False
     loss_is_possible: bool = False
     spout_letters: set[str] = field(default_factory=set)
@@ -64,6 +71,18 @@ class Past:
     steps: int = 0
     looked: Snapshot | None = None
     moments: list[tuple[int, set[str]]] = field(default_factory=list)
+
+    @property
+    def days_passed(self) -> bool:
+        return self.days.passed
+
+    @days_passed.setter
+    def days_passed(self, passed: bool) -> None:
+        self.days.passed = passed
+
+    def forget_days(self) -> None:
+        """No record that is there now was there before the days that have passed."""
+        self.days_passed = False
 
     @property
     def outcomes(self) -> PlayedOutcomes | None:
@@ -77,7 +96,8 @@ class Past:
         self.location = self.backup = self.looked = None
         self.moments = []
         self.world.warnings.said.clear()
-        self.thrown_away = self.days_passed = False
+        self.thrown_away = False
+        self.forget_days()
 
     def note(self, text: object) -> None:
         self.log[-1] += f" {text}"
@@ -133,11 +153,16 @@ class Past:
             self.job.stop()
             return "ended by an outage of the store"
         finally:
-            if self.job.committed > before:
-                self._on_committed(self.job.sink[self.job.committed])
-            self._hear()
-        self.count("batches" if ran else "polls that find nothing")
+            self.note_batch(before)
+        if not isinstance(ran, str):
+            self.count("batches" if ran else "polls that find nothing")
         return ran
+
+    def note_batch(self, before: int) -> None:
+        """Note what a run has done whose last finished batch was `before`."""
+        if self.job.committed > before:
+            self._on_committed(self.job.sink[self.job.committed])
+        self._hear()
 
     def _on_committed(self, rows: list[Row]) -> None:
         ids = [name for row in rows for name in self.world.names(row)]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from state.state_store import Pause
 from tests.simulation.past import Past
-from tests.simulation.world import PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,7 @@ class Pauses(Past):
 
     def newest_plan(self) -> str | None:
         """The newest plan's id and status, as stored."""
-        (node,) = self.world.backend.read([PATHS.plan])
+        (node,) = self.world.backend.read([self.world.paths.plan])
         return None if node is None else node.data.decode().partition('"status"')[0]
 
     def obeying(self, name: str, step: Callable[[], None]) -> None:

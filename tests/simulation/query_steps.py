@@ -134,7 +134,8 @@ class QuerySteps(Past):
         if self.job.reader is not stale:
             return
         self.job.reader = None
-        self.world.backend.expire(stale.session)
+        for session in stale.sessions:
+            self.world.backend.expire(session)
         self.note(self.run_batch())
         before = self._written()
         try:

@@ -19,7 +19,6 @@ from state.znodes.store import ZnodeStateStore
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.store_outage import OutageTree
 from tests.simulation.subscriptions import InlineFeed, wait_in
-from tests.simulation.world import PATHS
 from tests.support.spout.spout_world import StepLoops
 
 if TYPE_CHECKING:
@@ -134,7 +133,9 @@ class SpoutProcess:
         services = SpoutServices(
             client=InProcessClient(world.service, world.settings, world.skewed, world.random),
             store=ZnodeStateStore(
-                OutageTree(self.tree, world.outage), PATHS, reset_command="kinesis-spout reset"
+                OutageTree(self.tree, world.outage),
+                world.paths,
+                reset_command="kinesis-spout reset",
             ),
             clock=world.skewed,
             new_pool=InlinePool,

@@ -13,7 +13,7 @@ from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.checks import Checks
 from tests.simulation.past import SHARD
 from tests.simulation.spout_process import Books, SpoutProcess, letter_id, record_id
-from tests.simulation.world import APPLICATION, STREAM
+from tests.simulation.world import APPLICATION
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class SpoutSteps(Checks):
         for _ in range(MOST_OPENINGS):
             books = Books(self.done, self.answered)
             config = SpoutConfig(
-                stream=STREAM,
+                stream=self.world.stream,
                 application=APPLICATION,
                 zookeeper="in-memory:2181",
                 aws=self.world.settings.aws,

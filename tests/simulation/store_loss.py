@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.past import Past
-from tests.simulation.world import PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,15 +22,15 @@ class StoreLoss(Past):
         if not self.job.offsets:
             return  # as for a new application: nothing says that there was a start
         self.job.stop()
-        self._remove(self.world.backend.nodes(PATHS.base))
+        self._remove(self.world.backend.nodes(self.world.paths.base))
         self.count("stores that were lost")
         self._go_on_without_start()
 
     def do_lose_start(self) -> None:
         """Somebody removes the pinned start."""
-        if not self.job.offsets or PATHS.start not in self.world.znodes():
+        if not self.job.offsets or self.world.paths.start not in self.world.znodes():
             return
-        self._remove([PATHS.start])
+        self._remove([self.world.paths.start])
         self.count("starts that were removed")
         self._go_on_without_start()
 
@@ -42,7 +41,7 @@ class StoreLoss(Past):
         self._remove(
             path
             for path in self.world.znodes()
-            if path == PATHS.plan or path.startswith(PATHS.batches)
+            if path == self.world.paths.plan or path.startswith(self.world.paths.batches)
         )
         if self.random.random() < 0.5:
             self.job.forget_checkpoint_location()
@@ -56,15 +55,15 @@ class StoreLoss(Past):
         folders = sorted(
             path
             for path in there
-            if path == PATHS.plan
+            if path == self.world.paths.plan
             or path.endswith(("/state", "/end", "/report"))
-            or path.rpartition("/")[0] == PATHS.batches
+            or path.rpartition("/")[0] == self.world.paths.batches
         )
         if not folders:
             return
-        kind = self.random.choice(sorted({_kind(path) for path in folders}))
-        lost = self.random.choice([path for path in folders if _kind(path) == kind])
-        self.note(lost.removeprefix(PATHS.base))
+        kind = self.random.choice(sorted({self._kind(path) for path in folders}))
+        lost = self.random.choice([path for path in folders if self._kind(path) == kind])
+        self.note(lost.removeprefix(self.world.paths.base))
         self._remove(path for path in there if path == lost or path.startswith(f"{lost}/"))
         self.count(f"nodes that were removed: {kind}")
 
@@ -87,7 +86,6 @@ class StoreLoss(Past):
             self.loss_is_possible = False
         assert ended <= 1, "the query ends with a data loss, though failOnDataLoss is false"
 
-
-def _kind(path: str) -> str:
-    folder, _, name = path.rpartition("/")
-    return "batch" if folder == PATHS.batches else name
+    def _kind(self, path: str) -> str:
+        folder, _, name = path.rpartition("/")
+        return "batch" if folder == self.world.paths.batches else name

@@ -7,7 +7,6 @@ from state.report import OnFailure
 from state.shard_state import Lifecycle
 from tests.simulation.query_steps import QuerySteps
 from tests.simulation.stream_steps import StreamSteps
-from tests.simulation.world import STREAM
 
 MOST_OF_A_DAY = 0.6
 MOST_PASSED = 12
@@ -46,7 +45,9 @@ class Stories(StreamSteps, QuerySteps):
     def _reshard_all(self) -> None:
         for shard in self._open():
             if len(self._open()) < MOST_PASSED:
-                self._reshard("splits", lambda shard=shard: self.world.fake.split(STREAM, shard))
+                self._reshard(
+                    "splits", lambda shard=shard: self.world.fake.split(self.world.stream, shard)
+                )
                 self.world.clock.advance(self.world.fake.settings.reshard_ms / 1000)
         self.world.note_shards()
 
@@ -76,7 +77,7 @@ class Stories(StreamSteps, QuerySteps):
         listed_ms = self.world.clock.now_ms() - LISTED_BY_MS
         known = {
             shard.shard_id
-            for shard in self.world.fake.shards(STREAM)
+            for shard in self.world.fake.shards(self.world.stream)
             if shard.opened_ms <= listed_ms and shard.is_open
         }
         self.do_put()

@@ -15,7 +15,6 @@ from kinesis_spout.testing import (
 )
 from kinesis_spout.testing.service import requests
 from tests.simulation.past import FALSE_ANSWERS, Past
-from tests.simulation.world import STREAM
 
 ITERATOR_LIFE_S = 301.0
 MOST_SHARDS = 6
@@ -34,7 +33,8 @@ class StreamSteps(Past):
         opened = self._open()
         if len(opened) < MOST_SHARDS:
             self._reshard(
-                "splits", lambda: self.world.fake.split(STREAM, self.random.choice(opened))
+                "splits",
+                lambda: self.world.fake.split(self.world.stream, self.random.choice(opened)),
             )
 
     def do_merge(self) -> None:
@@ -42,7 +42,8 @@ class StreamSteps(Past):
         if len(opened) > 1:
             low = self.random.randrange(len(opened) - 1)
             self._reshard(
-                "merges", lambda: self.world.fake.merge(STREAM, opened[low], opened[low + 1])
+                "merges",
+                lambda: self.world.fake.merge(self.world.stream, opened[low], opened[low + 1]),
             )
 
     def do_update_shard_count(self) -> None:
@@ -51,7 +52,9 @@ class StreamSteps(Past):
         target = self.random.randint(fewest, max(fewest, min(2 * count, MOST_SHARDS)))
         if target != count:
             request = requests.UpdateShardCount(
-                stream_name=STREAM, target_shard_count=target, scaling_type="UNIFORM_SCALING"
+                stream_name=self.world.stream,
+                target_shard_count=target,
+                scaling_type="UNIFORM_SCALING",
             )
             self._reshard(
                 "updates of the shard count", lambda: self.world.fake.update_shard_count(request)
@@ -67,10 +70,10 @@ class StreamSteps(Past):
         self.count("several generations while the job was down")
 
     def do_empty_pages(self) -> None:
-        shard = self.random.choice(self.world.fake.shards(STREAM)).shard_id
+        shard = self.random.choice(self.world.fake.shards(self.world.stream)).shard_id
         self.note(shard)
         self.count("runs of empty pages")
-        self.world.fake.insert_empty_pages(STREAM, shard, self.random.choice((1, 3, 12)))
+        self.world.fake.insert_empty_pages(self.world.stream, shard, self.random.choice((1, 3, 12)))
 
     def do_iterators_expire(self) -> None:
         self.count("times that all iterators expired")
@@ -152,7 +155,7 @@ class StreamSteps(Past):
 
     def _open(self) -> list[str]:
         """Open shards in the order of their hash keys."""
-        opened = (shard for shard in self.world.fake.shards(STREAM) if shard.is_open)
+        opened = (shard for shard in self.world.fake.shards(self.world.stream) if shard.is_open)
         return [shard.shard_id for shard in sorted(opened, key=lambda shard: shard.hash_keys.start)]
 
     def _reshard(self, what: str, change: object) -> None:

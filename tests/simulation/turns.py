@@ -8,7 +8,7 @@ from kinesis_spout.spout.config import SpoutConfig
 from state.retry_policy import RetryPolicy
 from tests.simulation.past import Past
 from tests.simulation.spout_process import Books, SpoutProcess, letter_id, record_id
-from tests.simulation.world import APPLICATION, STREAM
+from tests.simulation.world import APPLICATION
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Turns(Past):
         )
         books = Books(self.done, set())
         config = SpoutConfig(
-            stream=STREAM,
+            stream=self.world.stream,
             application=APPLICATION,
             zookeeper="in-memory:2181",
             aws=self.world.settings.aws,

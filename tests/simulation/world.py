@@ -23,7 +23,7 @@ from state.sequence_number import SequenceNumber
 from state.znodes.paths import ZookeeperPaths, is_shard
 from state.znodes.store import ZnodeStateStore
 from state.zookeeper.store import DEFAULT_ROOT
-from tests.simulation.in_process import InlinePool, InProcessClient, Service
+from tests.simulation.in_process import RETRY_FOR_S, InlinePool, InProcessClient, Service
 from tests.simulation.store_outage import OutageTree, SettledTree, StoreOutage
 from tests.simulation.subscriptions import InlineFeed, wait_in
 from tests.support.aggregates.wire import aggregate_of
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tests.support.simulated.played_outcomes import Row
 
 STREAM, APPLICATION = "orders", "orders-etl"
-PATHS = ZookeeperPaths(root=DEFAULT_ROOT, application=APPLICATION, stream=STREAM)
 SHORTEST_SLEEP_S = 0.001
 LOGGER = logging.getLogger("kinesis_spout")
 
@@ -82,10 +81,10 @@ class Warnings(logging.Handler):
 
 
 @cache
-def base_settings() -> SourceSettings:
+def base_settings(stream: str = STREAM) -> SourceSettings:
     """As a user would give them."""
     return KinesisSource(
-        stream=STREAM,
+        stream=stream,
         application=APPLICATION,
         zookeeper="in-memory:2181",
         region="us-east-1",
@@ -118,6 +117,7 @@ class World:
     clock: ManualClock
     skewed: SkewedClock
     service: Service
+    stream: str = STREAM
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     outage: StoreOutage = field(default_factory=StoreOutage)
     records: dict[str, list[SequenceNumber]] = field(default_factory=dict)
@@ -136,9 +136,12 @@ class World:
     _decoded: dict[str, tuple[Znode, ShardState]] = field(default_factory=dict)
 
     @classmethod
-    def drawn(cls, random: Random) -> World:
-        """A stream and an application, drawn at random."""
-        clock = ManualClock()
+    def drawn(cls, random: Random, stream: str = STREAM, clock: ManualClock | None = None) -> World:
+        """A stream and an application, drawn at random. With a `clock` of others, the first shards
+        are not listed yet.
+        """
+        is_alone = clock is None
+        clock = clock or ManualClock()
         settings = FakeKinesisSettings(
             end_with_last_records=random.random() < 0.5,
             listing_delay_ms=random.choice((0, 0, 0, 300, 5_000)),
@@ -146,14 +149,35 @@ class World:
             limits=random.random() < 0.15,
         )
         fake = FakeKinesis(settings=settings, clock=clock)
-        world = cls(random, drawn_settings(random), fake, clock, SkewedClock(clock), Service(fake))
+        world = cls(
+            random,
+            drawn_settings(random, stream),
+            fake,
+            clock,
+            SkewedClock(clock),
+            Service(fake),
+            stream=stream,
+        )
         world.keys = random.choice((3, 50, 50))
         world._create()
+        if is_alone:
+            world._await_listing()
         return world
+
+    @property
+    def tag(self) -> bytes:
+        """What the records of a second stream begin with: its numbers may be those of the first."""
+        return b"" if self.stream == STREAM else b"%s " % self.stream.encode()
+
+    @property
+    def paths(self) -> ZookeeperPaths:
+        return _paths(self.stream)
 
     # the stream -----------------------------------------------------------------------------------
     def _create(self) -> None:
-        self.fake.create(STREAM, shards=self.random.choice((1, 1, 2, 3)))
+        self.fake.create(self.stream, shards=self.random.choice((1, 1, 2, 3)))
+
+    def _await_listing(self) -> None:
         self.clock.advance(10)  # the first shards are listed by now
         self.note_shards()
 
@@ -161,12 +185,13 @@ class World:
         """Delete the stream and create another one under its name. The book starts empty."""
         self.fake.faults.clear()
         self.fake.delete_stream(
-            requests.DeleteStream(stream_name=STREAM, enforce_consumer_deletion=True)
+            requests.DeleteStream(stream_name=self.stream, enforce_consumer_deletion=True)
         )
         self.records, self.parents, self.users = {}, {}, {}
         self._ids.clear()
         self.foreign.clear()
         self._create()
+        self._await_listing()
 
     def read_by_subscription(self) -> None:
         """The job subscribes, and an event has a few records only, or many."""
@@ -182,16 +207,16 @@ class World:
             key = f"key {self.random.randrange(self.keys)}"
             users = 1
             keys = [key]
-            data = b"record %d" % self.count
+            data = self.tag + b"record %d" % self.count
             if self.aggregates and self.random.random() < 0.4:
                 users = self.random.choice((1, 2, 5))
                 if self.strays and self.random.random() < 0.3:
                     keys.append(f"key {self.random.randrange(self.keys)}")
                 data = aggregate_of([data, *(b"user %d" % user for user in range(1, users))], keys)
-            shard, _, number = self.fake.put(STREAM, key, data, arrival_ms=arrival_ms).partition(
-                ":"
-            )
-            owned = self.fake.stream(STREAM).shard(shard).hash_keys
+            shard, _, number = self.fake.put(
+                self.stream, key, data, arrival_ms=arrival_ms
+            ).partition(":")
+            owned = self.fake.stream(self.stream).shard(shard).hash_keys
             numbers = []
             for user in range(users):
                 each = SequenceNumber(int(number), user)
@@ -204,8 +229,19 @@ class World:
             self._ids.update(f"{shard}:{one}" for one in numbers)
             self.count += users
 
+    def share(self, other: World) -> None:
+        """What the streams of a query have together: its ZooKeeper, its machines' clock, counts."""
+        self.backend, self.outage, self.skewed = other.backend, other.outage, other.skewed
+        self.counts = other.counts
+
+    def forget_records(self) -> None:
+        """Nobody wants what was put so far."""
+        self.records, self.users = {}, {}
+        self._ids.clear()
+        self.foreign.clear()
+
     def note_shards(self) -> None:
-        self.parents |= {shard.shard_id: shard.parents for shard in self.fake.shards(STREAM)}
+        self.parents |= {shard.shard_id: shard.parents for shard in self.fake.shards(self.stream)}
 
     def has(self, name: str) -> bool:
         """Whether the record was put."""
@@ -225,7 +261,7 @@ class World:
         """Records that are still within retention."""
         return {
             f"{shard.shard_id}:{number}"
-            for shard in self.fake.shards(STREAM)
+            for shard in self.fake.shards(self.stream)
             for one in shard.records
             for number in self.users[one.sequence]
         }
@@ -233,8 +269,8 @@ class World:
     def states(self) -> dict[str, ShardState]:
         """The shard states as the store has them now, by shard id in order."""
         found: dict[str, ShardState] = {}
-        for name in sorted(filter(is_shard, (self.backend.children([PATHS.base])[0] or ()))):
-            path = PATHS.shard_state(name)
+        for name in sorted(filter(is_shard, (self.backend.children([self.paths.base])[0] or ()))):
+            path = self.paths.shard_state(name)
             (node,) = self.backend.read([path])
             if node is None:
                 continue
@@ -248,26 +284,26 @@ class World:
     def look(self) -> MemoryStateStore:
         """The store as the checks see it."""
         return MemoryStateStore(
-            self.backend, application=APPLICATION, stream=STREAM, root=DEFAULT_ROOT
+            self.backend, application=APPLICATION, stream=self.stream, root=DEFAULT_ROOT
         )
 
     def store(self) -> ZnodeStateStore:
         """The store of another process."""
         return ZnodeStateStore(
             OutageTree(MemoryTree(self.backend), self.outage),
-            PATHS,
+            self.paths,
             reset_command="kinesis-spout reset",
         )
 
     def dying_store(self, writes: int, *, after: bool) -> ZnodeStateStore:
         """A store whose process dies at the write after `writes` others."""
         tree = DyingTree(MemoryTree(self.backend), writes, after=after)
-        return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset")
+        return ZnodeStateStore(tree, self.paths, reset_command="kinesis-spout reset")
 
     def store_dying_settled(self) -> tuple[ZnodeStateStore, SettledTree]:
         """A store whose process dies when it has settled a plan, and its tree, which arms it."""
-        tree = SettledTree(OutageTree(MemoryTree(self.backend), self.outage), PATHS.plan)
-        return ZnodeStateStore(tree, PATHS, reset_command="kinesis-spout reset"), tree
+        tree = SettledTree(OutageTree(MemoryTree(self.backend), self.outage), self.paths.plan)
+        return ZnodeStateStore(tree, self.paths, reset_command="kinesis-spout reset"), tree
 
     def overtaken_store(self, act: Callable[[], object]) -> ZnodeStateStore:
         """A store whose process is about to publish an end when another process acts."""
@@ -275,9 +311,13 @@ class World:
         tree.before_write("/end", act)
         return store
 
-    def services(self, store: StateStore | None = None) -> ProcessServices:
+    def services(
+        self, store: StateStore | None = None, *, retry_for_s: float = RETRY_FOR_S
+    ) -> ProcessServices:
         return ProcessServices(
-            client=InProcessClient(self.service, self.settings, self.skewed, self.random),
+            client=InProcessClient(
+                self.service, self.settings, self.skewed, self.random, retry_for_s=retry_for_s
+            ),
             store=store or self.store(),
             clock=self.skewed,
             settings=self.settings,
@@ -311,7 +351,7 @@ class World:
     @property
     def is_paused(self) -> bool:
         """Whether an operator has paused the application."""
-        return self.backend.read([PATHS.paused])[0] is not None
+        return self.backend.read([self.paths.paused])[0] is not None
 
     @property
     def is_narrow(self) -> bool:
@@ -336,8 +376,8 @@ class World:
     # backups --------------------------------------------------------------------------------------
     def znodes(self) -> dict[str, Znode]:
         """A copy of the application's nodes, without its owner's."""
-        owned = {f"{PATHS.base}/{name}" for name in OWNER_NODES}
-        nodes = self.backend.nodes(PATHS.base)
+        owned = {f"{self.paths.base}/{name}" for name in OWNER_NODES}
+        nodes = self.backend.nodes(self.paths.base)
         return {path: node for path, node in nodes.items() if path not in owned}
 
     def restore(self, nodes: dict[str, Znode]) -> None:
@@ -346,10 +386,15 @@ class World:
         self.backend.restore(nodes)
 
 
-def drawn_settings(random: Random) -> SourceSettings:
+@cache
+def _paths(stream: str) -> ZookeeperPaths:
+    return ZookeeperPaths(root=DEFAULT_ROOT, application=APPLICATION, stream=stream)
+
+
+def drawn_settings(random: Random, stream: str = STREAM) -> SourceSettings:
     """Settings of a source, drawn so that plans, reads and writes are small or large."""
     return dataclasses.replace(
-        base_settings(),
+        base_settings(stream),
         rate=dataclasses.replace(
             base_settings().rate, reads_per_second=random.choice((5, 1000, 1000))
         ),

@@ -67,7 +67,7 @@ class MicroBatchEngine:
             self.reader.stop()
             self.reader = None
 
-    def run_batch(self, crash_at: str | None = None) -> bool:
+    def run_batch(self, crash_at: str | None = None) -> bool | str:
         """Replay or run one batch; returns False when there was nothing new. Raises `Crash` where
         the test asks for one.
         """
@@ -89,11 +89,15 @@ class MicroBatchEngine:
         self._crash(crash_at, "read")
         if self.tracked is not None:
             rows = self.tracked.play(rows, lambda step: self._crash(crash_at, step))
-        self.sink[batch] = rows
+        self.finish(batch, rows)
         self._crash(crash_at, "sunk")
         self.committed = batch
         self._crash(crash_at, "committed")
         return True
+
+    def finish(self, batch: int, rows: list[Row]) -> None:
+        """The sink is done with the batch."""
+        self.sink[batch] = rows
 
     def run_until_idle(self, most: int = 500) -> int:
         """Run batches until there is nothing new; returns how many ran."""
