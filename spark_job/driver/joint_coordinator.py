@@ -97,6 +97,11 @@ class _Stream:
         return self.settings.state_name
 
     @property
+    def has_work(self) -> bool:
+        """Whether something is to be planned. Retries that are due wait for the end of a pause."""
+        return not self.is_paused and self.coordinator.has_work
+
+    @property
     def search_ms(self) -> int:
         """How long the stream's tasks may look for a first record, for which the others wait."""
         settings = self.settings
@@ -211,11 +216,7 @@ class JointCoordinator:
         pauses = self._each(awake, lambda one: _look(one, begun_s, now_s))
         for index in pauses:
             self._on_served(self._streams[index])
-        working = [
-            one
-            for one in awake
-            if one.index in pauses and not one.is_paused and one.coordinator.has_work
-        ]
+        working = [one for one in awake if one.index in pauses and one.has_work]
         waits = [pause_s for pause_s in pauses.values() if pause_s is not None]
         if working or (not waits and not self._waits_for_left_out(begun_s)):
             return working, None

@@ -1,0 +1,201 @@
+"""One batch of several streams: what one of them does not have to wait for, and what it has to."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.testing import FakeKinesis, ManualClock
+from state.plan import PlanStatus
+from state.state_store import Pause
+from tests.simulation.in_process import Service
+from tests.simulation.streams_query import StreamJob, StreamsQuery
+from tests.simulation.world import SkewedClock, World, base_settings
+from tests.support.simulated.micro_batch_engine import Crash
+from tests.support.simulated.played_outcomes import PlayedOutcomes, policy
+
+if TYPE_CHECKING:
+    from state.memory_store import MemoryStateStore
+
+STREAMS = ("orders", "clicks", "logins")
+MOST_BATCHES = 20
+
+
+def world_of(stream: str, clock: ManualClock, random: Random) -> World:
+    fake = FakeKinesis(clock=clock)
+    fake.create(stream, shards=1)
+    return World(
+        random,
+        base_settings(stream),
+        fake,
+        clock,
+        SkewedClock(clock),
+        Service(fake),
+        stream=stream,
+    )
+
+
+@pytest.fixture
+def untracked() -> StreamsQuery:
+    """A query of three streams."""
+    random, clock = Random(1), ManualClock()  # noqa: S311  # to repeat, not a secret
+    worlds = [world_of(stream, clock, random) for stream in STREAMS]
+    query = StreamsQuery(worlds[0].settings, random=random, active=list(STREAMS))
+    for world in worlds:
+        world.share(worlds[0])
+        StreamJob(query, world)
+    clock.advance(10)
+    return query
+
+
+@pytest.fixture
+def query(untracked: StreamsQuery) -> StreamsQuery:
+    """The same, tracked. Every record fails once."""
+    for job in untracked.jobs.values():
+        job.tracked = PlayedOutcomes(
+            job.there.store,
+            job.there.clock.now_ms,
+            lambda row: "at first" if row["attempt"] == 1 else None,
+            policy(first_delay_ms=5_000),
+        )
+    untracked.track()
+    return untracked
+
+
+def waiting(world: World) -> int:
+    return sum(len(state.unresolved) for state in world.states().values())
+
+
+def test_due_retries_of_a_paused_stream_wait_for_the_end_of_its_pause(query: StreamsQuery) -> None:
+    """Its other streams go on meanwhile. Afterwards the records are tried again."""
+    orders, clicks = query.jobs["orders"], query.jobs["clicks"]
+    orders.there.put(1)
+    for _ in range(MOST_BATCHES):
+        if waiting(orders.there):
+            break
+        query.run_batch()
+    with closing(orders.there.look()) as store:
+        store.pause(Pause(by="an operator", since_ms=0))
+    delivered, before = len(orders.delivered), waiting(orders.there)
+    clicks.there.put(1)
+    for _ in range(MOST_BATCHES):
+        query.run_batch()
+        query.jobs["orders"].there.clock.advance(1)
+    assert len(orders.delivered) == delivered
+    assert waiting(orders.there) == before > 0
+    assert 2 in {row["attempt"] for row in clicks.delivered}
+    with closing(orders.there.look()) as store:
+        store.resume()
+    for _ in range(MOST_BATCHES):
+        query.run_batch()
+    assert not waiting(orders.there)
+
+
+def put(query: StreamsQuery, count: int) -> None:
+    for stream in STREAMS:
+        query.jobs[stream].there.put(count)
+
+
+def check_sink(query: StreamsQuery) -> None:
+    """It has each record of each stream once."""
+    for job in query.jobs.values():
+        rows = [row for rows in job.sink.values() for row in rows]
+        found = [f"{row['shardId']}:{row['sequenceNumber']}" for row in rows]
+        assert sorted(found) == sorted(job.there.ids())
+
+
+def test_the_plan_of_each_stream_is_settled(untracked: StreamsQuery) -> None:
+    """All go on behind what they have read, and nothing comes twice."""
+    for _ in range(3):
+        put(untracked, 2)
+        for _ in range(MOST_BATCHES):
+            untracked.run_batch()
+    check_sink(untracked)
+    for stream in STREAMS:
+        job = untracked.jobs[stream]
+        (state,) = job.there.states().values()
+        assert state.checkpoint is not None
+        assert state.checkpoint.sequence == max(
+            one.sequence for numbers in job.there.records.values() for one in numbers
+        )
+
+
+def test_the_streams_share_the_limit_of_a_batch(untracked: StreamsQuery) -> None:
+    """None of them has it for itself."""
+    untracked.max_records = 4
+    put(untracked, 10)
+    for _ in range(MOST_BATCHES):
+        untracked.run_batch()
+    batches = len(untracked.offsets)
+    sizes = [
+        sum(len(untracked.jobs[stream].sink[batch]) for stream in STREAMS)
+        for batch in range(batches)
+    ]
+    assert max(sizes) == 4
+    check_sink(untracked)
+
+
+def test_a_stream_that_comes_back_goes_on_behind_its_last_batch(untracked: StreamsQuery) -> None:
+    """Its last plan is settled then, though the query was without it since."""
+    put(untracked, 2)
+    untracked.run_batch()
+    untracked.stop()
+    untracked.active = ["orders", "logins"]
+    for _ in range(3):
+        put(untracked, 1)
+        untracked.run_batch()
+    untracked.stop()
+    untracked.active = list(STREAMS)
+    for _ in range(MOST_BATCHES):
+        untracked.run_batch()
+    check_sink(untracked)
+
+
+def test_a_batch_is_not_repeated_without_a_stream_that_it_has(untracked: StreamsQuery) -> None:
+    """The error names the stream. With it, the batch is repeated."""
+    put(untracked, 2)
+    with pytest.raises(Crash):
+        untracked.run_batch("sunk")
+    untracked.active = ["orders", "logins"]
+    with pytest.raises(ConfigError, match="clicks"):
+        untracked.run_batch()
+    untracked.stop()
+    untracked.active = list(STREAMS)
+    for _ in range(MOST_BATCHES):
+        untracked.run_batch()
+    check_sink(untracked)
+
+
+def test_the_plan_that_a_batch_has_nothing_of_is_closed(untracked: StreamsQuery) -> None:
+    """A driver dies when all streams are planned, and its successor plans two of them."""
+    put(untracked, 2)
+    with pytest.raises(Crash):
+        untracked.run_batch("planned")
+    orders = untracked.jobs["orders"]
+    with closing(orders.there.look()) as store:
+        store.pause(Pause(by="an operator", since_ms=0))
+        assert not is_closed(store)
+    untracked.run_batch()
+    with closing(orders.there.look()) as store:
+        assert is_closed(store)
+
+
+def is_closed(store: MemoryStateStore) -> bool:
+    pointer = store.read_pointer()
+    assert pointer is not None
+    return pointer.status is not PlanStatus.OPEN
+
+
+def test_a_query_of_one_stream_becomes_one_of_several_and_back(untracked: StreamsQuery) -> None:
+    """Whatever the order in which it names them, nothing is lost and nothing comes twice."""
+    for active in (["clicks"], ["orders", "clicks"], ["orders"], list(STREAMS)):
+        untracked.active = active
+        put(untracked, 1)
+        for _ in range(MOST_BATCHES):
+            untracked.run_batch()
+        untracked.stop()
+    check_sink(untracked)
