@@ -29,9 +29,10 @@ from tests.simulation.mutants import MUTANTS, SIMULATION, Mutant
 from tests.simulation.pause_mutants import PAUSES
 from tests.simulation.protocol_mutants import PROTOCOL
 from tests.simulation.spout_mutants import SPOUT, SPOUT_SIMULATION
+from tests.simulation.streams_mutants import STREAMS
 from tests.simulation.subscription_mutants import SUBSCRIPTIONS
 
-QUICK = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT, *PAUSES, *SUBSCRIPTIONS)
+QUICK = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT, *PAUSES, *SUBSCRIPTIONS, *STREAMS)
 ALL = (*QUICK, *DRILLED, *STORED)
 SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]
