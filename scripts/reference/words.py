@@ -723,8 +723,8 @@ ERRORS = {
     ),
     "SubscriptionInUseError": Trouble(
         "The consumer has another subscription to the shard, or had one within five seconds.",
-        "It is subscribed to again. Where that goes on, another reader uses the consumer: give each "
-        "application [one of its own](../guides/enhanced-fan-out.md).",
+        "It is subscribed to again. Where that goes on, another reader uses the consumer: give "
+        "each application [one of its own](../guides/enhanced-fan-out.md).",
     ),
     "SparkConnectError": Trouble(
         "`source.tracked(...)` was given to a query of Spark Connect.",

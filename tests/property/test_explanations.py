@@ -12,8 +12,9 @@ from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain
 from state.owner.ownership import this_process
 from state.sequence_number import SequenceNumber
-from tests.simulation.history import SETTLES_S, WIDE, drawn
+from tests.simulation.history import drawn_of_one
 from tests.simulation.outlook import DEEDS, check_look, look_of, troubled
+from tests.simulation.source_history import SETTLES_S, WIDE
 from tests.simulation.spout_history import drawn as drawn_spouts
 from tests.simulation.world import LOGGER
 from tests.support.simulated.played_outcomes import end_of
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesis_spout.inspection.cause import Advice, Explanation
-    from tests.simulation.history import History
     from tests.simulation.past import Past
+    from tests.simulation.source_history import History
     from tests.simulation.spout_history import SpoutHistory
 
 STEPS = 12
@@ -45,7 +46,8 @@ def reached(seed: int) -> History | None:
     """A history somewhere in its middle, from which on no fault strikes. None where days pass, so
     that records may have expired, or where a false answer may have ended the job.
     """
-    history, weights = drawn(seed)
+    history = drawn_of_one(seed)
+    weights = history.weights
     weights.pop("false_answer", None)
     if history.days_pass:
         return None

@@ -109,9 +109,14 @@ def reads_several(seed: int) -> bool:
 
 def drawn(seed: int) -> Playable:
     """A history that has not begun."""
-    random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     if reads_several(seed):
-        return drawn_of_several(random)
+        return drawn_of_several(Random(seed))  # noqa: S311  # a history to repeat, not a secret
+    return drawn_of_one(seed)
+
+
+def drawn_of_one(seed: int) -> History:
+    """A query of one stream."""
+    random = Random(seed)  # noqa: S311  # a history to repeat, not a secret
     world = World.drawn(random)
     world.aggregates = random.random() < 0.4
     if seed % 2:

@@ -6,7 +6,7 @@ from tests.simulation.mutants import Mutant
 
 _JOINT = "spark_job/driver/joint_coordinator.py"
 _OFFSETS = "spark_job/driver/offsets.py"
-_TESTS = "tests/unit/spark_job/driver/test_joint_coordinator.py"
+_TESTS = "tests/unit/spark_job/driver/test_joint_batches.py"
 
 STREAMS = (
     Mutant(

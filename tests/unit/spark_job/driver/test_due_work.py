@@ -107,13 +107,13 @@ def test_an_available_now_run_is_over_once_every_shard_was_read_to_its_tip(
         ShardReadResult(shard_id=shard(0), at_tip=True, tip_ms=1), 0.0, checked_s=0.0
     )
     assert found.look(59) is not None
-    found.work.warn_of_leftovers()
+    assert found.work.leftovers() == "it left 1 shard not read up to its start"
     assert f"not read up to its start within maxSearchTime: {shard(0)}" in caplog.text
     assert found.look(60) is None
     caplog.clear()
     found.read_to_the_tip()
     assert found.look() is None
-    found.work.warn_of_leftovers()
+    assert found.work.leftovers() is None
     assert caplog.text == ""
 
 
@@ -121,7 +121,7 @@ def test_another_query_leaves_nothing(one: SimulatedJob, caplog: pytest.LogCaptu
     found = due(one)
     assert (found.work.is_available_now, found.work.until_ms) == (False, None)
     found.work.waited(1)
-    found.work.warn_of_leftovers()
+    assert found.work.leftovers() is None
     assert caplog.text == ""
 
 

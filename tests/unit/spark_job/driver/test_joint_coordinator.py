@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec.structs import replace
 
 from kinesis_spout.testing import throttle
 from spark_job.driver.joint_coordinator import JointCoordinator
 from spark_job.driver.offsets import Plans
 from spark_job.executor.task_reader import read_task
-from spark_job.process_services import ProcessServices
 from spark_job.settings import QuerySettings
 from state.memory_store import MemoryStateStore
-from state.owner.ownership import this_process
-from state.sequence_number import SequenceNumber
-from state.shard_state import UnresolvedRecord
-from state.state_store import Pause, StateChange
 from tests.simulation.in_process import InlinePool
-from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import (
+    APPLICATION,
+    STREAM,
+    SimulatedJob,
+    simulated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
 
 CLICKS = "clicks"
@@ -93,27 +92,3 @@ def test_a_query_whose_streams_are_all_left_out_waits_for_them(two: SimulatedJob
     begun_s = two.clock.monotonic_s()
     assert query.look()
     assert two.clock.monotonic_s() - begun_s == pytest.approx(0.3, abs=0.1)
-
-
-def test_due_retries_of_a_paused_stream_wait(two: SimulatedJob) -> None:
-    """The other streams go on."""
-    put = two.fake.put(CLICKS, "k", b"x").partition(":")[2]
-    query = Query(two, idle_wait="1s")
-    assert query.look()
-    query.run()
-    assert not query.look()
-    query.driver.close()
-    with closing(query.store(CLICKS)) as store:
-        store.acquire(this_process(0), timeout_s=0)
-        stored = store.load_states()[shard(0)]
-        number = SequenceNumber(int(put))
-        failed = UnresolvedRecord(first=number, last=number, attempts=1, due_ms=0)
-        after = replace(stored.state, unresolved=(failed,), checkpoint=None)
-        store.move_states([StateChange(before=stored, after=after)])
-        store.pause(Pause(by="ann on host-a", since_ms=0, reason="deploy"))
-    query.restart()
-    assert not query.look()
-    with closing(query.store(CLICKS)) as store:
-        store.resume()
-    assert query.look()
-    assert query.run() == [(CLICKS, number.sequence)]

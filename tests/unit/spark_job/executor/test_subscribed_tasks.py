@@ -183,7 +183,7 @@ def test_a_run_of_events_without_records_that_is_longer_than_a_batch_is_read_ove
 
 
 def test_a_subscription_goes_on_while_polling_is_throttled_for_long(one: SimulatedJob) -> None:
-    """Other consumers use up all that the shard gives to those that poll: the reason to subscribe."""
+    """Other consumers use up what the shard gives to those that poll: the reason to subscribe."""
     one.fake.insert_empty_pages(STREAM, shard(0), 1_000)
     put = one.put(1)
     one.fake.faults.add(throttle(), operation="GetRecords", times=None)
