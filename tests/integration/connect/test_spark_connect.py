@@ -98,7 +98,7 @@ def orders(request: pytest.FixtureRequest) -> Iterator[Orders]:
 def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
     connect_server: ConnectServer, orders: Orders, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
-    """Plain source, batch read and both sinks work. What does not is one sentence."""
+    """Plain source, batch read, both sinks and the metrics work. What does not is one sentence."""
     source = {
         "stream": "orders",
         "application": "connect",
@@ -121,6 +121,11 @@ def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
         "SparkConnectError: source.tracked(...) does not run on Spark Connect, which calls"
     )
     assert "check the stream's name" in seen["absent"]
+    assert f"{connect_client.EMITTED} 50.0" in seen["metrics"]
+    assert any(
+        one.startswith("kinesis_spout_shard_") and 'application="watched"' in one
+        for one in seen["metrics"]
+    )
 
 
 def test_a_declarative_pipeline_reads_the_plain_source_and_goes_on_at_its_next_update(

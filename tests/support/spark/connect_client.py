@@ -10,19 +10,39 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_job import DeadLetter, KinesisSource, register
+from spark_job.metrics import serve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+EMITTED = 'kinesis_spout_stream_records_emitted_total{application="watched",stream="orders"}'
+LIMIT_S = 120.0
+
+
 def texts(frame: DataFrame) -> list[str]:
     return sorted(row.text for row in frame.selectExpr("CAST(data AS STRING) AS text").collect())
+
+
+def scraped(url: str, *, until: str) -> list[str]:
+    """The series, once this one is among them. Spark tells an idle query's figures after ten
+    seconds.
+    """
+    deadline_s = time.monotonic() + LIMIT_S
+    while True:
+        with urlopen(url) as answer:  # noqa: S310  # our own server
+            lines = answer.read().decode().splitlines()
+        if until in lines or time.monotonic() > deadline_s:
+            return [line for line in lines if not line.startswith("#")]
+        time.sleep(0.5)  # noqa: TID251  # as Prometheus: nothing announces a new figure
 
 
 def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
@@ -52,6 +72,13 @@ def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
     query = sink.option("checkpointLocation", f"{directory}/sink").start()
     query.awaitTermination(120)
     seen["stream sink"] = texts(load("copy"))
+
+    with serve(spark, 0) as metrics:
+        watched = KinesisSource(**job["source"] | {"application": "watched"}).read_stream(spark)
+        writer = watched.writeStream.format("noop")
+        query = writer.option("checkpointLocation", f"{directory}/watched").start()
+        seen["metrics"] = scraped(metrics.url, until=f"{EMITTED} 50.0")
+        query.stop()
 
     tracked = source.tracked(lambda batch: batch.df.count(), dead_letter=DeadLetter.to(print))
     try:
