@@ -15,10 +15,18 @@ from kazoo.client import KazooClient
 
 from kinesis_spout.testing import error
 from state.zookeeper.store import ZookeeperStateStore
-from tests.support.kinesis.services import create_stream, kinesis_client, serve
+from tests.support.kinesis import stub_kinesis
+from tests.support.kinesis.services import ACCESS_KEY, create_stream, kinesis_client, serve
+from tests.support.shell.command_line import run_cli
 from tests.support.spark import secured_job
-from tests.support.spark.job_process import ROOT, JobProcess
-from tests.support.spark.source import APPLICATION, STREAM, ShiftedClock, StreamUnderTest
+from tests.support.spark.job_process import LIMIT_S, ROOT, JobProcess
+from tests.support.spark.source import (
+    APPLICATION,
+    READ_MODES,
+    STREAM,
+    ShiftedClock,
+    StreamUnderTest,
+)
 from tests.support.state.secure_zookeeper import PASSWORD, USER
 
 if TYPE_CHECKING:
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.kinesis.services import ServedFake
+    from tests.support.kinesis.stub_kinesis import StubKinesis
     from tests.support.state.secure_zookeeper import SecureZookeeper
 
 pytestmark = pytest.mark.spark
@@ -35,6 +44,10 @@ SECRETS = {
     "session_token": "marked-session-token",
 }
 WRONG = "marked-wrong-password"
+EXTERNAL_IDS = ("marked-external-id-1", "marked-external-id-2")
+ROLE_SECRETS = ("marked-role-key", "marked-role-token")
+HIDDEN = (*SECRETS.values(), WRONG, *EXTERNAL_IDS, *ROLE_SECRETS)
+SECOND_STREAM = "clicks"
 COUNT = 20
 # Python runs it in each process of the job: all loggers write all they have.
 LOG_ALL = """\
@@ -49,9 +62,12 @@ logging.basicConfig(
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a job has left: files below `directory`, and the nodes of its chroot by path."""
+    """What a job has left: files below `directory`, and the nodes of its chroot by path. What an
+    operator's commands showed is in `directory`, too. `roles`: those that were assumed.
+    """
 
     directory: Path
+    roles: set[str]
     nodes: dict[str, bytes]
     acls: dict[str, set[str]]
 
@@ -91,9 +107,25 @@ def broken() -> Iterator[ServedFake]:
 
 
 @pytest.fixture(scope="module")
+def sts() -> Iterator[StubKinesis]:
+    """Gives the same credentials for each role."""
+    key, token = ROLE_SECRETS
+    body = (
+        '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>'
+        f"<Credentials><AccessKeyId>{ACCESS_KEY}</AccessKeyId><SecretAccessKey>{key}"
+        f"</SecretAccessKey><SessionToken>{token}</SessionToken><Expiration>2099-01-01T00:00:00Z"
+        "</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
+    )
+    with stub_kinesis.serve(stub_kinesis.StubKinesis()) as stub:
+        stub.answers("AssumeRole", stub_kinesis.Answer(body=body.encode()))
+        yield stub
+
+
+@pytest.fixture(scope="module")
 def ran(
     certificate_zookeeper: SecureZookeeper,
     broken: ServedFake,
+    sts: StubKinesis,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Ran:
     """TLS with a client's certificate, and SASL."""
@@ -104,6 +136,8 @@ def ran(
     site.joinpath("sitecustomize.py").write_text(LOG_ALL)
     with serve() as fake, kinesis_client(fake.endpoint_url) as client:
         create_stream(client, STREAM, shards=2)
+        create_stream(client, SECOND_STREAM)
+        client.put_record(StreamName=SECOND_STREAM, PartitionKey="key", Data=b"click")
         stream = StreamUnderTest(
             client, fake.endpoint_url, f"{certificate_zookeeper.tls}/query", ShiftedClock()
         )
@@ -113,19 +147,76 @@ def ran(
         job = JobProcess(
             {"secrets": str(secrets), "run": str(run)},
             run,
-            env={"PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "ALL_LOGS": str(run / "logs")},
+            env={
+                "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
+                "ALL_LOGS": str(run / "logs"),
+                "AWS_ENDPOINT_URL_STS": sts.url,
+            },
             program=secured_job.__file__,
         )
         job.start()
-        assert job.wait() == 0, job.tail()
+        assert job.wait(2 * LIMIT_S) == 0, job.tail()
+        look(run / "commands", home, stream, certificate_zookeeper, sts)
     nodes, acls = nodes_of(certificate_zookeeper.plain, "/query")
-    return Ran(run, nodes, acls)
+    roles = {request.arguments["RoleArn"].rpartition("role%2F")[2] for request in sts.requests}
+    return Ran(run, roles, nodes, acls)
+
+
+def look(
+    into: Path, home: Path, stream: StreamUnderTest, zookeeper: SecureZookeeper, sts: StubKinesis
+) -> None:
+    """What an operator's commands say of the applications. The password is in a file, the other
+    secrets are in the environment.
+    """
+    into.mkdir()
+    password = home / "password"
+    password.write_text(PASSWORD)
+    options = {
+        "zookeeperTls": "true",
+        "zookeeperCaFile": zookeeper.authority.file,
+        "zookeeperCertFile": zookeeper.client_cert,
+        "zookeeperKeyFile": zookeeper.client_key,
+        "zookeeperAuth": "sasl",
+        "zookeeperUser": USER,
+        "zookeeperPasswordFile": str(password),
+    }
+    role = {"roleArn": role_of(1), "roleExternalId": EXTERNAL_IDS[1]}
+    place = ["--zookeeper", stream.zookeeper]
+    kinesis = ["--endpoint-url", stream.endpoint_url, "--region", "eu-west-1"]
+    for name, application, named, words, more in (
+        ("status", "shown", STREAM, ["status", "--window", "1s", *kinesis], {}),
+        ("status-role", "several", SECOND_STREAM, ["status", "--window", "1s", *kinesis], role),
+        ("explain", APPLICATION, STREAM, ["explain", "--window", "1s", *kinesis], {}),
+        ("ui", "shown", STREAM, ["ui", "--window", "1s", "--once", "page.html", *kinesis], {}),
+        ("doctor", "several", SECOND_STREAM, ["doctor", *kinesis], role),
+        ("show", "broken", STREAM, ["checkpoint", "show"], {}),
+        ("export", APPLICATION, STREAM, ["checkpoint", "export", "--to", "export.json"], {}),
+    ):
+        ended = run_cli(
+            *(*words, "--application", application, "--stream", named, *place),
+            *(
+                word
+                for key, value in (options | more).items()
+                for word in ("--option", f"{key}={value}")
+            ),
+            cwd=into,
+            AWS_ACCESS_KEY_ID=ACCESS_KEY,
+            AWS_SECRET_ACCESS_KEY=SECRETS["secret_access_key"],
+            AWS_SESSION_TOKEN=SECRETS["session_token"],
+            AWS_ENDPOINT_URL_STS=sts.url,
+        )
+        assert ended.returncode in {0, 1}, ended.stderr
+        into.joinpath(f"{name}.txt").write_text(ended.stdout + ended.stderr)
+
+
+def role_of(number: int) -> str:
+    return f"arn:aws:iam::123456789012:role/reader-{number}"
 
 
 def sources(
     stream: StreamUnderTest, zookeeper: SecureZookeeper, broken: ServedFake
 ) -> dict[str, Any]:
-    """The fields of a source for each query of the job."""
+    """The fields of a source for each query of the job, of two for `several`."""
     good = stream.fields(
         zookeeper_tls=True,
         zookeeper_ca_file=zookeeper.authority.file,
@@ -137,6 +228,13 @@ def sources(
     )
     return {
         "good": good,
+        "several": [
+            good
+            | {"application": "several", "stream": name, "role_arn": role_of(number)}
+            | {"role_external_id": EXTERNAL_IDS[number]}
+            | READ_MODES[mode]
+            for number, (name, mode) in enumerate(((STREAM, "polling"), (SECOND_STREAM, "efo")))
+        ],
         "broken": good | {"application": "broken", "endpoint_url": broken.endpoint_url},
         "stranger": good | {"application": "stranger", "zookeeper_password": WRONG},
         "shown": good | {"application": "shown"},
@@ -165,13 +263,13 @@ def test_a_tracked_query_reads_with_tls_a_certificate_and_sasl(
     ran: Ran, certificate_zookeeper: SecureZookeeper
 ) -> None:
     """Each record once, the poison as a letter; the nodes belong to the job's identities alone."""
-    rows = pq.read_table(ran.directory / "rows").to_pylist()
     poison = secured_job.POISON.decode()
-    assert sorted(row["n"] for row in rows) == sorted(
-        f"record {n}" for n in range(COUNT) if f"record {n}" != poison
-    )
-    (letter,) = pq.read_table(ran.directory / "letters").to_pylist()
-    assert letter["data"] == poison.encode()
+    wanted = [f"record {n}" for n in range(COUNT) if f"record {n}" != poison]
+    for name, more in (("good", []), ("several", ["click"])):
+        rows = pq.read_table(ran.directory / name / "rows").to_pylist()
+        assert sorted(row["n"] for row in rows) == sorted([*wanted, *more])
+        (letter,) = pq.read_table(ran.directory / name / "letters").to_pylist()
+        assert letter["data"] == poison.encode()
     with closing(
         ZookeeperStateStore(
             f"{certificate_zookeeper.tls}/query",
@@ -188,12 +286,18 @@ def test_a_tracked_query_reads_with_tls_a_certificate_and_sasl(
 def test_what_is_searched_is_there(ran: Ran) -> None:
     """All that a job may write, with each worker's log of what it sent."""
     places = ran.found(STREAM)
-    for name in ("events/", "logs/python-", "job-1.log", "progress.json"):
+    for name in ("events/", "logs/python-", "job-1.log"):
         assert any(place.startswith(name) for place in places), name
-    for name in ("good/checkpoint/offsets/0", "good/checkpoint/commits/0"):
-        assert ran.directory.joinpath(name).exists(), name
-    assert any(place.startswith(f"/query/kinesis-spout/{APPLICATION}/") for place in ran.nodes)
-    workers = {row["pid"] for row in pq.read_table(ran.directory / "rows").to_pylist()}
+    for query in secured_job.READ:
+        for name in ("checkpoint/offsets/0", "checkpoint/commits/0", "progress.json"):
+            assert ran.directory.joinpath(query, name).exists(), name
+        assert "kinesis_spout_" in ran.directory.joinpath(query, "metrics.txt").read_text()
+    for application in (APPLICATION, "several", "broken"):
+        root = f"/query/kinesis-spout/{application}/{STREAM}"
+        assert {f"{root}/epoch", f"{root}/runs"} <= ran.nodes.keys()
+    assert "pushedRecords" in ran.directory.joinpath("several", "progress.json").read_text()
+    assert ran.roles == {"reader-0", "reader-1"}
+    workers = {row["pid"] for row in pq.read_table(ran.directory / "good" / "rows").to_pylist()}
     logged = "".join(file.read_text() for file in ran.directory.glob("logs/*"))
     assert all(f"pid {worker} job Record(" in logged for worker in workers)
     assert any(f"pid {worker} urllib3.connectionpool" in logged for worker in workers)
@@ -204,8 +308,15 @@ def test_what_is_searched_is_there(ran: Ran) -> None:
     }
     for name, sentence in sentences.items():
         assert sentence in ran.directory.joinpath(f"{name}.error").read_text()
+    shown = {file.name: file.read_text() for file in ran.directory.glob("commands/*")}
+    for name in ("status.txt", "status-role.txt", "show.txt", "export.json", "page.html"):
+        assert "shardId-0000" in shown[name], name
+    assert "no process owns the application" in shown["explain.txt"]
+    assert "may be read and written" in shown["doctor.txt"]
 
 
 def test_no_secret_is_in_what_a_job_writes(ran: Ran) -> None:
-    """Event log, checkpoint, Spark's files and output, plans, progress, errors, nodes."""
-    assert ran.found(*SECRETS.values(), WRONG) == set()
+    """Event log, checkpoint, Spark's files and output, plans, progress, metrics, errors, nodes; nor
+    in what an operator's commands and the page show.
+    """
+    assert ran.found(*HIDDEN) == set()
