@@ -19,7 +19,7 @@ import sysconfig
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scripts.steps import run_logged, say
+from scripts.steps import SetUpError, run_logged, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,9 @@ class Environment:
         return self.stamped().get("packages") != self.wanted()["packages"]
 
     def make(self) -> None:
-        """Make the environment as wanted. One that was left unfinished is made from scratch."""
+        """Make the environment as wanted. One that was left unfinished is made from scratch. Raises
+        `SetUpError`.
+        """
         wanted = self.wanted()
         if self.needs_new_packages():
             self._install_packages()
@@ -120,6 +122,11 @@ class Environment:
         self.write_stamp(stamped | wanted)
 
     def _install_packages(self) -> None:
+        if self.folder.is_symlink():  # venv would empty what it leads to, and refuse the link
+            raise SetUpError(
+                f"{self.folder} is a link, and what it leads to is not made for this checkout; "
+                "remove the link"
+            )
         version = ".".join(map(str, sys.version_info[:3]))
         say(f"{self.folder.relative_to(self.root)} with Python {version}")
         self.folder.parent.mkdir(parents=True, exist_ok=True)

@@ -176,6 +176,25 @@ def test_the_packages_of_a_second_lock_are_added_and_stay(tmp_path: Path) -> Non
     assert not with_docs.is_ready()
 
 
+def test_an_environment_of_another_checkout_is_not_emptied_through_a_link(tmp_path: Path) -> None:
+    """It was made from the same locks, for another folder."""
+    lock = tmp_path / "requirements" / "lock.txt"
+    lock.parent.mkdir()
+    for path in (lock, lock.parent / "build.txt", tmp_path / "pyproject.toml"):
+        path.write_text("one")
+    others = tmp_path / "other" / ".venv"
+    others.mkdir(parents=True)
+    kept = others / "set-up.json"
+    kept.write_text("{}")
+    (tmp_path / ".venv").symlink_to(others)
+    environment = Environment(
+        root=tmp_path, folder=tmp_path / ".venv", lock=lock, log=tmp_path / "set-up.log"
+    )
+    with pytest.raises(SetUpError, match="is a link"):
+        environment.make()
+    assert kept.exists()
+
+
 def test_a_tools_environment_is_not_created_again_for_the_project(tmp_path: Path) -> None:
     """LocalStack's holds its lock's packages and nothing of the project, so pyproject.toml is none
     of its business.
