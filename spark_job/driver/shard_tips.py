@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult
     from state.position import Position
 
+MAX_HINT_MS = 60_000  # a task does not try for longer (`reading.push_or_poll_getter`)
+
 
 @dataclass(slots=True)
 class _Tip:
@@ -111,11 +113,13 @@ class ShardTips:
         }
 
     def next_subscribes(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
-        """Of the shards that the service does not let anybody subscribe to yet, when it will."""
+        """Of the shards that the service does not let anybody subscribe to yet, when it will. The
+        clock of the machine that says so may be ahead: what is too far away is not believed.
+        """
         return {
             shard: next_ms
             for shard in shard_ids
-            if (next_ms := self._next_subscribe_ms.get(shard, 0)) > now_ms
+            if now_ms < (next_ms := self._next_subscribe_ms.get(shard, 0)) <= now_ms + MAX_HINT_MS
         }
 
     def keep_only(self, shard_ids: Collection[str]) -> None:

@@ -80,3 +80,12 @@ def test_shards_that_are_gone_are_forgotten() -> None:
     tips.on_end(end(at_tip=True), 1.0)
     tips.keep_only(["other"])
     assert not tips.is_idle("s")
+
+
+def test_a_subscription_waits_no_longer_than_a_minute_for_another_machines_clock() -> None:
+    """One that is an hour ahead says an hour too much, and a read does not wait for a minute."""
+    tips = ShardTips()
+    tips.on_subscribed(ShardReadResult(shard_id="s", next_subscribe_ms=1_000_000 + 60_000))
+    assert tips.next_subscribes(["s"], 1_000_000) == {"s": 1_060_000}
+    tips.on_subscribed(ShardReadResult(shard_id="s", next_subscribe_ms=1_000_000 + 3_600_000))
+    assert tips.next_subscribes(["s"], 1_000_000) == {}
