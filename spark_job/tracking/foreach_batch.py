@@ -6,7 +6,9 @@ steps, and an error in any of them fails the batch:
 
 1. Find the open plan. The source keeps at most one plan open, so it is the plan of this batch. If
    none is open, the batch is a replay whose plan was closed since. A report that is done holds, and
-   the function is not called again. Without one, it is called, and nothing is acked.
+   the function is not called again. Without one, it is called, and nothing is acked. Where only
+   some of the batch's streams have such a report, the function is not called for the others alone:
+   a sink that overwrites by batch would lose what that report acks.
 2. Mark the application as tracked, once per query run. From then on a plan without a done report is
    redelivered, so a batch that is lost before step 3 is safe too.
 3. Open the report, with a random token, before the function starts. This voids a report that an
@@ -154,11 +156,23 @@ class Tracked:
         if not is_open:
             self._repeat_closed(frame, batch_id)
             return
+        closed = [one for one, plan in plans if plan is None]
+        if (
+            closed
+            and all(_is_reported(one, plan) for one, plan in plans if plan is not None)
+            and self._is_held(frame, closed, batch_id)
+        ):
+            return
         parts: list[StreamPart] = []
         try:
             for settings, plan in plans:
                 if plan is not None:
                     parts.append(self._opened(settings, plan, parts))
+            # Only of a batch that was begun before can a part be reported.
+            is_repeated = any(part.opened.reopened for part in parts)
+            if closed and is_repeated and self._is_held(frame, closed, batch_id):
+                _answer(parts)
+                return
             self._run_reported(parts, self._of(frame, is_open), batch_id)
         except _RowsExpiredError as exc:
             log.warning("%s", exc)
@@ -194,23 +208,33 @@ class Tracked:
         )
 
     def _repeat_closed(self, frame: DataFrame, batch_id: int) -> None:
-        """Run a batch that Spark repeats after its plans were closed. Nothing of it is acked, and
-        what is reported already is left out.
+        """Run a batch that Spark repeats after its plans were closed, unless a report of it holds.
+        Nothing of it is acked.
         """
-        left: list[SourceSettings] = []
-        for settings in self._streams:
+        if not self._is_held(frame, self._streams, batch_id):
+            self._run_unreported(frame, batch_id)
+
+    def _is_held(self, frame: DataFrame, closed: Sequence[SourceSettings], batch_id: int) -> bool:
+        """Whether a done report of this batch holds for one of the streams, whose plans are closed.
+
+        What a report acks does not come again. Without its rows the function must not be called for
+        the batch: a sink that overwrites by batch would lose them.
+        """
+        for settings in closed:
             known = self._reported_plan(settings, self._of(frame, [settings]))
             if known is None:
-                left.append(settings)
-            else:
+                continue
+            if self._query.is_of_one or rows_in(_store(settings).read_ends(known)):
                 log.warning(
-                    "batch %d was processed and reported before its plan %s was closed, so the "
-                    "function is not called again",
+                    "batch %d was processed and reported before its plan %s of stream %s was "
+                    "closed, so the function is not called again; what is not reported of it is "
+                    "delivered again",
                     batch_id,
                     known,
+                    settings.label,
                 )
-        if left:
-            self._run_unreported(self._of(frame, left), batch_id)
+                return True
+        return False
 
     def _of(self, frame: DataFrame, streams: Sequence[SourceSettings]) -> DataFrame:
         """The rows of some of the query's streams."""
@@ -545,6 +569,10 @@ class Tracked:
 
 def _store(settings: SourceSettings) -> OutcomeStore:
     return ProcessServices.here(settings).store
+
+
+def _is_reported(settings: SourceSettings, plan: Plan) -> bool:
+    return _store(settings).read_report(plan.plan_id) is not None
 
 
 def _answer(parts: Sequence[StreamPart]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from scheme.record import Record
     from spark_job import TrackedBatch
@@ -189,6 +189,40 @@ def test_of_a_repeated_batch_only_the_streams_count_whose_plan_is_open(
     tracked_query.run(process, source=BOTH)
     both = [(CLICKS, "a"), (CLICKS, "b"), (STREAM, "a"), (STREAM, "b")]
     assert seen == [both, both[2:], both[:2]]
+
+
+def test_a_repeated_batch_is_not_processed_without_the_rows_that_a_report_holds(
+    tracked_query: TrackedQuery, stream: StreamUnderTest
+) -> None:
+    """A sink that overwrites by batch would lose them: their stream has acked them."""
+    put(stream, STREAM, ["a", "b"])
+    put(stream, CLICKS, ["a", "b"])
+    sink: dict[int, list[tuple[str, str]]] = {}
+
+    def process(batch: TrackedBatch) -> None:
+        sink[batch.id] = sorted(texts_of(batch))
+
+    tracked = stream.source(**BOTH).tracked(process, dead_letter=None, on_exhausted="drop")
+
+    def killed_before_the_commit(frame: DataFrame, batch_id: int) -> None:
+        tracked(frame, batch_id)
+        raise RuntimeError("killed")
+
+    query = stream.source(**BOTH).read_stream(tracked_query.spark).writeStream
+    running = query.foreachBatch(killed_before_the_commit).trigger(availableNow=True)
+    with pytest.raises(Exception, match="killed"):
+        running.option(
+            "checkpointLocation", str(tracked_query.checkpoint)
+        ).start().awaitTermination()
+    settings = stream.settings(stream=CLICKS)
+    services = ProcessServices.connect(settings)
+    with closing(Coordinator(settings, services)) as coordinator:
+        pointer = services.store.read_pointer()
+        assert pointer is not None
+        coordinator.close_open_plan(pointer.id)
+    tracked_query.run(process, source=BOTH)
+    both = [(CLICKS, "a"), (CLICKS, "b"), (STREAM, "a"), (STREAM, "b")]
+    assert sorted({one for rows in sink.values() for one in rows}) == both
 
 
 def test_a_part_of_a_batch_is_given_after_deliveries_without_an_answer(
