@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -28,7 +29,10 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         """Let `seconds` pass without waiting. Zero and negative values do nothing."""
         with self._lock:
-            self._passed_s += max(0.0, seconds)
+            if seconds > 0:
+                # A wait that is rounded away would never be over.
+                later_s = math.nextafter(self._passed_s, math.inf)
+                self._passed_s = max(self._passed_s + seconds, later_s)
 
     advance = sleep
 
