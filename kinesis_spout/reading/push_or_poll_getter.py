@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.clock import Clock
+    from kinesis_spout.reading.event_room import EventRoom, RoomShare
     from kinesis_spout.reading.page import Page
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
     from kinesis_spout.reading.subscription_feed import NewFeed, SubscriptionFeed
-    from kinesis_spout.service.event_room import EventRoom, RoomShare
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
     from state.sequence_number import SequenceNumber
 

@@ -43,7 +43,7 @@ class SharedConsumer:
             self._taken_s.clear()
         log.warning(
             "another reader seems to take the subscriptions of consumer %s (shard %s: %d times in "
-            "%.0f s), so both get less than they could; no record is lost, but give each "
+            "%.0f s), so both get less by subscription than they could, and poll; give each "
             "application a consumer of its own with %s",
             self._consumer,
             shard_id,

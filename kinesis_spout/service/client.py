@@ -24,6 +24,7 @@ from kinesis_spout.service.shapes import (
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 from kinesis_spout.service.subscription import (
     EVENTS,
+    ReceivedShare,
     ShardSubscription,
     subscription_arguments,
 )
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.config import AwsConfig, StreamRef
-    from kinesis_spout.service.event_room import RoomShare
     from kinesis_spout.service.get_records_decoder import DecodedPage
 
 __all__ = ["FetchedPage", "KinesisClient", "ShardInfo", "StreamSummary"]
@@ -197,7 +197,7 @@ class KinesisClient:
         consumer_arn: str,
         shard_id: str,
         position: Position,
-        share: RoomShare | None = None,
+        share: ReceivedShare | None = None,
     ) -> ShardSubscription:
         """Subscribe a consumer to a shard at a position. One attempt. Raises `ShardNotFoundError`
         also for a consumer that does not exist, and `SubscriptionInUseError` within five seconds

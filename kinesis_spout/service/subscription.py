@@ -18,7 +18,7 @@ import struct
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import urllib3.exceptions
 from botocore.eventstream import EventStreamBuffer, ParserError
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from botocore.eventstream import EventStreamMessage
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.service.event_room import RoomShare
     from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.position import Position
     from state.sequence_number import SequenceNumber
@@ -67,6 +66,32 @@ class SubscriptionEvent:
     wire_bytes: int = 0
 
 
+class ReceivedShare(Protocol):
+    """The share of a subscription in what may be received and not handed over yet, in bytes. Any
+    thread; only `wait` blocks.
+    """
+
+    def wait(self) -> None:
+        """Wait until more may be received, or this is stopped."""
+        ...
+
+    def charge(self, count: int, /) -> None:
+        """So many bytes were received."""
+        ...
+
+    def release(self, count: int, /) -> None:
+        """A message of so many bytes is not held any more."""
+        ...
+
+    def on_event(self) -> None:
+        """A message is complete."""
+        ...
+
+    def stop(self) -> None:
+        """Nothing more is received."""
+        ...
+
+
 class EventSource(NamedTuple):
     """An answer to SubscribeToShard, whose body was not read yet. `answered_s`: when its head came
     (monotonic).
@@ -92,7 +117,7 @@ class ShardSubscription:
         service_time_ms: int | None,
         refused: Callable[[str, str], NoReturn],
         clock: Clock,
-        share: RoomShare | None = None,
+        share: ReceivedShare | None = None,
     ) -> None:
         self._raw = source.raw
         self._share = share

@@ -8,8 +8,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kinesis_spout.reading.event_room import EventRoom
 from kinesis_spout.reading.push_or_poll_getter import PushOrPollGetter, SubscriptionSlots
-from kinesis_spout.service.event_room import EventRoom
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.shard_getter import KinesisShardGetter

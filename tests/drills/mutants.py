@@ -98,8 +98,8 @@ _GOES_ON_BEHIND = (
     ),
     Edit(
         "spark_job/executor/shard_feed.py",
-        "Position.at(first.first)\n        polling",
-        "Position.after(first.last)\n        polling",
+        "Position.at(first.first)\n        self._polling",
+        "Position.after(first.last)\n        self._polling",
     ),
 )
 

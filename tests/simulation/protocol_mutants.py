@@ -69,8 +69,8 @@ PROTOCOL = (
     Mutant(
         "only the first page of a read is compared with the retention",
         "kinesis_spout/reading/lapse.py",
-        "        self._verify(page.last_arrival_ms, now_ms if page.at_tip else None)\n",
-        "        self.retention_ms = None\n",
+        "self._verify(page.last_arrival_ms, page.service_time_ms if page.at_tip else None)\n",
+        "self.retention_ms = None\n",
         VERIFIES,
     ),
     Mutant(

@@ -67,6 +67,7 @@ def run(job: dict[str, Any]) -> None:
 
     def show(batch: TrackedBatch) -> None:
         source = sources["shown"]
+        assert isinstance(source, KinesisSource)
         raise ValueError(f"{source!r} {source.settings()!r} {batch!r} {batch.df!r} {vars(batch)}")
 
     def count(batch: TrackedBatch) -> None:

@@ -10,6 +10,7 @@ from kinesis_spout.errors import (
     KinesisError,
     ServiceUnavailableError,
     StillThrottledError,
+    SubscriptionInUseError,
     ThrottledError,
 )
 
@@ -21,7 +22,8 @@ def test_only_transient_faults_are_retryable() -> None:
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, KinesisError)
     ]
-    assert {kind for kind in kinds if kind.retryable} == {ThrottledError, ServiceUnavailableError}
+    transient = {ThrottledError, ServiceUnavailableError, SubscriptionInUseError}
+    assert {kind for kind in kinds if kind.retryable} == transient
     assert issubclass(StillThrottledError, ThrottledError)
 
 

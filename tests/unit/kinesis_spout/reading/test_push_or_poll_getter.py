@@ -13,6 +13,7 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     SubscriptionInUseError,
 )
+from kinesis_spout.reading.event_room import EventRoom, RoomShare
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.push_or_poll_getter import (
     RESUBSCRIBE_S,
@@ -20,7 +21,6 @@ from kinesis_spout.reading.push_or_poll_getter import (
     SubscriptionSlots,
 )
 from kinesis_spout.reading.shard_getter import FetchPostponedError
-from kinesis_spout.service.event_room import EventRoom, RoomShare
 from kinesis_spout.testing import ManualClock
 from state.position import TRIM_HORIZON, Position
 from tests.support.kinesis.scripted_feeds import Feed, Polling, after, event, polled

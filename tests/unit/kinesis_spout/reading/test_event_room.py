@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from kinesis_spout.service.event_room import EventRoom
+from kinesis_spout.reading.event_room import EventRoom
 
 if TYPE_CHECKING:
-    from kinesis_spout.service.event_room import RoomShare
+    from kinesis_spout.reading.event_room import RoomShare
 
 PATIENCE_S = 20.0
 
