@@ -14,10 +14,12 @@ from kinesis_spout.inspection.owner_rules import (
     OTHER_CONSUMERS,
     held_by_program,
     last_run,
+    letters_refused,
     next_trigger,
     not_told_to_read,
     process_halted,
     restarts,
+    run_of,
     session_clause,
     throttled_clause,
 )
@@ -343,7 +345,18 @@ def _unresolved_limit(look: Look, shard_id: str) -> Cause | None:
     if state is None or not state.unresolved or not has_unread or look.has_moved(shard_id):
         return None
     count, option = state.unresolved_count, words_of(look).max_unresolved
-    likely = "is reached" if count >= MAX_UNRESOLVED else "may be reached"
+    owner = look.now.owner_of(shard_id)
+    run = None if owner is None else run_of(look, owner)
+    limit = None if run is None else run.max_unresolved_per_shard
+    # Of a spout's records, some are not stored while they are out.
+    if limit is not None and 2 * count < limit:
+        return None
+    likely = "is reached" if count >= (limit or MAX_UNRESOLVED) else "may be reached"
+    told = (
+        f"{option}, {MAX_UNRESOLVED:,} unless set; what is set is not stored"
+        if limit is None
+        else f"{option}, {limit:,}"
+    )
     out = (
         f" Their program's limit, max_pending, counts those of all shards ({_total(look):,} now)."
         if look.now.is_spout
@@ -354,11 +367,16 @@ def _unresolved_limit(look: Look, shard_id: str) -> Cause | None:
         about=shard_id,
         says=f"{words_of(look).it} runs and reads nothing new of it, while {records(count)} "
         f"{'is' if count == 1 else 'are'} not acked: its limit of unresolved records {likely} "
-        f"({option}, {MAX_UNRESOLVED:,} unless set; what is set is not stored), and then nothing "
-        f"new is read until some of them are acked or are dead letters.{out}",
+        f"({told}), and then nothing new is read until some of them are acked or are dead "
+        f"letters.{out}",
         advice=(
             Advice(Act.CHANGE, "mend what they fail or wait for"),
-            Advice(Act.CHANGE, f"or, if {option} is set as low as {count:,}: raise it"),
+            Advice(
+                Act.CHANGE,
+                f"or, if {option} is set as low as {count:,}: raise it"
+                if limit is None
+                else f"or, if more may be unresolved at a time: raise {option}",
+            ),
             LOG,
         ),
     )
@@ -405,6 +423,7 @@ OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     process_halted,
     not_told_to_read,
     held_by_program,
+    letters_refused,
     _outage,
     _search,
     next_trigger,

@@ -13,13 +13,15 @@ from state.owner.owner_info import Sight
 from state.owner.run_log import DEACTIVATED, DONE, FAILED, FULL, SPARK
 from state.plan import PlanStatus
 from state.report import ReportStatus
+from state.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesis_spout.inspection.health import Look
     from state.owner.owner_info import OwnerInfo
-    from state.owner.run_log import Run, RunEnd, RunLog
+    from state.owner.run_log import RefusedLetters, Run, RunEnd, RunLog
+    from state.shard_state import UnresolvedRecord
     from state.state_store import OwnerView
 
 CRASHES = 3  # so many starts in a row are a loop
@@ -31,6 +33,11 @@ OTHER_CONSUMERS = (
     "fewer reads, or split the shard"
 )
 _LOG = Advice(Act.LOOK, "see its log, and that of what starts it")
+CORRECT_SINK = Advice(
+    Act.CHANGE,
+    "correct dead_letter, or what it writes to: the letters are sent again by themselves, within "
+    "60 s, and their records leave with them",
+)
 
 
 # no owner ----------------------------------------------------------------------------------------
@@ -344,7 +351,7 @@ def _wake_or_end(owner: OwnerInfo) -> tuple[Advice, ...]:
 def not_told_to_read(look: Look, shard_id: str) -> Cause | None:
     """The owner reads some shards only, and not this one."""
     owner = look.now.owner_of(shard_id)
-    run = None if owner is None else _run_of(look, owner)
+    run = None if owner is None else run_of(look, owner)
     if run is None or not run.shards or shard_id in run.shards:
         return None
     some = [short_shard(one) for one in run.shards[:5]]
@@ -396,6 +403,68 @@ def held_by_program(look: Look, shard_id: str) -> Cause | None:
             ),
             Advice(Act.CHANGE, "or, if it needs more records at a time: raise max_pending"),
         ),
+    )
+
+
+def letters_refused(look: Look, shard_id: str) -> Cause | None:
+    """The spout's records whose retries are used up fill the shard's room, as their letters are
+    refused.
+    """
+    owner, state = look.now.owner_of(shard_id), look.now.states.get(shard_id)
+    run = None if owner is None else run_of(look, owner)
+    limit = None if run is None else run.max_unresolved_per_shard
+    # Of a spout's records, some are not stored while they are out.
+    if state is None or limit is None or 2 * state.unresolved_count < limit:
+        return None
+    refused = refused_letters(look, shard_id)
+    if refused is None:
+        return None
+    return Cause(
+        kind="letters refused",
+        about=shard_id,
+        says=f"the spout reads nothing new of it while so many of its records are not acked "
+        f"(max_unresolved_per_shard, {limit:,}): {refusal_told(look, refused)}",
+        advice=(CORRECT_SINK,),
+    )
+
+
+def refused_letters(look: Look, shard_id: str) -> RefusedLetters | None:
+    """The dead letters that the shard's spout cannot write, where the shard may have some."""
+    owner, state = look.now.owner_of(shard_id), look.now.states.get(shard_id)
+    log = None if owner is None else look.now.log_of(owner)
+    if log is None or log.refused_letters is None or state is None:
+        return None
+    policy = retry_policy(look, shard_id)
+    has_some = any(one.rejected or is_exhausted(policy, look, one) for one in state.unresolved)
+    return log.refused_letters if has_some else None
+
+
+def refusal_told(look: Look, refused: RefusedLetters) -> str:
+    """A clause: how many records cannot be dead-lettered, and why."""
+    is_one = refused.count == 1
+    its, stay = ("its letter", "stays") if is_one else ("their letters", "stay")
+    return (
+        f"{records(refused.count)} whose retries are used up cannot be dead-lettered: dead_letter "
+        f"refuses {its}, last at {moment(refused.last_ms, look.now.now_ms)} with: "
+        f"{printable(refused.says)}; until {its} {'is' if is_one else 'are'} written, "
+        f"{'it' if is_one else 'they'} {stay} unresolved, and the checkpoint stays below"
+    )
+
+
+def retry_policy(look: Look, shard_id: str) -> RetryPolicy | None:
+    """That of a tracked query, or of the spout that reads the shard, as it told."""
+    if look.now.stored.policy is not None and not look.now.is_spout:
+        return look.now.stored.policy.retry
+    owner = look.now.owner_of(shard_id)
+    run = None if owner is None else run_of(look, owner)
+    if run is None or run.max_attempts is None:
+        return None
+    return RetryPolicy(retry_limit=max(0, run.max_attempts - 1), max_age_ms=run.max_age_ms)
+
+
+def is_exhausted(policy: RetryPolicy | None, look: Look, record: UnresolvedRecord) -> bool:
+    return policy is not None and policy.exhausted(
+        record.attempts, record.first_counted_failure_ms, look.now.now_ms
     )
 
 
@@ -472,7 +541,7 @@ def joined_texts(texts: Sequence[str]) -> str:
     return f"{', '.join(rest)} and {last}" if rest else last
 
 
-def _run_of(look: Look, owner: OwnerView) -> Run | None:
+def run_of(look: Look, owner: OwnerView) -> Run | None:
     log = look.now.log_of(owner)
     return None if log is None else log.newest
 
@@ -488,10 +557,10 @@ def _process(owner: OwnerInfo) -> str:
 
 def _said(run: Run) -> str:
     says = None if run.end is None else run.end.says
-    return "an error" if says is None else _printable(says)
+    return "an error" if says is None else printable(says)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 

@@ -15,6 +15,13 @@ from kinesis_spout.inspection.cause import (
     is_at_end,
 )
 from kinesis_spout.inspection.health import READ_PHASES
+from kinesis_spout.inspection.owner_rules import (
+    CORRECT_SINK,
+    is_exhausted,
+    refusal_told,
+    refused_letters,
+    retry_policy,
+)
 from kinesis_spout.inspection.wording import moment, quoted, records, short_shard, shortened
 from state.report import OnFailure
 
@@ -97,10 +104,32 @@ def unresolved_besides(look: Look, shard_id: str) -> Besides:
     state = look.now.states.get(shard_id)
     if state is None or not state.unresolved:
         return Besides()
+    refused = refused_letters(look, shard_id)
+    if refused is not None:
+        told = refusal_told(look, refused)
+        return Besides(f"; besides, it holds {_held(state)}: {told}", (CORRECT_SINK,))
     record = _first_to_go(look, state)
     return Besides(
         f"; besides, it holds {_held(state)}{_told(look, state, record)}",
         _beside_waiting(look, shard_id, record) if record.reason else (),
+    )
+
+
+def letters_wait(look: Look, shard_id: str) -> Cause | None:
+    """The shard's records wait for their dead letters, which are refused."""
+    state, refused = look.now.states.get(shard_id), refused_letters(look, shard_id)
+    if (
+        state is None
+        or refused is None
+        or not _asks_for_retries(look, shard_id)
+        or not has_reader(look, shard_id)
+    ):
+        return None
+    return Cause(
+        kind="letters refused",
+        about=shard_id,
+        says=f"holds {_held(state)}: {refusal_told(look, refused)}",
+        advice=(CORRECT_SINK, *_given_up_reason(state)),
     )
 
 
@@ -130,7 +159,7 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             f"{_out_since(look, shard_id, record)}{failing.says}",
             advice=(*_answer(look, shard_id, record), *failing.advice),
         )
-    if _is_given_up(look, record):
+    if _is_given_up(look, shard_id, record):
         when = "next" if look.now.is_spout else "with the next batch"
         return Cause(
             kind="to be dead-lettered",
@@ -221,14 +250,17 @@ def _first_to_go(look: Look, state: ShardState) -> UnresolvedRecord:
     return min(heads.values(), key=lambda one: one.due_ms)
 
 
-def _is_given_up(look: Look, record: UnresolvedRecord) -> bool:
-    policy = look.now.stored.policy
-    return record.rejected or (
-        policy is not None
-        and policy.retry.exhausted(
-            record.attempts, record.first_counted_failure_ms, look.now.now_ms
-        )
-    )
+def _is_given_up(look: Look, shard_id: str, record: UnresolvedRecord) -> bool:
+    return record.rejected or is_exhausted(retry_policy(look, shard_id), look, record)
+
+
+def _given_up_reason(state: ShardState) -> tuple[Advice, ...]:
+    """What made the records dead letters. Their letters keep it, so it comes second."""
+    reason = next((one.reason for one in state.unresolved if one.reason), None)
+    if reason is None:
+        return ()
+    what = f"correct what fails with {quoted(reason)}, or more records end so"
+    return (Advice(Act.CHANGE, what),)
 
 
 def _held(state: ShardState) -> str:
@@ -244,7 +276,7 @@ def _failing_besides(look: Look, state: ShardState) -> Besides:
     first = min(failing, key=lambda one: one.due_ms)
     count = sum(one.count for one in failing)
     return Besides(
-        f"; {count:,} of them failed ({_record_told(look, first)})",
+        f"; {count:,} of them failed ({_record_told(look, state.shard_id, first)})",
         (Advice(Act.CHANGE, f"correct what fails with {quoted(first.reason or '')}"),),
     )
 
@@ -268,7 +300,7 @@ def _told(look: Look, state: ShardState, record: UnresolvedRecord) -> str:
     """`: record ..123 is on attempt 3 of 4, due 14:02:10, failing with 'no rates'`. Where others
     wait behind those that failed, how many of each there are.
     """
-    told = _record_told(look, record)
+    told = _record_told(look, state.shard_id, record)
     policy = look.now.stored.policy
     waiting = sum(one.count for one in state.unresolved if one.blocked)
     failed = state.unresolved_count - waiting
@@ -282,13 +314,13 @@ def _told(look: Look, state: ShardState, record: UnresolvedRecord) -> str:
     return f": {records(failed)} failed ({told}); {others} behind {behind}, and did not fail"
 
 
-def _record_told(look: Look, record: UnresolvedRecord) -> str:
+def _record_told(look: Look, shard_id: str, record: UnresolvedRecord) -> str:
     if record.first_failure_ms is None and not record.reason:
         return f"record {_number(record)} was delivered, and never answered"
-    policy = look.now.stored.policy
-    of = "" if policy is None else f" of {policy.retry.retry_limit + 1}"
+    policy = retry_policy(look, shard_id)
+    of = "" if policy is None else f" of {policy.retry_limit + 1}"
     attempt = f"is on attempt {record.attempts + 1}{of}"
-    if _is_given_up(look, record):
+    if _is_given_up(look, shard_id, record):
         attempt = "is rejected" if record.rejected else f"failed {record.attempts} times"
     due = f", due {moment(record.due_ms, look.now.now_ms)}" if record.due_ms else ""
     if record.due_ms and record.due_ms <= look.now.now_ms:
@@ -303,7 +335,7 @@ def _record_told(look: Look, record: UnresolvedRecord) -> str:
         else ""
     )
     letter = ""
-    if look.now.was_spout and not _is_given_up(look, record) and not record.blocked:
+    if look.now.was_spout and not _is_given_up(look, shard_id, record) and not record.blocked:
         letter = "; after its last attempt it is a dead letter"
     return f"record {_number(record)} {attempt}{due}{why}{letter}{gone}"
 

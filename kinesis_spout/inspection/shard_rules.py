@@ -27,6 +27,7 @@ from kinesis_spout.inspection.owner_rules import (
 )
 from kinesis_spout.inspection.retry_rules import (
     held_by_order,
+    letters_wait,
     retries,
     unresolved_besides,
     waits_for_ancestor,
@@ -434,6 +435,7 @@ OF_THE_SHARD: tuple[Callable[[Look, str], Cause | None], ...] = (
     _read_between_crashes,
     _behind,
     waits_for_ancestor,
+    letters_wait,
     retries,
     _not_read,
 )

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kinesis_spout.clock import Clock
-    from state.owner.run_log import Hold, Run, RunLog, Throttle
+    from state.owner.run_log import Hold, RefusedLetters, Run, RunLog, Throttle
     from state.state_store import OutcomeStore, StateStore
 
 log = logging.getLogger("kinesis_spout")
 THROTTLED_TOLD_S = 60.0
+REFUSED_TOLD_S = 60.0
 _OURS = frozenset({"kinesis_spout", "state", "scheme", "spark_job"})
 
 
@@ -41,6 +42,8 @@ class RunRecorder:
         self._trigger_ms: int | None = -1  # not told yet
         self._throttled: Mapping[str, Throttle] = {}
         self._throttled_from_s = float("-inf")
+        self._refused: RefusedLetters | None = None
+        self._refused_from_s = float("-inf")
 
     def begin(self, run: Run) -> None:
         """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
@@ -75,6 +78,18 @@ class RunRecorder:
         self._throttled_from_s = now_s + THROTTLED_TOLD_S
         if self._amend(lambda before: replace(before, throttled=told)):
             self._throttled = told
+
+    def refused_letters(self, letters: RefusedLetters | None) -> None:
+        """The dead letters that are refused now. Told once in `REFUSED_TOLD_S`: each is sent again
+        and again. That none is left is told at once.
+        """
+        now_s = self._clock.monotonic_s()
+        if letters == self._refused or (letters is not None and now_s < self._refused_from_s):
+            return
+        if letters is not None:
+            self._refused_from_s = now_s + REFUSED_TOLD_S
+        if self._amend(lambda before: replace(before, refused_letters=letters)):
+            self._refused = letters
 
     def end(self, kind: str, says: str | None = None) -> None:
         """The run ends without an error. `says`: what it leaves to the next one, as a clause."""

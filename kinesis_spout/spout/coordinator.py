@@ -253,6 +253,7 @@ class SpoutCoordinator:
         """Commit. Returns the seconds until the next commit."""
         self.run.hold(self._hold.look())
         self.run.throttled(self._outages.throttled())
+        self.run.refused_letters(self._outages.refused_letters)
         if self.commit():
             try:
                 with self.catalog.lock:
@@ -509,6 +510,8 @@ class SpoutCoordinator:
                 max_pending=config.max_pending,
                 max_records=config.max_records,
                 max_unresolved_per_shard=config.max_unresolved_per_shard,
+                max_attempts=config.retry.retry_limit + 1,
+                max_age_ms=config.retry.max_age_ms,
             )
         )
 

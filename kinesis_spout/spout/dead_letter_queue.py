@@ -14,8 +14,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.shards.run_recorder import error_sentence
 from kinesis_spout.spout.emission import DeadLetter
 from kinesis_spout.spout.outages import SpoutPart
+from state.owner.run_log import RefusedLetters, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -89,6 +91,7 @@ class SpoutDeadLetterQueue:
         self._refused: dict[_Key, _Sending] = {}  # they wait for their backoff
         self._passes = True  # the last letter was not refused
         self._said = 0
+        self._last_refusal = (0, "")  # its time, and the sentence of its error
         self._written = 0
         self._is_closed = False
 
@@ -101,6 +104,7 @@ class SpoutDeadLetterQueue:
             self._settle()
             while self._send_next(()):
                 self._settle()
+            self._outages.refused_letters = self._refused_now()
         return _STEP_INTERVAL_S
 
     def finish(self, deadline_s: float) -> bool:
@@ -228,6 +232,7 @@ class SpoutDeadLetterQueue:
         as refused.
         """
         one.refusals += 1
+        self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
         doublings = min(one.refusals - 1, _MAX_DOUBLINGS)
         backoff_s = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0**doublings)
         one.wait_until_s = self._clock.monotonic_s() + backoff_s
@@ -250,6 +255,11 @@ class SpoutDeadLetterQueue:
                     f"letter is sent again within {_MAX_BACKOFF_S:g} s; correct dead_letter"
                 )
             )
+
+    def _refused_now(self) -> RefusedLetters | None:
+        count = len(self._refused) + sum(one.refusals > 0 for one in self._sent.values())
+        last_ms, says = self._last_refusal
+        return RefusedLetters(count=count, last_ms=last_ms, says=says) if count else None
 
     def _uncount(self, one: _Sending) -> None:
         """The letter does not count as refused any more. The caller holds the spout's lock."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.spout.listener import SpoutNotifier
-    from state.owner.run_log import Throttle
+    from state.owner.run_log import RefusedLetters, Throttle
 
 log = logging.getLogger("kinesis_spout")
 _FIRST_PAUSE_S = 0.2
@@ -119,6 +119,7 @@ class SpoutOutages:
         self._began_s: dict[SpoutPart, float] = {}  # by part with an outage that was logged
         self._counts = dict.fromkeys(SpoutPart, 0)
         self._throttled: dict[str, Throttle] = {}
+        self.refused_letters: RefusedLetters | None = None  # set by the thread that sends them
 
     def failed(
         self,

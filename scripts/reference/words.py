@@ -215,6 +215,7 @@ FIELDS = {
         "hold": "why the newest run gives its program no record, though it has some",
         "triggerMs": "the interval of the Spark query's trigger, as it was told or was learned",
         "throttled": "the shards whose reads the service refused last, at most 20",
+        "refusedLetters": "the dead letters that `dead_letter` of a spout refuses at the moment",
         "format": "format of the value",
     },
     "Run": {
@@ -226,6 +227,8 @@ FIELDS = {
         "maxPending": "how many records may be out (spout)",
         "maxRecords": "of a batch (Spark), or of the whole run (spout)",
         "maxUnresolvedPerShard": "how many unresolved records of a shard hold its new ones back",
+        "maxAttempts": "after so many deliveries a record is a dead letter (spout)",
+        "maxAgeMs": "so long after its first failure, too (spout)",
         "end": "how it ended; none while it runs, and of a process that was killed",
     },
     "RunEnd": {
@@ -233,6 +236,11 @@ FIELDS = {
         "kind": "`stopped`: somebody stopped it; `done`: nothing was left to do; `failed`",
         "says": "the error's sentence, without secrets, at most 500 characters; of a run that is "
         "`done`, what it leaves to the next one",
+    },
+    "RefusedLetters": {
+        "count": "how many letters",
+        "lastMs": "when the last one was refused, by the owner's clock",
+        "says": "the last error's sentence, without secrets, at most 500 characters",
     },
     "Throttle": {
         "count": "how many reads of the shard were refused since the run began",

@@ -62,12 +62,24 @@ class Throttle(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     last_ms: int
 
 
+class RefusedLetters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How many dead letters of a spout are refused at the moment, when the last refusal was, by the
+    owner's clock, and the sentence of its error (`sentence`). Their records stay unresolved.
+    """
+
+    count: int
+    last_ms: int
+    says: str
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A process as the owner, and what it was told.
 
     - `kind`: `spark` or `spout`. `read_mode`: `polling` or `efo`.
     - `shards`: the only shards that it reads; empty for all. Kept for the newest run alone.
     - `max_records`: of a batch (Spark), or of the whole run (spout).
+    - `max_attempts`, `max_age_ms`: after so many deliveries of a record, and so long after its
+      first failure, a spout dead-letters it.
     """
 
     owner: OwnerInfo
@@ -78,6 +90,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     max_pending: int | None = None
     max_records: int | None = None
     max_unresolved_per_shard: int | None = None
+    max_attempts: int | None = None
+    max_age_ms: int | None = None
     end: RunEnd | None = None
 
 
@@ -87,12 +101,14 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     - `hold`: of the newest run.
     - `trigger_ms`: the interval of a Spark query's trigger, as it was told or was learned.
     - `throttled`: by shard, of the newest run; the `MAX_THROTTLED` that were throttled last.
+    - `refused_letters`: of the newest run; None where its dead letters are written.
     """
 
     runs: tuple[Run, ...] = ()
     hold: Hold | None = None
     trigger_ms: int | None = None
     throttled: dict[str, Throttle] = {}
+    refused_letters: RefusedLetters | None = None
     format: int = 1
 
     @property

@@ -45,6 +45,7 @@ STREAM = StreamSummary(
 IDENTITY = StreamIdentity(arn=STREAM.arn, name="orders", created_ms=STREAM.created_ms)
 PIN = StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 OWNER = OwnerView(None, OwnerInfo(host="host-a", pid=42, since_ms=NOW_MS - HOUR_MS))
+_OF_THE_LOG = ("hold", "trigger_ms", "throttled", "refused_letters")
 AT_TIP = TipAnswer(NOW_MS, None)
 PAUSE = Pause(by="ann on host-a", since_ms=NOW_MS - HOUR_MS, reason="deploy")
 
@@ -135,9 +136,7 @@ def run_log(*ages_ms: int, ends: tuple[RunEnd | None, ...] = (), **fields: Any) 
 
     `ends`: of the runs; none by default. `fields`: of the log and of its newest run.
     """
-    of_log = {
-        name: fields.pop(name) for name in ("hold", "trigger_ms", "throttled") if name in fields
-    }
+    of_log = {name: fields.pop(name) for name in _OF_THE_LOG if name in fields}
     given: dict[str, Any] = {"kind": "spark", "session_timeout_ms": 10_000}
     runs = [
         Run(

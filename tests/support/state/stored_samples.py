@@ -39,7 +39,17 @@ from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.task_logs import decode_log
 from state.codec.values import PlanHeader, decode, encode
 from state.owner.owner_info import OwnerInfo
-from state.owner.run_log import FAILED, FULL, SPOUT, Hold, Run, RunEnd, RunLog, Throttle
+from state.owner.run_log import (
+    FAILED,
+    FULL,
+    SPOUT,
+    Hold,
+    RefusedLetters,
+    Run,
+    RunEnd,
+    RunLog,
+    Throttle,
+)
 from state.plan import (
     ChildShard,
     PlannedRetry,
@@ -239,12 +249,15 @@ RUNS = RunLog(
             max_pending=100,
             max_records=5_000,
             max_unresolved_per_shard=1_000,
+            max_attempts=4,
+            max_age_ms=60_000,
             end=RunEnd(time_ms=T, kind=FAILED, says="records have expired unread"),
         ),
     ),
     hold=Hold(kind=FULL, since_ms=T),
     trigger_ms=900_000,
     throttled={SHARD: Throttle(count=3, last_ms=T)},
+    refused_letters=RefusedLetters(count=3, last_ms=T, says="OSError: no room"),
 )
 HISTORY = HistoryEntry(
     time_ms=T, positions={SHARD: Position.after(number(9))}, full=True, cause="rewind"

@@ -15,13 +15,22 @@ from kinesis_spout.inspection.job_rules import OF_THE_JOB
 from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
 from kinesis_spout.inspection.wording import moment
 from state.owner.owner_info import Sight
-from state.owner.run_log import DEACTIVATED, DONE, FAILED, FULL, STOPPED, Hold, RunEnd
+from state.owner.run_log import (
+    DEACTIVATED,
+    DONE,
+    FAILED,
+    FULL,
+    STOPPED,
+    Hold,
+    RefusedLetters,
+    RunEnd,
+)
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.state_store import OperatorMove, OwnerView, StreamIdentity
+from state.state_store import OperatorMove, OwnerView, StreamIdentity, TaskShare
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -49,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesis_spout.inspection.cause import Explanation
+    from state.shard_state import UnresolvedRecord
 
 OLD = 30 * HOUR_MS  # longer ago than the stream keeps its records
 CONTINUE = OutcomePolicy(retry=RetryPolicy(retry_limit=3))
@@ -69,6 +79,23 @@ def in_plan(log: TaskLog | None, policy: OutcomePolicy | None = None, **fields: 
 
 
 ONE = listed(1)
+REFUSED = RefusedLetters(count=4, last_ms=NOW_MS - 3_000, says="FileNotFoundError: no /mnt")
+
+
+def spout_look(*held: UnresolvedRecord, tip: TipAnswer | None = None, **log: Any) -> Look:
+    """A spout that keeps up with what comes, unless its tip says other, and holds these."""
+    told = run_log(HOUR_MS, kind="spout", max_attempts=4, **log)
+    return look(
+        ONE,
+        state(1, after(9), unresolved=held),
+        tips={1: tip or behind(1_000)},
+        owners=(spout_task(0, 1),),
+        total_tasks=1,
+        share=TaskShare(0, 1),
+        log=told,
+    )
+
+
 TABLE: dict[str, tuple[Look, list[str]]] = {
     "another stream": (
         look(ONE, HERE, identity=StreamIdentity(arn="other", name="orders", created_ms=1)),
@@ -303,6 +330,19 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
     "full": (
         look(ONE, HERE, log=run_log(HOUR_MS, hold=Hold(kind=FULL, since_ms=NOW_MS)), tips=BEHIND),
         ["not read", "full"],
+    ),
+    "letters refused": (
+        spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
+        ["healthy", "letters refused"],
+    ),
+    "letters refused, and no room left": (
+        spout_look(
+            failed(3, attempts=4, due_ms=NOW_MS - 9_000),
+            refused_letters=REFUSED,
+            tip=behind(60_000),
+            max_unresolved_per_shard=1,
+        ),
+        ["not read", "letters refused"],
     ),
     "trigger waits": (
         look(ONE, HERE, log=run_log(HOUR_MS, trigger_ms=900_000), tips=BEHIND),

@@ -51,7 +51,7 @@ from tests.support.inspection.looks import (
     state,
     task,
 )
-from tests.unit.kinesis_spout.inspection.test_causes import TABLE
+from tests.unit.kinesis_spout.inspection.test_causes import REFUSED, TABLE, spout_look
 
 if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
@@ -151,6 +151,33 @@ def test_the_limit_of_unresolved_records_is_named_where_nothing_new_is_read(
     full = failed(1, count=MAX_UNRESOLVED)
     reached = look(ONE, state(1, after(5), unresolved=(full,)), tips=BEHIND, **stored)
     assert "limit of unresolved records is reached" in said(reached)
+
+
+@pytest.mark.parametrize("tip", [behind(1_000), behind(HOUR_MS)])
+def test_letters_that_are_refused_are_the_cause_of_what_a_spout_holds(tip: TipAnswer) -> None:
+    """Also where they leave no room for new records."""
+    held = failed(3, attempts=4, due_ms=NOW_MS - 9_000)
+    seen = spout_look(held, refused_letters=REFUSED, tip=tip, max_unresolved_per_shard=1)
+    told = "4 records whose retries are used up cannot be dead-lettered: dead_letter refuses"
+    assert told in said(seen)
+    assert "with: FileNotFoundError: no /mnt;" in said(seen)
+    assert deeds(seen)[0].startswith("correct dead_letter")
+    assert not any("skip" in " ".join(one.arguments) for one in explain(seen, shard(1)).advice())
+    waits = spout_look(failed(3), refused_letters=REFUSED)
+    assert "dead-lettered" not in said(waits), "its retries are not used up"
+
+
+def test_the_attempts_of_a_spout_are_counted_up_to_its_limit() -> None:
+    assert "is on attempt 2 of 4, due" in said(spout_look(failed(3)))
+    assert "failed 4 times" in said(spout_look(failed(3, attempts=4)))
+
+
+def test_the_limit_of_unresolved_records_that_a_job_told_is_named() -> None:
+    held = (failed(1, due_ms=NOW_MS - 1), failed(2, due_ms=NOW_MS - 1))
+    reached = spout_look(*held, tip=behind(HOUR_MS), max_unresolved_per_shard=2)
+    assert "limit of unresolved records is reached (max_unresolved_per_shard, 2)" in said(reached)
+    far = spout_look(*held, tip=behind(HOUR_MS), max_unresolved_per_shard=100)
+    assert explain(far, shard(1)).root.kind == "not to be seen"
 
 
 def test_the_default_limit_is_that_of_both_consumers() -> None:

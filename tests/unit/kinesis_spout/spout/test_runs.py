@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.shards.run_recorder import THROTTLED_TOLD_S
+from kinesis_spout.shards.run_recorder import REFUSED_TOLD_S, THROTTLED_TOLD_S
 from kinesis_spout.testing import throttle
 from state.owner.run_log import DEACTIVATED, FAILED, FULL, SPOUT, STOPPED, Hold
+from state.retry_policy import RetryPolicy
 from state.state_store import TaskShare
-from tests.support.spout.spout_world import SpoutUnderTest
+from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
-    from state.owner.run_log import RunLog
+    from kinesis_spout.spout.emission import DeadLetter
+    from state.owner.run_log import RefusedLetters, RunLog
 
 
 def told(under_test: SpoutUnderTest) -> RunLog:
@@ -92,3 +94,53 @@ def test_throttled_shards_are_told_once_a_minute() -> None:
             told_counts.append([one.count for one in told(under_test).throttled.values()])
             under_test.clock.advance(THROTTLED_TOLD_S / 2)
         assert told_counts == [[1], [1], [3], [3]]
+
+
+class Mount:
+    """A sink of letters whose folder is there or not."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+
+    def __call__(self, _letter: DeadLetter) -> None:
+        if not self.is_there:
+            raise FileNotFoundError("zk://ann:pass@letters is not there")
+
+
+def test_refused_letters_are_told_once_a_minute_until_they_are_written() -> None:
+    """With the last error, as one sentence without secrets."""
+    under_test, mount = SpoutUnderTest(), Mount()
+    with under_test.fresh(dead_letter=mount) as spout:
+
+        def refused_after(count: int) -> RefusedLetters | None:
+            under_test.put(count)
+            for emission in drain(spout, under_test.loops):
+                emission.fail("bad", retry=False)
+            under_test.loops.take("letters")
+            under_test.loops.take("commit")
+            return told(under_test).refused_letters
+
+        first = refused_after(2)
+        assert first is not None
+        assert first.count == 2
+        assert first.says == "FileNotFoundError: zk://***@letters is not there"
+        assert refused_after(1) == first, "a minute has not passed"
+        under_test.clock.advance(REFUSED_TOLD_S)
+        later = refused_after(1)
+        assert later is not None
+        assert later.count == 4
+        mount.is_there = True
+        under_test.clock.advance(1)
+        for _ in range(5):  # a few at a time go out
+            under_test.clock.advance(60)
+            under_test.loops.take("letters")
+        under_test.loops.take("commit")
+        assert told(under_test).refused_letters is None
+
+
+def test_a_spout_tells_after_how_many_attempts_a_record_is_a_dead_letter() -> None:
+    under_test = SpoutUnderTest()
+    with under_test.fresh(retry=RetryPolicy(retry_limit=6, max_age_ms=5_000)):
+        run = told(under_test).newest
+        assert run is not None
+        assert (run.max_attempts, run.max_age_ms) == (7, 5_000)

@@ -12,6 +12,7 @@ from state.owner.run_log import (
     MAX_THROTTLED,
     SPARK,
     SPOUT,
+    RefusedLetters,
     Run,
     RunLog,
     Throttle,
@@ -61,6 +62,11 @@ def test_only_the_shards_that_were_throttled_last_are_kept() -> None:
 def test_what_was_throttled_is_of_the_newest_run_alone() -> None:
     log = replace(RunLog(runs=(RUN,)), throttled={"a": Throttle(count=1, last_ms=1)})
     assert log.begun(RUN).throttled == {}
+
+
+def test_letters_that_were_refused_are_of_the_newest_run_alone() -> None:
+    refused = RefusedLetters(count=1, last_ms=1, says="OSError: no room")
+    assert replace(RunLog(runs=(RUN,)), refused_letters=refused).begun(RUN).refused_letters is None
 
 
 def test_a_trigger_is_taken_over_by_the_next_spark_run_only() -> None:
