@@ -47,11 +47,22 @@ MAX_UNRESOLVED = 100_000
 def _paused(look: Look, shard_id: str) -> Cause | None:
     if not look.now.stored.paused:
         return None
+    # Who ends the pause alone would wait for a process that is not there.
+    runs = look.now.owner_of(shard_id) is not None and process_halted(look, shard_id) is None
     return Cause(
         kind="paused",
         about=shard_id,
-        says=f"the application is paused{pause_told(look)}: it keeps its place and reads nothing",
-        advice=(Advice(Act.RESUME, "end the pause when its reason is over", ("resume",)),),
+        says=f"the application is paused{pause_told(look)}: it keeps its place and reads nothing"
+        f"{'' if runs else '; besides, no process is there that would go on after the pause'}",
+        advice=(
+            Advice(
+                Act.RESUME,
+                "end the pause when its reason is over",
+                ("resume",),
+                is_urgent=not runs,
+            ),
+        ),
+        leads_to=None if runs else THE_NEXT_RULE,
     )
 
 

@@ -381,6 +381,10 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         ["end to be settled", "sink writes"],
     ),
     "paused": (look(ONE, HERE, tips=BEHIND, paused=True), ["not read", "paused"]),
+    "paused, and nothing runs": (
+        look(ONE, HERE, tips=BEHIND, paused=True, owners=(), log=run_log(60_000)),
+        ["not read", "paused", "run vanished"],
+    ),
     "no owner": (look(ONE, HERE, tips=BEHIND, owners=()), ["not read", "no owner"]),
     "task missing": (
         look(ONE, HERE, tips=BEHIND, owners=(spout_task(0, 2),), total_tasks=2),

@@ -96,6 +96,25 @@ def held_by_key(*keys: str) -> Look:
     )
 
 
+def test_of_a_paused_application_without_a_process_both_are_said() -> None:
+    """Each alone keeps it from reading."""
+    stopped = run_log(60_000, ends=(RunEnd(time_ms=NOW_MS, kind=STOPPED),))
+    for stored in (
+        {"owners": (), "log": run_log(60_000)},
+        {"owners": (), "log": stopped},
+        {"owners": ()},
+        {"log": run_log(HOUR_MS), "sight": Sight.GONE},
+        {"owners": (spout_task(0, 2),), "total_tasks": 2},
+    ):
+        seen = look(ONE, HERE, tips=BEHIND, paused=True, **stored)
+        assert "the application is paused by ann" in said(seen)
+        assert "besides, no process is there" in said(seen)
+        first, second, *_ = explain(seen, shard(1)).advice()
+        assert (first.act, second.act) == (Act.RESUME, Act.START)
+    runs = look(ONE, HERE, tips=BEHIND, paused=True)
+    assert [one.act for one in explain(runs, shard(1)).advice()] == [Act.RESUME]
+
+
 # records that fail ------------------------------------------------------------------------------
 def test_records_that_wait_behind_a_failed_one_are_not_said_to_fail() -> None:
     one, two = said(held_by_key("a")), said(held_by_key("a", "b"))
