@@ -42,12 +42,13 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.shards.run_recorder import amend_newest_run, error_sentence, failure
+from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.process_services import ProcessServices
 from spark_job.rows import RAW, mode_of
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError, check_content
+from spark_job.tracking.failure_note import failure_told
 from spark_job.tracking.letters_frame import letters_frame
 from spark_job.tracking.options import OnExhausted, SparkConnectError, refuse_connect
 from spark_job.tracking.outcome_rules import (
@@ -188,7 +189,7 @@ class Tracked:
 
     def _tell_of(self, error: BaseException) -> None:
         """The error ends the query, so somebody who looks at the application is told."""
-        end = failure(error_sentence(error), self._clock.now_ms())
+        end = failure(failure_told(error), self._clock.now_ms())
         for settings in self._streams:
             amend_newest_run(_store(settings), lambda told: told.ended(end))
 
@@ -211,8 +212,14 @@ class Tracked:
         """Run a batch that Spark repeats after its plans were closed, unless a report of it holds.
         Nothing of it is acked.
         """
-        if not self._is_held(frame, self._streams, batch_id):
+        if self._is_held(frame, self._streams, batch_id):
+            return
+        try:
             self._run_unreported(frame, batch_id)
+        except BaseException as exc:
+            if not died(exc):
+                self._tell_of(exc)
+            raise
 
     def _is_held(self, frame: DataFrame, closed: Sequence[SourceSettings], batch_id: int) -> bool:
         """Whether a done report of this batch holds for one of the streams, whose plans are closed.

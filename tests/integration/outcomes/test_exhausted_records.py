@@ -43,11 +43,30 @@ def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(
     ):
         tracked_query.run(process, dead_letter=DeadLetter.to(sink))
     assert tracked_query.stream.checkpoints() == {}
+    end = tracked_query.stream.last_end()
+    assert end is not None
+    assert "dead letters of plan" in end
+    assert "the sink is down" in end
     down.clear()
     tracked_query.run(process, dead_letter=DeadLetter.to(sink))
     assert sorted(rows) == sorted(2 * [n for n in range(10) if n != 3])
     assert len(letters) == 1
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_an_error_of_the_function_is_told_as_the_end_of_the_run(
+    tracked_query: TrackedQuery,
+) -> None:
+    tracked_query.stream.put(10)
+
+    def process(_batch: TrackedBatch) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(Exception, match="No space left on device"):
+        tracked_query.run(process)
+    assert tracked_query.stream.last_end() == (
+        "the function given to tracked(...) raised OSError: [Errno 28] No space left on device"
+    )
 
 
 def test_dropped_records_are_counted_and_logged_without_their_payload(

@@ -164,6 +164,15 @@ class StreamUnderTest:
         finally:
             store.close()
 
+    def last_end(self, application: str = APPLICATION) -> str | None:
+        """What the last run that ended has told of its end."""
+        store = self._store(application)
+        try:
+            ends = [run.end for log in store.read_runs().values() for run in log.runs if run.end]
+            return ends[-1].says if ends else None
+        finally:
+            store.close()
+
     def _store(self, application: str) -> ZookeeperStateStore:
         return ZookeeperStateStore(
             self.zookeeper, root="kinesis-spout", application=application, stream=STREAM
