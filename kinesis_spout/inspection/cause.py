@@ -37,11 +37,15 @@ class Advice:
 
     `arguments`: those of `kinesis-spout` that do it, without the options that say where the
     application is; empty where no command does. A front end adds these options.
+
+    `mends`: what it mends, where another cause of the chain may advise on the same: of these
+    advices, the first alone counts.
     """
 
     act: Act
     text: str
     arguments: tuple[str, ...] = ()
+    mends: str = ""
     until_ms: int | None = None
     is_urgent: bool = False
 
@@ -80,7 +84,9 @@ class Explanation:
         root_first = dict.fromkeys(one for cause in reversed(self.causes) for one in cause.advice)
         in_order = sorted(root_first, key=lambda one: not one.is_urgent)
         there = [one for one in in_order if commands is None or one.command in {None, *commands}]
-        return [one for one in there if one.act is not Act.NOTHING] or there[:1]
+        first = {one.mends: one for one in reversed(there)}
+        told = [one for one in there if not one.mends or one is first[one.mends]]
+        return [one for one in told if one.act is not Act.NOTHING] or there[:1]
 
 
 NOTHING = Advice(Act.NOTHING, "nothing to do")

@@ -73,7 +73,9 @@ def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
     wanted = look.now.shard_ids if among is None else among
     live = [shard for shard in wanted if look.phase(shard) not in OVER]
     shards = live or look.now.shard_ids[:1] or [look.now.application]
-    if not look.now.is_known or look.now.is_of_another_stream:
+    if look.now.is_of_another_stream and look.now.is_known:
+        return [Group(explain(look, shards[0]), tuple(shards))]  # it is so of all of them
+    if not look.now.is_known:
         shards = shards[:1]
     found: dict[tuple[object, ...], list[Explanation]] = {}
     for shard in shards:

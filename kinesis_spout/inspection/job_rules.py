@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import LOG, THE_NEXT_RULE, Act, Advice, Cause
 from kinesis_spout.inspection.consumer_words import words_of
+from kinesis_spout.inspection.outage import outage_until_ms
 from kinesis_spout.inspection.owner_rules import (
     OTHER_CONSUMERS,
+    RIGHT,
     held_by_program,
     last_run,
     letters_refused,
@@ -26,6 +28,7 @@ from kinesis_spout.inspection.owner_rules import (
 from kinesis_spout.inspection.wording import (
     joined,
     moment,
+    ordinal,
     pause_told,
     quoted,
     records,
@@ -88,6 +91,7 @@ def _refused(look: Look, shard_id: str) -> Cause | None:
             Advice(
                 Act.CHANGE,
                 f"first {remedy}" if why else "first give the right to read it",
+                mends=RIGHT,
                 is_urgent=True,
             ),
         ),
@@ -135,27 +139,23 @@ def _no_task(look: Look, shard_id: str) -> Cause | None:
     total = look.now.stored.total_tasks or 1
     missing = next(index for index in range(total) if is_ours(shard_id, index, total))
     there = sorted(one.task.index for one in look.now.stored.owners if one.task is not None)
-    run = f"task {there[0]} runs" if len(there) == 1 else f"tasks {joined(there)} run"
+    run = f"that of index {there[0]} runs"
+    if len(there) > 1:
+        run = f"those of index {joined(there)} run"
+    which = f"the {ordinal(missing + 1)} of the {total} tasks"
     return Cause(
         kind="task missing",
         about=shard_id,
-        says=f"is read by task {missing}, counted from 0, of the {total} that share the "
-        f"application, and that one does not run ({run})",
-        advice=(Advice(Act.START, f"start task {missing} of {total}"),),
+        says=f"is read by {which} that share the application (index {missing}), and that one does "
+        f"not run ({run})",
+        advice=(Advice(Act.START, f"start {which} (index {missing})"),),
     )
 
 
 def _outage(look: Look, shard_id: str) -> Cause | None:
-    plan = look.now.stored.plan
-    if plan is None or look.now.is_spout or shard_id in look.now.planned:
+    until_ms = outage_until_ms(look, shard_id)
+    if until_ms is None:
         return None
-    is_out = plan.outages > 0
-    if plan.report is ReportStatus.DONE and plan.outcomes is not None:
-        is_out = plan.outcomes.outage
-    due_ms = [one.due_ms for state in look.now.states.values() for one in state.unresolved]
-    if not is_out or not due_ms:
-        return None
-    until_ms = min(due_ms)
     reasons = Counter[str]()
     for state in look.now.states.values():
         for one in state.unresolved:
@@ -170,7 +170,11 @@ def _outage(look: Look, shard_id: str) -> Cause | None:
         "an outage: no attempt counts, and nothing new is read until records get through; the "
         f"next try is due {moment(until_ms, look.now.now_ms)}",
         advice=(
-            Advice(Act.LOOK, "mend what the records are written to; the log has all reasons"),
+            Advice(
+                Act.CHANGE,
+                "mend what the records are written to, or what the function calls; the log has all "
+                "reasons; no record is to be given up for it",
+            ),
             Advice(Act.WAIT, f"wait until {moment(until_ms, look.now.now_ms)}", until_ms=until_ms),
         ),
     )
@@ -352,7 +356,7 @@ def _idle_job(look: Look, shard_id: str) -> Cause | None:
 def _unresolved_limit(look: Look, shard_id: str) -> Cause | None:
     """Records are unresolved, and nothing new is read. How many there may be is not stored."""
     state, tip = look.now.states.get(shard_id), look.tips.get(shard_id)
-    has_unread = tip is not None and tip.next_ms is not None
+    has_unread = tip is not None and tip.next_ms is not None and not look.keeps_up(shard_id)
     if state is None or not state.unresolved or not has_unread or look.has_moved(shard_id):
         return None
     count, option = state.unresolved_count, words_of(look).max_unresolved
@@ -401,6 +405,15 @@ def _unseen_spout(look: Look, shard_id: str) -> Cause | None:
     """As `_unseen`, in the words of a spout."""
     if not look.now.is_spout:
         return None
+    if look.keeps_up(shard_id):  # so nothing keeps it from reading
+        return Cause(
+            kind="not to be seen",
+            about=shard_id,
+            says="the spout runs, and what is due was not seen to be tried again: its program "
+            "takes no record, as many are out with it as may be (max_pending), or it was tried "
+            f"just now, and that is not stored yet{session_clause(look, shard_id)}",
+            advice=(Advice(Act.WAIT, "wait a moment and look again"), LOG),
+        )
     return Cause(
         kind="not to be seen",
         about=shard_id,

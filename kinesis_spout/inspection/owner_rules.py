@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 CRASHES = 3  # so many starts in a row are a loop
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
 _PATIENCE_MS = 10_000
+LOSS, RIGHT = "loss", "right"  # what several causes of a chain may advise on
+_DENIED = re.compile(r"not authorized to perform: ([a-z]+:[A-Za-z]+)")
+_DEEDS = frozenset(
+    {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "set", "start"}
+    | {"use"}
+)
 _LATELY_MS = 10 * 60_000
 OTHER_CONSUMERS = (
     "see who else reads the stream: give the others consumers of their own (enhanced fan-out), or "
@@ -69,10 +77,7 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
             kind="run failed",
             about=shard_id,
             says=f"{what} ended at {moment(end.time_ms, now_ms)} with: {_said(run)}{again}",
-            advice=(
-                Advice(Act.CHANGE, "mend what that error names, then start it again"),
-                _LOG,
-            ),
+            advice=(_remedy(run), Advice(Act.START, "start it again after that"), _LOG),
         )
     if end is not None and end.kind == DONE:
         return _over(look, shard_id, run, end)
@@ -86,20 +91,52 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
         )
     since = f"began at {moment(run.owner.since_ms, now_ms)}"
     if run.kind == SPARK:
-        says = f"{since} and ended without a word: its query was stopped, or its driver killed"
+        says = f"{since} and ended without a word{_silence(look)}"
     else:
         says = f"{since} and was killed: it did not close its spout (kill -9, out of memory, host)"
     return Cause(
         kind="run vanished",
         about=shard_id,
         says=f"{what} {says}{again}",
-        advice=(
-            Advice(Act.START, "start the job"),
-            Advice(
-                Act.LOOK,
-                f"see on {run.owner.host} what ended it: its log, dmesg for the OOM "
-                "killer, what starts and stops it",
-            ),
+        advice=(Advice(Act.START, "start the job"), *_what_ended(look, run)),
+    )
+
+
+def _silence(look: Look) -> str:
+    """What may have ended a Spark job that told nothing, the likeliest first. A tracked function's
+    errors are told, and Spark tells a source nothing of the errors of other functions and sinks.
+    """
+    plan = look.now.open_plan
+    logs = [task.log for task in (() if plan is None else plan.tasks)]
+    if look.now.stored.policy is not None:
+        return ": its query was stopped, or its driver killed (kill -9, out of memory)"
+    where = ""
+    if plan is not None and logs and all(log is not None and log.sealed for log in logs):
+        where = f"the batch of plan {plan.plan_id} was read, and was with its sink; "
+    return (
+        f": {where}Spark tells a source nothing of why a query ends: most likely its sink or "
+        "foreachBatch function raised an error; else its query was stopped, or its driver killed "
+        "(kill -9, out of memory)"
+    )
+
+
+def _what_ended(look: Look, run: Run) -> tuple[Advice, ...]:
+    host = run.owner.host
+    killed = Advice(
+        Act.LOOK,
+        f"see on {host} what ended it: its log, dmesg for the OOM killer, what starts and stops it",
+    )
+    if run.kind != SPARK or look.now.stored.policy is not None:
+        return (killed,)
+    return (
+        Advice(
+            Act.LOOK,
+            "see the end of the job's own log: the exception of its sink or function stands there",
+        ),
+        Advice(
+            Act.LOOK,
+            f"or, if no exception is there: see on {host} what killed it or stopped it: dmesg for "
+            "the OOM killer, its memory limit, what starts and stops it",
         ),
     )
 
@@ -174,7 +211,7 @@ def restarts(look: Look, shard_id: str) -> Cause | None:
         about=shard_id,
         says=f"{_loop(look, runs[:-1])}; it was started again at "
         f"{moment(log.newest.owner.since_ms, look.now.now_ms)}",
-        advice=_mend(runs[:-1]),
+        advice=_mend(look, runs[:-1]),
         leads_to=None if look.has_moved(shard_id) else THE_NEXT_RULE,
     )
 
@@ -184,7 +221,7 @@ def _crash_loop(look: Look, shard_id: str, runs: Sequence[Run]) -> Cause:
         kind="crash loop",
         about=shard_id,
         says=f"no process owns the application: {_loop(look, runs)}",
-        advice=_mend(runs),
+        advice=_mend(look, runs),
     )
 
 
@@ -197,11 +234,12 @@ def _loop(look: Look, runs: Sequence[Run]) -> str:
     )
     ends = [(run, run.end) for run in runs if run.end is not None]
     if not ends:
-        stopped = ", or its query was stopped" if runs[-1].kind == SPARK else ""
-        return (
-            f"{start} ended each time without a word: killed (kill -9, out of memory), also by a "
-            f"record that ends its process{stopped}"
+        why = (
+            f"{_silence(look)}, perhaps by a record that ends its process"
+            if runs[-1].kind == SPARK
+            else ": killed (kill -9, out of memory), perhaps by a record that ends its process"
         )
+        return f"{start} ended each time without a word{why}"
     last, _end = ends[-1]
     killed = "" if len(ends) == count else f" ({count - len(ends)} of them ended without a word)"
     lasted = sorted(max(0, end.time_ms - run.owner.since_ms) for run, end in ends)
@@ -215,13 +253,30 @@ def _interval_ms(runs: Sequence[Run]) -> int:
     return (runs[-1].owner.since_ms - runs[0].owner.since_ms) // (len(runs) - 1)
 
 
-def _mend(runs: Sequence[Run]) -> tuple[Advice, ...]:
+def _remedy(run: Run) -> Advice:
+    """What the error names that ended the run, as a deed. Our errors end with it."""
+    says = printable((run.end.says if run.end is not None else None) or "")
+    mends = ""
+    if "fail_on_data_loss" in says or "failOnDataLoss" in says:
+        mends = LOSS
+    elif "AccessDenied" in says or "KMS" in says:
+        mends = RIGHT
+    denied = _DENIED.search(says)
+    if denied is not None:
+        what = f"allow {denied[1]} to the role or user of the job (IAM)"
+        return Advice(Act.CHANGE, what, mends=mends)
+    deed = says.rpartition("; ")[2]
+    if deed.split(" ", 1)[0] not in _DEEDS or deed.endswith("..."):
+        deed = "mend what that error names"
+    return Advice(Act.CHANGE, deed, mends=mends)
+
+
+def _mend(look: Look, runs: Sequence[Run]) -> tuple[Advice, ...]:
     if any(run.end is not None for run in runs):
-        what = "mend what that error names; to start it again alone does not help"
-        return Advice(Act.CHANGE, what), _LOG
-    host = runs[-1].owner.host
-    what = f"see on {host} what kills it: its memory limit, dmesg for the OOM killer, its log"
-    return (Advice(Act.LOOK, what),)
+        last = next(run for run in reversed(runs) if run.end is not None)
+        remedy = _remedy(last)
+        return replace(remedy, text=f"{remedy.text}; to start it again alone does not help"), _LOG
+    return _what_ended(look, runs[-1])
 
 
 def is_down(look: Look, shard_id: str) -> bool:

@@ -15,6 +15,7 @@ from kinesis_spout.inspection.cause import (
     is_at_end,
 )
 from kinesis_spout.inspection.health import READ_PHASES
+from kinesis_spout.inspection.outage import outage_until_ms
 from kinesis_spout.inspection.owner_rules import (
     CORRECT_SINK,
     is_exhausted,
@@ -181,9 +182,9 @@ def _waits_for_its_time(
     look: Look, state: ShardState, record: UnresolvedRecord, says: str
 ) -> Cause:
     now_ms, shard_id = look.now.now_ms, state.shard_id
-    if record.due_ms <= now_ms:
+    if record.due_ms <= now_ms or outage_until_ms(look, shard_id) is not None:
         return Cause(
-            kind="retry due",
+            kind="retry due" if record.due_ms <= now_ms else "retry in an outage",
             about=shard_id,
             says=says,
             advice=_beside_waiting(look, shard_id, record),
@@ -191,7 +192,10 @@ def _waits_for_its_time(
         )
     wait = Advice(
         Act.WAIT,
-        f"wait until {moment(record.due_ms, now_ms)}, when it is tried again",
+        f"or, if a retry may cure it: wait until {moment(record.due_ms, now_ms)}, when it is tried "
+        "again"
+        if record.reason
+        else f"wait until {moment(record.due_ms, now_ms)}, when it is tried again",
         until_ms=record.due_ms,
     )
     return Cause(
@@ -345,6 +349,8 @@ def _number(record: UnresolvedRecord) -> str:
 
 
 def _beside_waiting(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
+    if outage_until_ms(look, shard_id) is not None:
+        return ()
     return (*_correct(record), *_other_ways(look, shard_id, record))
 
 

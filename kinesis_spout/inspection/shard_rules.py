@@ -19,6 +19,7 @@ from kinesis_spout.inspection.cause import (
 from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
 from kinesis_spout.inspection.owner_rules import (
+    LOSS,
     OTHER_CONSUMERS,
     is_down,
     over_told,
@@ -49,8 +50,17 @@ def _another_stream(look: Look, shard_id: str) -> Cause | None:
         about=shard_id,
         says="has a state that belongs to a stream that had this name before, and a job refuses it",
         advice=(
-            Advice(Act.RUN, "remove that state, which is of no use to this stream", ("reset",)),
-            Advice(Act.CHANGE, "or, to keep that state: give the job another application name"),
+            Advice(
+                Act.RUN,
+                "remove that state, of all shards, while no process runs; the job then begins at "
+                "its starting position",
+                ("reset",),
+            ),
+            Advice(
+                Act.CHANGE,
+                "or, to keep that state: give the job another application name, or, if the stream "
+                "of before is meant, its region, account and endpoint",
+            ),
         ),
     )
 
@@ -132,6 +142,7 @@ def _vanished(look: Look, shard_id: str) -> Cause | None:
             Advice(
                 Act.CHANGE,
                 f"if it stays so, the records are lost: {words_of(look).without}",
+                mends=LOSS,
             ),
         ),
         leads_to=None if look.now.stored.owners and not look.now.stored.paused else THE_JOB,
@@ -190,6 +201,7 @@ def _lapsed(look: Look, shard_id: str) -> Cause | None:
                 Act.CHANGE,
                 words_of(look).lossy,
                 to_oldest if look.now.was_spout else (),
+                mends=LOSS,
                 is_urgent=True,
             ),
         ),

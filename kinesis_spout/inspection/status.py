@@ -198,8 +198,7 @@ def verdict_sentence(status: ApplicationStatus) -> str:
         if look.waits_for_next_run:
             waits = "waits" if count == 1 else "wait"
             return f"{count:,} of {shards} {waits} for the next run: the last one ended in order"
-        window = duration(look.window_ms)
-        return f"{count:,} of {shards} {'is' if count == 1 else 'are'} more than {window} behind"
+        return f"{count:,} of {shards} {_behind(status, count)}"
     if verdict is Health.STALLED:
         stands = "stands" if count == 1 else "stand"
         return (
@@ -208,7 +207,23 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     return f"records of {count:,} of {shards} have expired unread, or may have"
 
 
+def _behind(status: ApplicationStatus, count: int) -> str:
+    """How far, as far as it is known. Others keep up, and have retries that nobody makes."""
+    look, are = status.look, "is" if count == 1 else "are"
+    lagging = [one for one in status.live if one.health is Health.LAGGING]
+    if lagging and all(look.keeps_up(one.shard_id) for one in lagging):
+        hold = "holds" if count == 1 else "hold"
+        return f"{hold} records that are due, and are not tried again"
+    known_ms = [one.lag_ms or 0 for one in lagging if one.lag_measured]
+    lag_ms = max(known_ms, default=0)
+    if lag_ms <= look.window_ms:
+        return f"{are} more than {duration(look.window_ms)} behind"
+    return f"{are} {'' if count == 1 else 'up to '}{duration(lag_ms)} behind"
+
+
 def _unknown(status: ApplicationStatus, shards: str) -> str:
+    if status.look.now.is_of_another_stream:
+        return _nothing_known(status.look, shards)
     if status.not_told:
         return _not_told(status, shards)
     if status.not_answered:

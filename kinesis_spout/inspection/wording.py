@@ -22,6 +22,8 @@ MAX_REASON = 80
 _BRIEF_DIGITS = 8
 _TIME = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d)")
 _SHARD_PREFIX = "shardId-"
+_ORDINALS = {1: "first", 2: "second", 3: "third"}
+_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 
 
 def moment(time_ms: int, now_ms: int) -> str:
@@ -56,6 +58,14 @@ def short_shard(shard_id: str) -> str:
 
 def records(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
+
+
+def ordinal(number: int) -> str:
+    """`first`, `second`, `third`, `4th`, `21st`."""
+    if number in _ORDINALS:
+        return _ORDINALS[number]
+    is_teen = number % 100 in {11, 12, 13}
+    return f"{number}{'th' if is_teen else _SUFFIXES.get(number % 10, 'th')}"
 
 
 def joined(numbers: Iterable[object]) -> str:

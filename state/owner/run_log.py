@@ -144,6 +144,14 @@ def throttled_again(
 
 
 def sentence(text: str) -> str:
-    """An error's text as one line without secrets, at most `MAX_SENTENCE` characters."""
+    """An error's text as one line without secrets, at most `MAX_SENTENCE` characters. What to do,
+    behind the last semicolon, is kept rather than what stands before it.
+    """
     line = _SECRETS.sub("***", " ".join(text.split()))
-    return line if len(line) <= MAX_SENTENCE else f"{line[: MAX_SENTENCE - 3]}..."
+    if len(line) <= MAX_SENTENCE:
+        return line
+    what, _, remedy = line.rpartition("; ")
+    if not what or len(remedy) > MAX_SENTENCE // 2:
+        return f"{line[: MAX_SENTENCE - 3]}..."
+    cut = "...; "
+    return f"{what[: MAX_SENTENCE - len(cut) - len(remedy)]}{cut}{remedy}"

@@ -39,7 +39,7 @@ from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Look
 from kinesis_spout.inspection.status import status_of, verdict_sentence
-from kinesis_spout.inspection.wording import moment, shards_named, short_shard
+from kinesis_spout.inspection.wording import moment, records, shards_named, short_shard
 from state.zookeeper.store import DEFAULT_ROOT
 
 MAX_NAMED = 5
@@ -178,6 +178,8 @@ def _parts(
         shard = lead if cause.about == about else f"shard {short_shard(cause.about)}: "
         about, lead = cause.about, ""
         yield Padding(Text(f"{shard}{cause.says}"), (0, 0, 0, 2))
+    if held := _held_together(look, group):
+        yield Padding(Text(held), (0, 0, 0, 2))
     todo = Table.grid(padding=(0, 1, 0, 0))
     for advice in group.explanation.advice(commands):
         lines = [advice.text]
@@ -190,6 +192,19 @@ def _parts(
             ]
         todo.add_row(Text("  ->", "cyan"), Text("\n".join(lines), overflow="fold"))
     yield todo
+
+
+def _held_together(look: Look, group: Group) -> str:
+    """The unresolved records of all shards of a group, where the chain tells those of one."""
+    counts = {one: state.unresolved_count for one, state in look.now.states.items()}
+    held = [(one, count) for one in group.shards if (count := counts.get(one, 0))]
+    if len(group.shards) == 1 or not counts.get(group.explanation.shard_id):
+        return ""
+    total = sum(count for _, count in held)
+    each = [f"{count:,} of shard {short_shard(one)}" for one, count in held[:MAX_NAMED]]
+    more = ", ..." if len(held) > MAX_NAMED else ""
+    verb = "is" if total == 1 else "are"
+    return f"{records(total)} of these shards {verb} not acked in all: {', '.join(each)}{more}"
 
 
 def _json(look: Look, group: Group, commands: Collection[str], place: Place) -> dict[str, Any]:

@@ -405,6 +405,20 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         ),
         ["not read", "outage"],
     ),
+    "retry in an outage": (
+        look(
+            ONE,
+            state(1, after(9), unresolved=(failed(3),)),
+            tips={1: AT_TIP},
+            policy=CONTINUE,
+            plan=plan(
+                status=PlanStatus.SETTLED,
+                report=ReportStatus.DONE,
+                outcomes=PlanReport(outage=True),
+            ),
+        ),
+        ["idle", "retry in an outage", "outage"],
+    ),
     "search": (
         look(ONE, HERE, tips=BEHIND, plan=plan(task(OPEN), delivery_limit=5)),
         ["not read", "search"],
@@ -532,8 +546,8 @@ def test_what_may_expire_comes_before_what_mends_the_root() -> None:
 
 def test_the_missing_task_and_the_reason_of_an_outage_are_named() -> None:
     missing = explain(TABLE["task missing"][0], shard(1)).root
-    assert "task 1," in missing.says
-    assert missing.advice[0].text == "start task 1 of 2"
+    assert "is read by the second of the 2 tasks" in missing.says
+    assert missing.advice[0].text == "start the second of the 2 tasks (index 1)"
     assert "'no rates'" in explain(TABLE["outage"][0], shard(1)).root.says
 
 

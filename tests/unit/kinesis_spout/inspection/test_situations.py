@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.inspection.cause import Act
-from kinesis_spout.inspection.explanation import explain
+from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Health, Look, TipAnswer
 from kinesis_spout.inspection.job_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
@@ -28,8 +28,8 @@ from state.owner.owner_info import Sight
 from state.owner.run_log import DONE, FAILED, FULL, STOPPED, Hold, RunEnd, Throttle
 from state.plan import PlanStatus
 from state.position import SHARD_END
-from state.report import OnFailure, OutcomePolicy, ReportStatus
-from state.state_store import OperatorMove
+from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
+from state.state_store import OperatorMove, StreamIdentity
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -115,6 +115,98 @@ def test_of_a_paused_application_without_a_process_both_are_said() -> None:
     assert [one.act for one in explain(runs, shard(1)).advice()] == [Act.RESUME]
 
 
+@pytest.mark.parametrize("ages_ms", [(60_000,), (60_000, 40_000, 20_000)])
+def test_of_a_job_that_ends_without_a_word_its_own_log_is_read_first(
+    ages_ms: tuple[int, ...],
+) -> None:
+    """Nothing but a tracked function tells its error."""
+    read = plan(task(slice_of(HERE), log=TaskLog(sealed=True)))
+    stored: dict[str, Any] = {"owners": (), "log": run_log(*ages_ms), "tips": BEHIND, "plan": read}
+    plain = look(ONE, HERE, **stored)
+    assert "the batch of plan 7-ab was read, and was with its sink" in said(plain)
+    assert said(plain).index("function raised an error") < said(plain).index("kill -9")
+    looks = [one.text for one in explain(plain, shard(1)).advice() if one.act is Act.LOOK]
+    assert "the job's own log: the exception of its sink or function" in looks[0]
+    assert "OOM killer" in looks[1]
+    tracked = look(ONE, HERE, policy=BLOCK_KEY, **stored)
+    assert "raised an error" not in said(tracked)
+    assert "its query was stopped, or its driver killed" in said(tracked)
+
+
+def test_in_an_outage_no_record_is_to_be_given_up_or_put_back() -> None:
+    """Nothing is wrong with the records."""
+    for tips in (BEHIND, {1: AT_TIP}):
+        seen = look(
+            ONE,
+            state(1, after(9), unresolved=(failed(3), failed(4, due_ms=NOW_MS - 1))),
+            tips=tips,
+            policy=BLOCK_KEY,
+            plan=plan(
+                status=PlanStatus.SETTLED,
+                report=ReportStatus.DONE,
+                outcomes=PlanReport(outage=True),
+            ),
+        )
+        advice = explain(seen, shard(1)).advice()
+        assert [one.act for one in advice] == [Act.CHANGE, Act.WAIT]
+        assert not any(one.arguments for one in advice)
+
+
+def test_of_a_stream_that_was_created_again_all_shards_are_told_one_advice() -> None:
+    other = StreamIdentity(arn="other", name="orders", created_ms=1)
+    seen = look(ONE, listed(2), HERE, state(2, after(5)), identity=other)
+    refused = replace(seen, unanswered={shard(2): "no such number; kinesis-spout checkpoint set"})
+    (group,) = grouped(refused)
+    assert group.shards == (shard(1), shard(2))
+    assert group.explanation.advice()[0].command == "reset"
+    headline = verdict_sentence(status_of(refused))
+    assert headline == "its state belongs to a stream that had this name before"
+
+
+def test_the_headline_says_how_far_behind_and_which_retries_nobody_makes() -> None:
+    two = (ONE, listed(2), HERE, state(2, after(5)))
+    before = (state(1, after(1)), state(2, after(1)))
+    seen = look(*two, before=before, tips={1: behind(60_000), 2: behind(HOUR_MS)})
+    assert verdict_sentence(status_of(seen)) == "2 of 2 shards are up to 60 min behind"
+    overdue = look(ONE, state(1, after(5), unresolved=(failed(3, due_ms=1),)), tips={1: AT_TIP})
+    assert verdict_sentence(status_of(overdue)) == (
+        "1 of 1 shard holds records that are due, and are not tried again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("says", "deed"),
+    [
+        (
+            "(User: u is not authorized to perform: kinesis:GetRecords on resource: x); allow y",
+            "allow kinesis:GetRecords to the role or user of the job (IAM)",
+        ),
+        ("the disk is full; set path to another one", "set path to another one"),
+        ("OSError: No space left", "mend what that error names"),
+    ],
+)
+def test_the_deed_that_an_error_names_is_the_arrow(says: str, deed: str) -> None:
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
+    seen = look(ONE, HERE, owners=(), log=run_log(60_000, ends=(end,)), tips=BEHIND)
+    assert deeds(seen)[:2] == [deed, "start it again after that"]
+    loop = run_log(60_000, 40_000, 20_000, ends=(end, end, end))
+    again = look(ONE, HERE, owners=(), log=loop, tips=BEHIND)
+    assert deeds(again)[0] == f"{deed}; to start it again alone does not help"
+
+
+def test_what_is_advised_above_is_not_advised_again_in_other_words() -> None:
+    lost = RunEnd(time_ms=NOW_MS, kind=FAILED, says="lost; set option failOnDataLoss to false")
+    old = state(1, after(5), verified_until_ms=NOW_MS - 30 * HOUR_MS)
+    log = run_log(60_000, ends=(lost,))
+    found = deeds(look(ONE, old, owners=(), log=log, tips=BEHIND, plan=plan()))
+    assert sum("failOnDataLoss" in one for one in found) == 1
+    assert "start it again after that" in found
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=DENIED)
+    denied = look(ONE, HERE, owners=(), log=run_log(60_000, ends=(end,)))
+    found = deeds(replace(denied, refused=DENIED))
+    assert sum("enable the KMS key" in one for one in found) == 1
+
+
 # records that fail ------------------------------------------------------------------------------
 def test_records_that_wait_behind_a_failed_one_are_not_said_to_fail() -> None:
     one, two = said(held_by_key("a")), said(held_by_key("a", "b"))
@@ -184,6 +276,14 @@ def test_letters_that_are_refused_are_the_cause_of_what_a_spout_holds(tip: TipAn
     assert not any("skip" in " ".join(one.arguments) for one in explain(seen, shard(1)).advice())
     waits = spout_look(failed(3), refused_letters=REFUSED)
     assert "dead-lettered" not in said(waits), "its retries are not used up"
+
+
+def test_a_spout_that_reads_all_that_comes_is_not_said_to_be_kept_from_reading() -> None:
+    """Only its retry is overdue."""
+    told = said(spout_look(failed(3, due_ms=NOW_MS - 20_000)))
+    assert "is read as fast as records come" in told
+    assert "what is due was not seen to be tried again" in told
+    assert "other consumers" not in told
 
 
 def test_the_attempts_of_a_spout_are_counted_up_to_its_limit() -> None:
@@ -519,9 +619,10 @@ def test_every_arrow_is_a_deed() -> None:
 
 def test_what_removes_the_cause_comes_first_and_an_alternative_says_when_it_is_one() -> None:
     waits = look(ONE, state(1, SHARD_END, unresolved=(failed(3),)), policy=OutcomePolicy())
+    due = moment(NOW_MS + 60_000, NOW_MS)
     assert deeds(waits) == [
         "correct what fails with 'no rates'",
-        f"wait until {moment(NOW_MS + 60_000, NOW_MS)}, when it is tried again",
+        f"or, if a retry may cure it: wait until {due}, when it is tried again",
         "see the record",
         (
             "or, once it is a dead letter after its last attempt: put it back (PATH: where its "

@@ -58,6 +58,17 @@ def test_many_shards_with_one_cause_are_named_in_part() -> None:
     assert "shard 8  ok" in lines
 
 
+def test_what_shards_of_one_cause_hold_is_told_of_each_and_in_all() -> None:
+    """The chain tells of one of them."""
+    states = [
+        state(index, SHARD_END, unresolved=tuple(failed(n) for n in range(1, index + 1)))
+        for index in (1, 2)
+    ]
+    lines = screen(look(listed(1), listed(2), *states, policy=OutcomePolicy()), width=200)
+    assert "  3 records of these shards are not acked in all: 1 of shard 1, 2 of shard 2" in lines
+    assert not any("in all" in line for line in screen(RETRY, width=200))
+
+
 def test_reasons_are_text_and_not_markup() -> None:
     """They are the words of whatever failed."""
     hostile = failed(3, reason="[red]x[/] \x1b[2J\nsecond line")
