@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 
+from kinesis_spout.shards.run_recorder import error_sentence
+
 _TRACEBACK = "Traceback (most recent call last):"
 _ERROR_CLASS = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: .*$", re.DOTALL)  # with the position and plan that follow
@@ -29,6 +31,20 @@ def failure_sentence(text: str) -> str:
     before, marker, after = text.rpartition(_TRACEBACK)
     sentence = _raised_in(after) if marker else None
     return _shortened(sentence or _first_line(before or text))
+
+
+def failure_told(error: BaseException) -> str:
+    """The error that fails a batch, as a sentence.
+
+    Ours are sentences, and Spark's text is complete: it may be of a task of any sort. What is left
+    is Python's own, or of another package, and was raised by the function of the batch.
+    """
+    module = f"{type(error).__module__}."
+    if module.startswith(_OURS):
+        return error_sentence(error)
+    if module.startswith(("pyspark.", "py4j.")):
+        return failure_sentence(str(error))
+    return f"the function given to tracked(...) raised {error_sentence(error)}"
 
 
 def _raised_in(after: str) -> str | None:

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from kinesis_spout.errors import KinesisError
-from spark_job.tracking.failure_note import failure_told
+from spark_job.query_failure import failure_told
 
 SPARKS = (
     "[STREAM_FAILED] Job aborted\n"
