@@ -122,10 +122,6 @@ def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
     )
     assert "check the stream's name" in seen["absent"]
     assert f"{connect_client.EMITTED} 50.0" in seen["metrics"]
-    assert any(
-        one.startswith("kinesis_spout_shard_") and 'application="watched"' in one
-        for one in seen["metrics"]
-    )
 
 
 def test_a_declarative_pipeline_reads_the_plain_source_and_goes_on_at_its_next_update(
