@@ -165,6 +165,16 @@ def test_a_batch_that_fails_is_delivered_again_whole(
     assert seen == [[(CLICKS, "a"), (STREAM, "a")]] * 2
 
 
+def close_plan(stream: StreamUnderTest, name: str) -> None:
+    """Another process takes the stream over, and closes the plan that was left open."""
+    settings = stream.settings(stream=name)
+    services = ProcessServices.connect(settings)
+    with closing(Coordinator(settings, services)) as coordinator:
+        pointer = services.store.read_pointer()
+        assert pointer is not None
+        coordinator.close_open_plan(pointer.id)
+
+
 def test_of_a_repeated_batch_only_the_streams_count_whose_plan_is_open(
     tracked_query: TrackedQuery, stream: StreamUnderTest
 ) -> None:
@@ -180,12 +190,7 @@ def test_of_a_repeated_batch_only_the_streams_count_whose_plan_is_open(
 
     with pytest.raises(Exception, match="once"):
         tracked_query.run(process, source=BOTH)
-    settings = stream.settings(stream=CLICKS)
-    services = ProcessServices.connect(settings)
-    with closing(Coordinator(settings, services)) as coordinator:
-        pointer = services.store.read_pointer()
-        assert pointer is not None
-        coordinator.close_open_plan(pointer.id)
+    close_plan(stream, CLICKS)
     tracked_query.run(process, source=BOTH)
     both = [(CLICKS, "a"), (CLICKS, "b"), (STREAM, "a"), (STREAM, "b")]
     assert seen == [both, both[2:], both[:2]]
@@ -214,12 +219,7 @@ def test_a_repeated_batch_is_not_processed_without_the_rows_that_a_report_holds(
         running.option(
             "checkpointLocation", str(tracked_query.checkpoint)
         ).start().awaitTermination()
-    settings = stream.settings(stream=CLICKS)
-    services = ProcessServices.connect(settings)
-    with closing(Coordinator(settings, services)) as coordinator:
-        pointer = services.store.read_pointer()
-        assert pointer is not None
-        coordinator.close_open_plan(pointer.id)
+    close_plan(stream, CLICKS)
     tracked_query.run(process, source=BOTH)
     both = [(CLICKS, "a"), (CLICKS, "b"), (STREAM, "a"), (STREAM, "b")]
     assert sorted({one for rows in sink.values() for one in rows}) == both
