@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
+from kinesis_spout.inspection.health import READ_PHASES
 from kinesis_spout.inspection.wording import moment, records, short_shard
 from state.owner.owner_info import Sight
 from state.owner.run_log import DEACTIVATED, DONE, FAILED, FULL, SPARK
@@ -261,14 +262,17 @@ def _remedy(run: Run) -> Advice:
         mends = LOSS
     elif "AccessDenied" in says or "KMS" in says:
         mends = RIGHT
+    return Advice(Act.CHANGE, _deed_of(says) or "mend what that error names", mends=mends)
+
+
+def _deed_of(says: str) -> str | None:
+    """What an error of ours asks for; None where it does not."""
     denied = _DENIED.search(says)
     if denied is not None:
-        what = f"allow {denied[1]} to the role or user of the job (IAM)"
-        return Advice(Act.CHANGE, what, mends=mends)
+        return f"allow {denied[1]} to the role or user of the job (IAM)"
     deed = says.rpartition("; ")[2]
-    if deed.split(" ", 1)[0] not in _DEEDS or deed.endswith("..."):
-        deed = "mend what that error names"
-    return Advice(Act.CHANGE, deed, mends=mends)
+    is_one = deed.split(" ", 1)[0] in _DEEDS and not deed.endswith("...")
+    return deed if is_one else None
 
 
 def _mend(look: Look, runs: Sequence[Run]) -> tuple[Advice, ...]:
@@ -555,6 +559,33 @@ def next_trigger(look: Look, shard_id: str) -> Cause | None:
             Advice(Act.WAIT, f"wait until {moment(due_ms, now_ms)}", until_ms=due_ms),
             Advice(Act.CHANGE, "or, if that is too late: give the query a shorter trigger"),
         ),
+    )
+
+
+def not_subscribed(look: Look, shard_id: str) -> Cause | None:
+    """A shard that is to be read by subscription is polled, as its consumer told."""
+    owner = look.now.owner_of(shard_id)
+    log = None if owner is None else look.now.log_of(owner)
+    told = None if log is None else log.not_subscribed
+    if told is None or look.phase(shard_id) not in READ_PHASES:
+        return None
+    says = printable(told.says)
+    deed = _deed_of(says) or "see that its consumer is there (kinesis-spout consumers list)"
+    return Cause(
+        kind="not subscribed",
+        about=shard_id,
+        says="is to be read by enhanced fan-out, and is polled since "
+        f"{moment(told.since_ms, look.now.now_ms)}, as it cannot be subscribed to: {says}; so it "
+        "shares its five reads and 2 MB a second with all that poll it",
+        advice=(
+            Advice(
+                Act.CHANGE,
+                f"{deed}; or, if it is gone for good: give the job another consumer (consumerName, "
+                "--consumer-name). It subscribes again by itself",
+                is_urgent=True,
+            ),
+        ),
+        leads_to=THE_NEXT_RULE,
     )
 
 

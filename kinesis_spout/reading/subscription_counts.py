@@ -24,6 +24,7 @@ class SubscriptionCounts:
         self._opened = 0
         self._failed = 0
         self._polled: set[str] = set()
+        self._polled_because: str | None = None
 
     def opened(self) -> None:
         with self._lock:
@@ -42,13 +43,14 @@ class SubscriptionCounts:
         with self._lock:
             is_first = not self._polled
             self._polled.add(shard_id)
+            self._polled_because = str(error or "no answer came")
         if is_first:
             log.warning(
                 "shard %s is polled, as no subscription could be had for %g s (%s); subscribing is "
                 "tried again, for it and for any other shard",
                 shard_id,
                 after_s,
-                error or "no answer came",
+                self._polled_because,
             )
 
     def end_polling(self, shard_id: str, *, subscribed: bool) -> None:
@@ -56,8 +58,17 @@ class SubscriptionCounts:
         with self._lock:
             was_last = self._polled == {shard_id}
             self._polled.discard(shard_id)
+            if not self._polled:
+                self._polled_because = None
         if was_last and subscribed:
             log.warning("all shards are read by subscription again")
+
+    @property
+    def polled_because(self) -> str | None:
+        """Why the shard was given no subscription that began to be polled last; None where none is
+        polled.
+        """
+        return self._polled_because
 
     def totals(self) -> SubscriptionTotals:
         with self._lock:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from state.errors import StaleOwnerError, StateError, StoreUnavailableError
 from state.owner.ownership import this_process
-from state.owner.run_log import FAILED, RunEnd, sentence
+from state.owner.run_log import FAILED, NotSubscribed, RunEnd, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +44,7 @@ class RunRecorder:
         self._throttled_from_s = float("-inf")
         self._refused: RefusedLetters | None = None
         self._refused_from_s = float("-inf")
+        self._not_subscribed: NotSubscribed | None = None
 
     def begin(self, run: Run) -> None:
         """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
@@ -90,6 +91,18 @@ class RunRecorder:
             self._refused_from_s = now_s + REFUSED_TOLD_S
         if self._amend(lambda before: replace(before, refused_letters=letters)):
             self._refused = letters
+
+    def not_subscribed(self, why: str | None) -> None:
+        """The error for which shards are polled that are to be read by subscription; None where
+        none is.
+        """
+        before = self._not_subscribed
+        told = None
+        if why is not None:
+            since_ms = self._clock.now_ms() if before is None else before.since_ms
+            told = NotSubscribed(since_ms=since_ms, says=sentence(why))
+        if told != before and self._amend(lambda log_: replace(log_, not_subscribed=told)):
+            self._not_subscribed = told
 
     def end(self, kind: str, says: str | None = None) -> None:
         """The run ends without an error. `says`: what it leaves to the next one, as a clause."""

@@ -254,6 +254,7 @@ class SpoutCoordinator:
         self.run.hold(self._hold.look())
         self.run.throttled(self._outages.throttled())
         self.run.refused_letters(self._outages.refused_letters)
+        self.run.not_subscribed(self._outages.not_subscribed)
         if self.commit():
             try:
                 with self.catalog.lock:

@@ -120,6 +120,7 @@ class SpoutOutages:
         self._counts = dict.fromkeys(SpoutPart, 0)
         self._throttled: dict[str, Throttle] = {}
         self.refused_letters: RefusedLetters | None = None  # set by the thread that sends them
+        self.not_subscribed: str | None = None  # set by the thread that fetches
 
     def failed(
         self,

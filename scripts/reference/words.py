@@ -216,6 +216,7 @@ FIELDS = {
         "triggerMs": "the interval of the Spark query's trigger, as it was told or was learned",
         "throttled": "the shards whose reads the service refused last, at most 20",
         "refusedLetters": "the dead letters that `dead_letter` of a spout refuses at the moment",
+        "notSubscribed": "why shards are polled that are to be read by subscription",
         "format": "format of the value",
     },
     "Run": {
@@ -241,6 +242,10 @@ FIELDS = {
         "count": "how many letters",
         "lastMs": "when the last one was refused, by the owner's clock",
         "says": "the last error's sentence, without secrets, at most 500 characters",
+    },
+    "NotSubscribed": {
+        "sinceMs": "since when, by the owner's clock",
+        "says": "the error's sentence, without secrets, at most 500 characters",
     },
     "Throttle": {
         "count": "how many reads of the shard were refused since the run began",

@@ -33,7 +33,14 @@ class QueryConsumer:
         )
         self._arn: str | None = None
         self._ask_at_s: float | None = None  # None: it was never asked for
-        self._is_missed = False
+        self._refusal: str | None = None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the stream is polled, as the last answer has said; None where it is not for want of a
+        consumer.
+        """
+        return self._refusal
 
     @property
     def is_wanted(self) -> bool:
@@ -56,19 +63,19 @@ class QueryConsumer:
             self._arn = self._active(self._own, until_s)
         except KinesisError as exc:
             self._ask_at_s = self._clock.monotonic_s() + _ASK_AGAIN_S
-            if not self._is_missed:
+            if self._refusal is None:
                 log.warning(
                     "stream %s is polled, as it cannot be subscribed to (%s); the consumer is "
                     "asked for again every minute",
                     self._label,
                     exc,
                 )
-            self._is_missed = True
+            self._refusal = str(exc)
             return None
         self._ask_at_s = self._clock.monotonic_s()
-        if self._is_missed:
+        if self._refusal is not None:
             log.warning("stream %s is read by subscription again", self._label)
-        self._is_missed = False
+        self._refusal = None
         return self._arn
 
     def forget(self) -> None:

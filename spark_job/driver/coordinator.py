@@ -245,7 +245,8 @@ class Coordinator:
         nothing. `max_tasks`, `max_search_ms`: lower limits than those of the options.
         """
         self._catalog.save_verified()
-        settings = self._settings
+        settings, consumer_arn = self._settings, self._consumer.arn()
+        self._run.not_subscribed(self._consumer.refusal or self._subscriptions.refusal)
         limits = PlanLimits(
             max_records_per_trigger=max_records,
             max_records_per_shard=settings.max_records_per_shard,
@@ -256,7 +257,7 @@ class Coordinator:
             max_unresolved_per_shard=settings.max_unresolved_per_shard,
             retention_ms=self._catalog.retention_ms,
             aggregated_records=settings.aggregated_records,
-            consumer_arn=self._consumer.arn(),
+            consumer_arn=consumer_arn,
         )
         return self._create_plan(start, self._due.shards, limits)
 
@@ -462,6 +463,7 @@ class Coordinator:
                 owner=owner,
                 kind=SPARK,
                 session_timeout_ms=settings.zookeeper_session_timeout_ms,
+                read_mode=settings.read_mode,
                 max_records=settings.max_records_per_trigger,
                 max_unresolved_per_shard=settings.max_unresolved_per_shard,
             )

@@ -72,6 +72,15 @@ class RefusedLetters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     says: str
 
 
+class NotSubscribed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Since when an owner polls shards that it is to read by subscription, by its clock, and the
+    sentence of the error that keeps it from subscribing (`sentence`).
+    """
+
+    since_ms: int
+    says: str
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A process as the owner, and what it was told.
 
@@ -102,6 +111,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     - `trigger_ms`: the interval of a Spark query's trigger, as it was told or was learned.
     - `throttled`: by shard, of the newest run; the `MAX_THROTTLED` that were throttled last.
     - `refused_letters`: of the newest run; None where its dead letters are written.
+    - `not_subscribed`: of the newest run; None where it polls no shard that it is to subscribe to.
     """
 
     runs: tuple[Run, ...] = ()
@@ -109,6 +119,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     trigger_ms: int | None = None
     throttled: dict[str, Throttle] = {}
     refused_letters: RefusedLetters | None = None
+    not_subscribed: NotSubscribed | None = None
     format: int = 1
 
     @property

@@ -45,7 +45,7 @@ STREAM = StreamSummary(
 IDENTITY = StreamIdentity(arn=STREAM.arn, name="orders", created_ms=STREAM.created_ms)
 PIN = StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 OWNER = OwnerView(None, OwnerInfo(host="host-a", pid=42, since_ms=NOW_MS - HOUR_MS))
-_OF_THE_LOG = ("hold", "trigger_ms", "throttled", "refused_letters")
+_OF_THE_LOG = ("hold", "trigger_ms", "throttled", "refused_letters", "not_subscribed")
 AT_TIP = TipAnswer(NOW_MS, None)
 PAUSE = Pause(by="ann on host-a", since_ms=NOW_MS - HOUR_MS, reason="deploy")
 

@@ -44,6 +44,7 @@ from state.owner.run_log import (
     FULL,
     SPOUT,
     Hold,
+    NotSubscribed,
     RefusedLetters,
     Run,
     RunEnd,
@@ -258,6 +259,7 @@ RUNS = RunLog(
     trigger_ms=900_000,
     throttled={SHARD: Throttle(count=3, last_ms=T)},
     refused_letters=RefusedLetters(count=3, last_ms=T, says="OSError: no room"),
+    not_subscribed=NotSubscribed(since_ms=T, says="orders has no consumer reader"),
 )
 HISTORY = HistoryEntry(
     time_ms=T, positions={SHARD: Position.after(number(9))}, full=True, cause="rewind"

@@ -22,8 +22,10 @@ from state.owner.run_log import (
     FULL,
     STOPPED,
     Hold,
+    NotSubscribed,
     RefusedLetters,
     RunEnd,
+    Throttle,
 )
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END
@@ -79,6 +81,9 @@ def in_plan(log: TaskLog | None, policy: OutcomePolicy | None = None, **fields: 
 
 
 ONE = listed(1)
+NOT_SUBSCRIBED = NotSubscribed(
+    since_ms=NOW_MS - 60_000, says="stream orders has no consumer reader; see the others"
+)
 REFUSED = RefusedLetters(count=4, last_ms=NOW_MS - 3_000, says="FileNotFoundError: no /mnt")
 
 
@@ -343,6 +348,10 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
             max_unresolved_per_shard=1,
         ),
         ["not read", "letters refused"],
+    ),
+    "not subscribed": (
+        spout_look(not_subscribed=NOT_SUBSCRIBED),
+        ["not subscribed", "healthy"],
     ),
     "trigger waits": (
         look(ONE, HERE, log=run_log(HOUR_MS, trigger_ms=900_000), tips=BEHIND),
@@ -729,3 +738,22 @@ def test_what_an_earlier_owner_told_is_not_told_of_this_one() -> None:
     log = run_log(2 * HOUR_MS, shards=(shard(0),), hold=Hold(kind=FULL, since_ms=1))
     seen = look(ONE, HERE, log=log, tips=BEHIND)
     assert explain(seen, shard(1)).root.kind == "not to be seen"
+
+
+def test_a_missing_subscription_is_told_beside_throttling_and_its_deed_comes_first() -> None:
+    """Who polls shares the limits. The consumer is what one can mend."""
+    throttled = {shard(1): Throttle(count=7, last_ms=NOW_MS - 5_000)}
+    seen = spout_look(tip=behind(60_000), not_subscribed=NOT_SUBSCRIBED, throttled=throttled)
+    causes = explain(seen, shard(1)).causes
+    assert causes[0].kind == "not subscribed"
+    assert "stream orders has no consumer reader" in causes[0].says
+    assert any("throttled" in one.says for one in causes[1:])
+    first, *_ = explain(seen, shard(1)).advice()
+    assert "another consumer" in first.text
+
+
+def test_a_missing_right_to_subscribe_is_named() -> None:
+    denied = "AccessDeniedException: ann is not authorized to perform: kinesis:SubscribeToShard"
+    seen = spout_look(not_subscribed=NotSubscribed(since_ms=NOW_MS, says=denied))
+    first, *_ = explain(seen, shard(1)).advice()
+    assert first.text.startswith("allow kinesis:SubscribeToShard")

@@ -13,6 +13,7 @@ from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.testing import FakeKinesisSettings, error, internal_failure
 from kinesis_spout.testing.faults.plan import alter, drop
 from kinesis_spout.testing.service import requests
+from state.state_store import TaskShare
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.reading.subscription_totals import SubscriptionTotals
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
+    from state.owner.run_log import NotSubscribed
 
 EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
 SHARD = "shardId-000000000000"
@@ -50,6 +52,13 @@ class Reading:
         totals = self.spout.metrics().subscriptions
         assert totals is not None
         return totals
+
+
+def not_subscribed(world: SpoutUnderTest) -> NotSubscribed | None:
+    """What the spout has told of it by its next commit."""
+    world.loops.take("commit")
+    with closing(world.store()) as store:
+        return store.read_runs()[TaskShare(0, 1)].not_subscribed
 
 
 @pytest.fixture
@@ -252,12 +261,16 @@ def test_without_a_subscription_a_shard_is_polled_until_there_is_one(
         said = [one.message for one in caplog.records if "polled" in one.message]
         assert len(said) == 1
         assert "AccessDeniedException" in said[0]
+        told = not_subscribed(world)
+        assert told is not None
+        assert "AccessDeniedException" in told.says
         world.fake.faults.clear()
         for _ in range(20):
             wanted += world.put(2)
             reading.go_on(1)
         assert sorted(reading.came) == sorted(wanted)
         assert reading.totals.polled_shards == 0
+        assert not_subscribed(world) is None
         reads = world.service.reads
         reading.go_on(20)
         assert world.service.reads == reads

@@ -100,6 +100,42 @@ def test_a_missing_permission_ends_no_query(one: SimulatedJob) -> None:
     assert first_task(driver, plan).consumer_arn is None
     assert one.clock.monotonic_s() - begun_s < 1
     assert read(one, driver, plan) == 1
+    told = one.store().read_runs()[None]
+    assert told.newest is not None
+    assert told.newest.read_mode == "efo"
+    assert told.not_subscribed is not None
+    assert "AccessDenied" in told.not_subscribed.says
+    one.fake.faults.clear()
+    one.clock.advance(60)
+    one.put(1)
+    plan = next_plan(driver, plan)
+    assert first_task(driver, plan).consumer_arn is not None
+    assert one.store().read_runs()[None].not_subscribed is None
+
+
+def test_a_subscription_that_the_service_refuses_is_told_until_one_gives_records(
+    one: SimulatedJob,
+) -> None:
+    """The right to describe a consumer is another one than that to subscribe."""
+    driver = driver_of(one)
+    one.put(1)
+    one.fake.faults.add(error("AccessDeniedException"), operation="SubscribeToShard", times=None)
+    plan = next_plan(driver)
+    assert read(one, driver, plan) == 1
+    one.put(1)
+    plan = next_plan(driver, plan)
+    told = one.store().read_runs()[None].not_subscribed
+    assert told is not None
+    assert "SubscribeToShard" in told.says
+    assert read(one, driver, plan) == 1
+    one.fake.faults.clear()
+    one.clock.advance(61)
+    one.put(1)
+    plan = next_plan(driver, plan)
+    assert read(one, driver, plan) == 1
+    one.put(1)
+    next_plan(driver, plan)
+    assert one.store().read_runs()[None].not_subscribed is None
 
 
 def test_a_plan_says_when_a_shard_may_be_subscribed_to_again(one: SimulatedJob) -> None:
