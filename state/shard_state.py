@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 STATE_FORMAT = 1
 
+TIMED_OUT = "no outcome until its deadline"
+"""The stored reason of a record that had no outcome in time."""
+
 
 class Lifecycle(StrEnum):
     """`ACTIVE`: the end was not read. `DRAINED`: the end was read, some records are unresolved.

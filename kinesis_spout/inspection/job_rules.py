@@ -221,21 +221,23 @@ def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
     tasks = plan.tasks if planned is None else (planned.task,)
     where = "a task" if planned is None else "its task"
     logs = [task.log for task in tasks]
+    throttled = throttled_clause(look, shard_id)
     if None in logs:
         return _Stage(
             "task not begun",
-            f"is open, and {where} has read nothing yet",
-            "see in Spark's UI whether the task waits for a core, and in the executor's log "
+            f"is open, and {where} has read nothing yet{throttled}",
+            OTHER_CONSUMERS
+            if throttled
+            else "see in Spark's UI whether the task waits for a core, and in the executor's log "
             "whether it reaches Kinesis and ZooKeeper",
         )
     if any(log is not None and not log.sealed for log in logs):
         rows = sum(0 if log is None else log.rows for log in logs)
         return _Stage(
             "task runs",
-            f"is open, and {where} is reading ({records(rows)} so far)"
-            f"{throttled_clause(look, shard_id)}",
+            f"is open, and {where} is reading ({records(rows)} so far){throttled}",
             OTHER_CONSUMERS
-            if throttled_clause(look, shard_id)
+            if throttled
             else "see in the executor's log whether the shard is throttled: other consumers share "
             "its limits, which cannot be seen from outside",
         )

@@ -110,7 +110,10 @@ def _silence(look: Look) -> str:
     plan = look.now.open_plan
     logs = [task.log for task in (() if plan is None else plan.tasks)]
     if look.now.stored.policy is not None:
-        return ": its query was stopped, or its driver killed (kill -9, out of memory)"
+        return (
+            ": its query was stopped, its driver was killed (kill -9, out of memory), or a record "
+            "of the batch ended its Python worker"
+        )
     where = ""
     if plan is not None and logs and all(log is not None and log.sealed for log in logs):
         where = f"the batch of plan {plan.plan_id} was read, and was with its sink; "
@@ -127,8 +130,15 @@ def _what_ended(look: Look, run: Run) -> tuple[Advice, ...]:
         Act.LOOK,
         f"see on {host} what ended it: its log, dmesg for the OOM killer, what starts and stops it",
     )
-    if run.kind != SPARK or look.now.stored.policy is not None:
+    if run.kind != SPARK:
         return (killed,)
+    if look.now.stored.policy is not None:
+        worker = Advice(
+            Act.LOOK,
+            "see the end of the job's own log: where a Python worker crashed or exited, a record "
+            "of the batch ends it, by its memory or a fault of the function, at each start",
+        )
+        return worker, killed
     return (
         Advice(
             Act.LOOK,

@@ -15,6 +15,7 @@ from kinesis_spout.errors import (
     AccessDeniedError,
     KinesisError,
     ShardNotFoundError,
+    StreamNotFoundError,
     ThrottledError,
 )
 from kinesis_spout.inspection.health import TipAnswer
@@ -40,10 +41,22 @@ def read_snapshot(
     """What ZooKeeper holds, and one listing of the shards. Without a store, the listing alone.
 
     ZooKeeper is read first: a shard that a job learns of in between would otherwise have a state
-    and look as if it had expired. `clock` is used if the service does not give its time.
+    and look as if it had expired. `clock` is used if the service does not give its time. Raises
+    `StreamNotFoundError`, which says whether the stream was there once.
     """
     stored = StoredApplication() if store is None else store.read_application()
-    stream = client.describe()
+    try:
+        stream = client.describe()
+    except StreamNotFoundError as exc:
+        if not stored.states:
+            raise
+        raise StreamNotFoundError(
+            f"{client.where} is not there, though application {application} has state of "
+            f"{len(stored.states):,} of its shards, so it was there: it was deleted, unless the "
+            "region, the account or the endpoint given here are not those of its job; what was "
+            "unread of a deleted stream is gone, and checkpoint reset forgets the state, which a "
+            "new stream of that name asks for"
+        ) from exc
     return Snapshot(
         application=application,
         stored=stored,

@@ -25,10 +25,20 @@ from kinesis_spout.inspection.owner_rules import (
 )
 from kinesis_spout.inspection.wording import moment, quoted, records, short_shard, shortened
 from state.report import OnFailure
+from state.shard_state import TIMED_OUT
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
     from state.shard_state import ShardState, UnresolvedRecord
+
+
+ANSWER_IN_TIME = Advice(
+    Act.CHANGE,
+    "see what the program, or the command of --exec, does with a record that it has: restart it if "
+    "it hangs, make it ack or fail each record, and, where it answers later than "
+    "--message-timeout (message_timeout_s; 30 s unless set), make it faster or raise that",
+    is_urgent=True,
+)
 
 
 def held_by_order(look: Look, shard_id: str) -> Cause | None:
@@ -330,6 +340,8 @@ def _record_told(look: Look, shard_id: str, record: UnresolvedRecord) -> str:
     if record.due_ms and record.due_ms <= look.now.now_ms:
         due = ", due now"
     why = f", failing with {quoted(record.reason)}" if record.reason else ""
+    if record.reason == TIMED_OUT:
+        why = f", as its program did not answer within its timeout{_none_acked(look, shard_id)}"
     if record.blocked:
         why = ", held back by an earlier record"
     old_ms = None if record.first_failure_ms is None else look.now.now_ms - record.first_failure_ms
@@ -354,9 +366,19 @@ def _beside_waiting(look: Look, shard_id: str, record: UnresolvedRecord) -> tupl
     return (*_correct(record), *_other_ways(look, shard_id, record))
 
 
+def _none_acked(look: Look, shard_id: str) -> str:
+    """That no answer came at all during the look, as far as the checkpoint tells."""
+    was, state = look.before.states.get(shard_id), look.now.states[shard_id]
+    if was is None or not look.window_ms or was.checkpoint_text != state.checkpoint_text:
+        return ""
+    return f" (message_timeout_s); nor did the checkpoint move in {duration(look.window_ms)}"
+
+
 def _correct(record: UnresolvedRecord) -> tuple[Advice, ...]:
     if not record.reason:
         return ()
+    if record.reason == TIMED_OUT:
+        return (ANSWER_IN_TIME,)
     return (Advice(Act.CHANGE, f"correct what fails with {quoted(record.reason)}"),)
 
 

@@ -26,6 +26,7 @@ from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
 from scheme.errors import MalformedRecordError
 from state.errors import StateError
 from state.owner.run_log import DONE, STOPPED
+from state.shard_state import TIMED_OUT
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
@@ -398,7 +399,7 @@ class SpoutSession:
         self._check_breaker()
         for emission in expired:
             self.hooks.timed_out(emission)
-            self.hooks.failed(emission, "no outcome until its deadline")
+            self.hooks.failed(emission, TIMED_OUT)
         fail_timed_out(self._acker, self.now_ms())
         with self._changed:
             times = (self.scheduler.next_deadline_ms(), self._acker.next_deadline_ms())

@@ -20,6 +20,7 @@ from state.collections.due_queue import DueQueue
 from state.collections.shrinking_dict import ShrinkingDict
 from state.errors import IllegalTrackerEventError
 from state.position import SHARD_END, Position, PositionKind
+from state.shard_state import TIMED_OUT
 from state.tracker.emission import Emission
 from state.tracker.nodes import Node, NodeList
 from state.tracker.snapshot import restored_nodes, snapshot_of, stored_record
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 UNANSWERED = "its process ended without an answer"
 """The stored reason of an announced emission (`InflightRecordTracker.announce`)."""
-_TIMED_OUT = "no outcome until its deadline"
 
 
 class InflightRecordTracker:
@@ -403,7 +403,7 @@ class InflightRecordTracker:
         expired = []
         while (sequence := self._deadlines.pop_due(now_ms)) is not None:
             emission = self._emission(self._known(Event.FAIL, sequence))
-            self.fail(sequence, emission.attempt, now_ms, reason=_TIMED_OUT)
+            self.fail(sequence, emission.attempt, now_ms, reason=TIMED_OUT)
             expired.append(emission)
         return expired
 

@@ -12,6 +12,7 @@ from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Health, Look, TipAnswer
 from kinesis_spout.inspection.job_rules import MAX_UNRESOLVED
+from kinesis_spout.inspection.owner_rules import OTHER_CONSUMERS
 from kinesis_spout.inspection.status import (
     move_sentence,
     owners_sentence,
@@ -29,7 +30,8 @@ from state.owner.run_log import DONE, FAILED, FULL, STOPPED, Hold, RunEnd, Throt
 from state.plan import PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
-from state.state_store import OperatorMove, StreamIdentity
+from state.shard_state import TIMED_OUT
+from state.state_store import OperatorMove, StreamIdentity, TaskShare
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -130,7 +132,43 @@ def test_of_a_job_that_ends_without_a_word_its_own_log_is_read_first(
     assert "OOM killer" in looks[1]
     tracked = look(ONE, HERE, policy=BLOCK_KEY, **stored)
     assert "raised an error" not in said(tracked)
-    assert "its query was stopped, or its driver killed" in said(tracked)
+    assert "its query was stopped, its driver was killed" in said(tracked)
+    assert "a record of the batch ended its Python worker" in said(tracked)
+    looks = [one.text for one in explain(tracked, shard(1)).advice() if one.act is Act.LOOK]
+    assert "Python worker crashed" in looks[0]
+    assert "OOM killer" in looks[1]
+
+
+def test_records_without_an_answer_ask_for_the_program_not_for_the_records() -> None:
+    """It hangs, is slower than its timeout, or forgets them: nothing is wrong with the records."""
+    held = failed(3, reason=TIMED_OUT)
+    seen = look(
+        ONE,
+        state(1, after(9), unresolved=(held,)),
+        tips={1: behind(60_000)},
+        owners=(spout_task(0, 1),),
+        total_tasks=1,
+        share=TaskShare(0, 1),
+        log=run_log(HOUR_MS, kind="spout", max_attempts=4),
+    )
+    first, *others = explain(seen, shard(1)).advice()
+    assert "--message-timeout" in first.text
+    assert "hangs" in first.text
+    assert "did not answer within its timeout" in said(seen)
+    assert not any("correct what fails" in one.text for one in others)
+
+
+def test_a_task_that_has_read_nothing_is_said_to_be_throttled_where_its_shard_is() -> None:
+    throttled = {shard(1): Throttle(count=7, last_ms=NOW_MS - 5_000)}
+    seen = look(
+        ONE,
+        HERE,
+        plan=plan(task(slice_of(HERE))),
+        tips=BEHIND,
+        log=run_log(HOUR_MS, throttled=throttled),
+    )
+    assert "has read nothing yet; the service throttled it: 7 reads were refused" in said(seen)
+    assert any(one.text == OTHER_CONSUMERS for one in explain(seen, shard(1)).advice())
 
 
 def test_in_an_outage_no_record_is_to_be_given_up_or_put_back() -> None:
