@@ -33,8 +33,8 @@ _PATIENCE_MS = 10_000
 LOSS, RIGHT = "loss", "right"  # what several causes of a chain may advise on
 _DENIED = re.compile(r"not authorized to perform: ([a-z]+:[A-Za-z]+)")
 _DEEDS = frozenset(
-    {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "set", "start"}
-    | {"use"}
+    {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
+    | {"start", "use"}
 )
 _LATELY_MS = 10 * 60_000
 OTHER_CONSUMERS = (
@@ -280,9 +280,12 @@ def _deed_of(says: str) -> str | None:
     denied = _DENIED.search(says)
     if denied is not None:
         return f"allow {denied[1]} to the role or user of the job (IAM)"
-    deed = says.rpartition("; ")[2]
-    is_one = deed.split(" ", 1)[0] in _DEEDS and not deed.endswith("...")
-    return deed if is_one else None
+    deeds: list[str] = []
+    for clause in reversed(says.split("; ")):
+        if clause.split(" ", 1)[0] not in _DEEDS or clause.endswith("..."):
+            break
+        deeds.insert(0, clause)
+    return "; or, ".join(deeds) or None
 
 
 def _mend(look: Look, runs: Sequence[Run]) -> tuple[Advice, ...]:
@@ -573,7 +576,7 @@ def next_trigger(look: Look, shard_id: str) -> Cause | None:
 
 
 def not_subscribed(look: Look, shard_id: str) -> Cause | None:
-    """A shard that is to be read by subscription is polled, as its consumer told."""
+    """A shard that is to be read by subscription gets none, as its consumer told."""
     owner = look.now.owner_of(shard_id)
     log = None if owner is None else look.now.log_of(owner)
     told = None if log is None else log.not_subscribed
@@ -584,9 +587,9 @@ def not_subscribed(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="not subscribed",
         about=shard_id,
-        says="is to be read by enhanced fan-out, and is polled since "
-        f"{moment(told.since_ms, look.now.now_ms)}, as it cannot be subscribed to: {says}; so it "
-        "shares its five reads and 2 MB a second with all that poll it",
+        says="is to be read by enhanced fan-out, and cannot be subscribed to since "
+        f"{moment(told.since_ms, look.now.now_ms)}: {says}; while it is polled instead, it shares "
+        "its five reads and 2 MB a second with all that poll it",
         advice=(
             Advice(
                 Act.CHANGE,

@@ -155,6 +155,7 @@ class SubscribedGetter:
         if feed is not None:
             feed.close()
         self._stop_polling(subscribed=False)
+        self._counts.forget(self.shard_id)
 
     # subscriptions --------------------------------------------------------------------------------
     def _next_event(self) -> SubscriptionEvent | None:
@@ -197,7 +198,7 @@ class SubscribedGetter:
 
     def _on_event(self) -> None:
         if not self._feed_gave_events:
-            self._counts.opened()
+            self._counts.opened(self.shard_id)
         self._feed_gave_events = True
         self._failures, self._error = 0, None
         self._poll_from_s = math.inf
@@ -219,7 +220,7 @@ class SubscribedGetter:
 
     def _on_failure(self, error: KinesisError | None) -> None:
         now_s = self._clock.monotonic_s()
-        self._counts.failed()
+        self._counts.failed(self.shard_id, error, in_a_row=self._failures + 1)
         self._error = error
         if isinstance(error, SubscriptionInUseError) and self._feed_gave_events:
             # A refusal alone says little: an earlier process may have subscribed just before.

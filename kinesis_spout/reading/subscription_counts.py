@@ -9,6 +9,8 @@ from kinesis_spout.reading.shared_consumer import SharedConsumer
 from kinesis_spout.reading.subscription_totals import SubscriptionTotals
 
 log = logging.getLogger("kinesis_spout")
+NO_ANSWER = "no answer came"
+_REFUSED_AFTER = 3  # a connection that breaks is soon there again
 
 
 class SubscriptionCounts:
@@ -24,15 +26,24 @@ class SubscriptionCounts:
         self._opened = 0
         self._failed = 0
         self._polled: set[str] = set()
-        self._polled_because: str | None = None
+        self._refused: dict[str, str] = {}
 
-    def opened(self) -> None:
+    def opened(self, shard_id: str) -> None:
         with self._lock:
             self._opened += 1
+            self._refused.pop(shard_id, None)
 
-    def failed(self) -> None:
+    def failed(self, shard_id: str, error: Exception | None, *, in_a_row: int) -> None:
+        """A subscription could not be had, or broke: the last of so many attempts."""
         with self._lock:
             self._failed += 1
+            if in_a_row >= _REFUSED_AFTER:
+                self._refused[shard_id] = str(error or NO_ANSWER)
+
+    def forget(self, shard_id: str) -> None:
+        """The shard is not read any more."""
+        with self._lock:
+            self._refused.pop(shard_id, None)
 
     def taken(self, shard_id: str, now_s: float) -> None:
         """A subscription that gave events was replaced by another one of the consumer."""
@@ -43,14 +54,14 @@ class SubscriptionCounts:
         with self._lock:
             is_first = not self._polled
             self._polled.add(shard_id)
-            self._polled_because = str(error or "no answer came")
+            self._refused.setdefault(shard_id, str(error or NO_ANSWER))
         if is_first:
             log.warning(
                 "shard %s is polled, as no subscription could be had for %g s (%s); subscribing is "
                 "tried again, for it and for any other shard",
                 shard_id,
                 after_s,
-                self._polled_because,
+                error or NO_ANSWER,
             )
 
     def end_polling(self, shard_id: str, *, subscribed: bool) -> None:
@@ -58,17 +69,15 @@ class SubscriptionCounts:
         with self._lock:
             was_last = self._polled == {shard_id}
             self._polled.discard(shard_id)
-            if not self._polled:
-                self._polled_because = None
+            self._refused.pop(shard_id, None)
         if was_last and subscribed:
             log.warning("all shards are read by subscription again")
 
     @property
-    def polled_because(self) -> str | None:
-        """Why the shard was given no subscription that began to be polled last; None where none is
-        polled.
-        """
-        return self._polled_because
+    def refusal(self) -> str | None:
+        """Why a shard gets no subscription, after several attempts; None where each has one."""
+        with self._lock:
+            return next(iter(self._refused.values()), None)
 
     def totals(self) -> SubscriptionTotals:
         with self._lock:

@@ -93,8 +93,8 @@ class RunRecorder:
             self._refused = letters
 
     def not_subscribed(self, why: str | None) -> None:
-        """The error for which shards are polled that are to be read by subscription; None where
-        none is.
+        """The error for which shards that are to be read by subscription get none; None where each
+        has one.
         """
         before = self._not_subscribed
         told = None

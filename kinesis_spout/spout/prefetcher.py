@@ -266,7 +266,7 @@ class SpoutPrefetcher:
                 self._reader.replace([pages.buffer for pages in self._buffers.values()])
                 self._is_stale = False
         fetched = self._reader.step(_STEP_S)
-        self._context.outages.not_subscribed = self._subscriptions.polled_because
+        self._context.outages.not_subscribed = self._subscriptions.refusal
         if fetched:
             with self._changed:
                 for buffer in fetched:

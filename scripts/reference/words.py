@@ -216,7 +216,7 @@ FIELDS = {
         "triggerMs": "the interval of the Spark query's trigger, as it was told or was learned",
         "throttled": "the shards whose reads the service refused last, at most 20",
         "refusedLetters": "the dead letters that `dead_letter` of a spout refuses at the moment",
-        "notSubscribed": "why shards are polled that are to be read by subscription",
+        "notSubscribed": "why shards that are to be read by subscription get none",
         "format": "format of the value",
     },
     "Run": {

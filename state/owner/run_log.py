@@ -73,8 +73,8 @@ class RefusedLetters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class NotSubscribed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Since when an owner polls shards that it is to read by subscription, by its clock, and the
-    sentence of the error that keeps it from subscribing (`sentence`).
+    """Since when an owner cannot subscribe to shards that it is to read so, by its clock, and the
+    sentence of the error that keeps it from it (`sentence`). It polls them, at once or later.
     """
 
     since_ms: int
@@ -111,7 +111,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     - `trigger_ms`: the interval of a Spark query's trigger, as it was told or was learned.
     - `throttled`: by shard, of the newest run; the `MAX_THROTTLED` that were throttled last.
     - `refused_letters`: of the newest run; None where its dead letters are written.
-    - `not_subscribed`: of the newest run; None where it polls no shard that it is to subscribe to.
+    - `not_subscribed`: of the newest run; None where it subscribes, or polls on purpose.
     """
 
     runs: tuple[Run, ...] = ()

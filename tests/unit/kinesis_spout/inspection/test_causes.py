@@ -757,3 +757,15 @@ def test_a_missing_right_to_subscribe_is_named() -> None:
     seen = spout_look(not_subscribed=NotSubscribed(since_ms=NOW_MS, says=denied))
     first, *_ = explain(seen, shard(1)).advice()
     assert first.text.startswith("allow kinesis:SubscribeToShard")
+
+
+def test_of_two_ways_out_of_an_error_the_one_that_loses_nothing_comes_first() -> None:
+    """An error that would go on with what is left names that last."""
+    says = (
+        "records may be lost: ZooKeeper has no start of it; restore ZooKeeper, or name the "
+        "right one; set option failOnDataLoss to false to go on with what is left"
+    )
+    end = RunEnd(time_ms=NOW_MS - 20_000, kind=FAILED, says=says)
+    seen = look(ONE, HERE, owners=(), log=run_log(60_000, ends=(end,)), tips=BEHIND)
+    first, *_ = explain(seen, shard(1)).advice()
+    assert first.text.startswith("restore ZooKeeper, or name the right one; or, set option")

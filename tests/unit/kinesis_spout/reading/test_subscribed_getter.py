@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import ServiceUnavailableError, ShardNotFoundError
+from kinesis_spout.errors import KinesisError, ServiceUnavailableError, ShardNotFoundError
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.reading.subscribed_getter import SubscribedGetter
@@ -169,3 +169,13 @@ def test_a_fault_of_the_program_is_raised() -> None:
     shard.feeds[0].end(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         shard.getter.fetch_unless_throttled(1)
+
+
+def test_what_is_refused_is_forgotten_with_its_shard() -> None:
+    counts = SubscriptionCounts("reader")
+    for attempt in range(1, 4):
+        assert counts.refusal is None, "a connection that broke is soon there again"
+        counts.failed("shard", KinesisError("no right"), in_a_row=attempt)
+    assert counts.refusal == "no right"
+    counts.forget("shard")
+    assert counts.refusal is None

@@ -255,6 +255,7 @@ def test_without_a_subscription_a_shard_is_polled_until_there_is_one(
     wanted = world.put(5)
     with opened(world, efo_fallback_after_s=10.0) as reading:
         assert reading.go_on(9) == []
+        assert not_subscribed(world) is not None, "told before it polls: that may be set to be late"
         reading.go_on(4)
         assert sorted(reading.came) == sorted(wanted)
         assert reading.totals.polled_shards == 2
