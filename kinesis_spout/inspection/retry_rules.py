@@ -341,7 +341,8 @@ def _record_told(look: Look, shard_id: str, record: UnresolvedRecord) -> str:
         due = ", due now"
     why = f", failing with {quoted(record.reason)}" if record.reason else ""
     if record.reason == TIMED_OUT:
-        why = f", as its program did not answer within its timeout{_none_acked(look, shard_id)}"
+        why = ", as its program did not answer within its timeout (message_timeout_s)"
+        why += _none_acked(look, shard_id)
     if record.blocked:
         why = ", held back by an earlier record"
     old_ms = None if record.first_failure_ms is None else look.now.now_ms - record.first_failure_ms
@@ -371,7 +372,7 @@ def _none_acked(look: Look, shard_id: str) -> str:
     was, state = look.before.states.get(shard_id), look.now.states[shard_id]
     if was is None or not look.window_ms or was.checkpoint_text != state.checkpoint_text:
         return ""
-    return f" (message_timeout_s); nor did the checkpoint move in {duration(look.window_ms)}"
+    return f"; nor did the checkpoint move in {duration(look.window_ms)}"
 
 
 def _correct(record: UnresolvedRecord) -> tuple[Advice, ...]:

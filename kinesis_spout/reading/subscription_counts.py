@@ -69,7 +69,6 @@ class SubscriptionCounts:
         with self._lock:
             was_last = self._polled == {shard_id}
             self._polled.discard(shard_id)
-            self._refused.pop(shard_id, None)
         if was_last and subscribed:
             log.warning("all shards are read by subscription again")
 

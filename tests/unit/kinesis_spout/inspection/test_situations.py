@@ -31,7 +31,7 @@ from state.plan import PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.shard_state import TIMED_OUT
-from state.state_store import OperatorMove, StreamIdentity, TaskShare
+from state.state_store import OperatorMove, StreamIdentity
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -141,16 +141,7 @@ def test_of_a_job_that_ends_without_a_word_its_own_log_is_read_first(
 
 def test_records_without_an_answer_ask_for_the_program_not_for_the_records() -> None:
     """It hangs, is slower than its timeout, or forgets them: nothing is wrong with the records."""
-    held = failed(3, reason=TIMED_OUT)
-    seen = look(
-        ONE,
-        state(1, after(9), unresolved=(held,)),
-        tips={1: behind(60_000)},
-        owners=(spout_task(0, 1),),
-        total_tasks=1,
-        share=TaskShare(0, 1),
-        log=run_log(HOUR_MS, kind="spout", max_attempts=4),
-    )
+    seen = spout_look(failed(3, reason=TIMED_OUT), tip=behind(60_000))
     first, *others = explain(seen, shard(1)).advice()
     assert "--message-timeout" in first.text
     assert "hangs" in first.text
