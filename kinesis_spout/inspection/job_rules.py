@@ -13,17 +13,19 @@ from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.outage import outage_until_ms
 from kinesis_spout.inspection.owner_rules import (
     OTHER_CONSUMERS,
-    RIGHT,
     held_by_program,
-    last_run,
     letters_refused,
     next_trigger,
     not_told_to_read,
+    run_of,
+    throttled_clause,
+)
+from kinesis_spout.inspection.run_rules import (
+    RIGHT,
+    last_run,
     process_halted,
     restarts,
-    run_of,
     session_clause,
-    throttled_clause,
 )
 from kinesis_spout.inspection.wording import (
     joined,

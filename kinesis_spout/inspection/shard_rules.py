@@ -19,12 +19,9 @@ from kinesis_spout.inspection.cause import (
 from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
 from kinesis_spout.inspection.owner_rules import (
-    LOSS,
     OTHER_CONSUMERS,
     is_down,
     not_subscribed,
-    over_told,
-    restarts,
     throttled_clause,
 )
 from kinesis_spout.inspection.retry_rules import (
@@ -34,6 +31,7 @@ from kinesis_spout.inspection.retry_rules import (
     unresolved_besides,
     waits_for_ancestor,
 )
+from kinesis_spout.inspection.run_rules import LOSS, over_told, restarts
 from kinesis_spout.inspection.wording import expiry, moment, move_told, plan_stage, shards_named
 from kinesis_spout.shards.lineage import ShardPhase
 

@@ -233,6 +233,11 @@ class Snapshot:
         newest = None if log is None else log.newest
         return log if newest is not None and newest.owner == owner.info else None
 
+    def log_for(self, shard_id: str) -> RunLog | None:
+        """The same of the process that is to read the shard; None if none runs, too."""
+        owner = self.owner_of(shard_id)
+        return None if owner is None else self.log_of(owner)
+
     @cached_property
     def last_log(self) -> RunLog | None:
         """What the process told that took the application, or a share of it, last."""

@@ -1,0 +1,413 @@
+"""The rules about the process that owns the application, or has owned it last: how its runs ended,
+as it told (`state.owner.run_log`), and what this machine sees of it. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kinesis_spout.config import duration
+from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
+from kinesis_spout.inspection.wording import moment
+from state.owner.owner_info import Sight
+from state.owner.run_log import DONE, FAILED, SPARK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesis_spout.inspection.health import Look
+    from state.owner.owner_info import OwnerInfo
+    from state.owner.run_log import Run, RunEnd, RunLog
+
+CRASHES = 3  # so many starts in a row are a loop
+_LOOP_MS = 15 * 60_000  # if each came so soon after the one before
+_PATIENCE_MS = 10_000
+LOSS, RIGHT = "loss", "right"  # what several causes of a chain may advise on
+_DENIED = re.compile(r"not authorized to perform: ([a-z]+:[A-Za-z]+)")
+_DEEDS = frozenset(
+    {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
+    | {"start", "use"}
+)
+_LOG = Advice(Act.LOOK, "see its log, and that of what starts it")
+
+
+# no owner ----------------------------------------------------------------------------------------
+def last_run(look: Look, shard_id: str) -> Cause | None:
+    """How the last run ended, where nothing runs now; None where no run told of itself."""
+    log = look.now.last_log
+    run = None if log is None else log.newest
+    if log is None or run is None:
+        return None
+    sight = look.now.sights.get(run.owner)
+    if run.end is None and sight is Sight.STOPPED:
+        return _frozen(shard_id, run)
+    if run.end is None and sight is Sight.RUNS:
+        return _cut_off(shard_id, run)
+    loop = _crashes(log)
+    if len(loop) >= CRASHES:
+        return _crash_loop(look, shard_id, loop)
+    return _ended(look, shard_id, run)
+
+
+def _ended(look: Look, shard_id: str, run: Run) -> Cause:
+    now_ms, end, open_plan = look.now.now_ms, run.end, look.now.open_plan
+    again = ""
+    if open_plan is not None:
+        again = f"; the batch of plan {open_plan.plan_id} comes again when it is started"
+    what = f"no process owns the application: its last run, {_who(run)},"
+    if end is not None and end.kind == FAILED:
+        return Cause(
+            kind="run failed",
+            about=shard_id,
+            says=f"{what} ended at {moment(end.time_ms, now_ms)} with: {_said(run)}{again}",
+            advice=(_remedy(run), Advice(Act.START, "start it again after that"), _LOG),
+        )
+    if end is not None and end.kind == DONE:
+        return _over(look, shard_id, run, end)
+    if end is not None:
+        return Cause(
+            kind="run stopped",
+            about=shard_id,
+            says=f"{what} was stopped at {moment(end.time_ms, now_ms)}, in order and without an "
+            f"error{again}",
+            advice=(Advice(Act.START, "start the job"),),
+        )
+    since = f"began at {moment(run.owner.since_ms, now_ms)}"
+    if run.kind == SPARK:
+        says = f"{since} and ended without a word{_silence(look)}"
+    else:
+        says = f"{since} and was killed: it did not close its spout (kill -9, out of memory, host)"
+    return Cause(
+        kind="run vanished",
+        about=shard_id,
+        says=f"{what} {says}{again}",
+        advice=(Advice(Act.START, "start the job"), *_what_ended(look, run)),
+    )
+
+
+def _silence(look: Look) -> str:
+    """What may have ended a Spark job that told nothing, the likeliest first. A tracked function's
+    errors are told, and Spark tells a source nothing of the errors of other functions and sinks.
+    """
+    plan = look.now.open_plan
+    logs = [task.log for task in (() if plan is None else plan.tasks)]
+    if look.now.stored.policy is not None:
+        return (
+            ": its query was stopped, its driver was killed (kill -9, out of memory), or a record "
+            "of the batch ended its Python worker"
+        )
+    where = ""
+    if plan is not None and logs and all(log is not None and log.sealed for log in logs):
+        where = f"the batch of plan {plan.plan_id} was read, and was with its sink; "
+    return (
+        f": {where}Spark tells a source nothing of why a query ends: most likely its sink or "
+        "foreachBatch function raised an error; else its query was stopped, or its driver killed "
+        "(kill -9, out of memory)"
+    )
+
+
+def _what_ended(look: Look, run: Run) -> tuple[Advice, ...]:
+    host = run.owner.host
+    killed = Advice(
+        Act.LOOK,
+        f"see on {host} what ended it: its log, dmesg for the OOM killer, what starts and stops it",
+    )
+    if run.kind != SPARK:
+        return (killed,)
+    if look.now.stored.policy is not None:
+        worker = Advice(
+            Act.LOOK,
+            "see the end of the job's own log: where a Python worker crashed or exited, a record "
+            "of the batch ends it, by its memory or a fault of the function, at each start",
+        )
+        return worker, killed
+    return (
+        Advice(
+            Act.LOOK,
+            "see the end of the job's own log: the exception of its sink or function stands there",
+        ),
+        Advice(
+            Act.LOOK,
+            f"or, if no exception is there: see on {host} what killed it or stopped it: dmesg for "
+            "the OOM killer, its memory limit, what starts and stops it",
+        ),
+    )
+
+
+def over_told(look: Look) -> str:
+    """How the last run ended, which was to end by itself: a sentence without its full stop."""
+    now_ms, log, end = look.now.now_ms, look.now.last_log, look.now.ended_in_order
+    run = None if log is None else log.newest
+    if run is None or end is None:
+        return ""
+    plan = look.now.stored.plan
+    upto = None if plan is None or run.kind != SPARK else plan.until_ms
+    read = "all that there was" if upto is None else f"all that came up to {moment(upto, now_ms)}"
+    kind = "an AvailableNow run" if run.kind == SPARK else "a run that was to end, as by --until"
+    left = f"; {_said(run)}" if end.says else ""
+    verb = "was to read" if end.says else "read"
+    return (
+        f"no process runs now, and none is to: the last run ({kind}) {verb} {read}, and ended in "
+        f"order at {moment(end.time_ms, now_ms)}{left}"
+    )
+
+
+def _over(look: Look, shard_id: str, run: Run, end: RunEnd) -> Cause:
+    told = over_told(look)
+    if not told:  # another task of the application did not end so
+        told = (
+            f"its last run, {_who(run)}, ended in order at {moment(end.time_ms, look.now.now_ms)}"
+        )
+    interval_ms = look.now.run_interval_ms
+    again = Advice(Act.START, "start the job again when its next run is due: it reads on from here")
+    if look.waits_for_next_run or interval_ms is None:
+        says = f"{told}; the next run reads what came since"
+        advice: tuple[Advice, ...] = (again,)
+    else:
+        says = (
+            f"{told}; the next run, which reads what came since, is overdue: the runs before began "
+            f"within {duration(interval_ms)} of each other"
+        )
+        advice = (
+            Advice(Act.START, "start the job again: it reads on from here"),
+            Advice(Act.LOOK, "see why its schedule has not started it"),
+        )
+    return Cause(kind="run over", about=shard_id, says=says, advice=advice)
+
+
+def _crashes(log: RunLog) -> Sequence[Run]:
+    """The last runs in a row of which each ended badly, soon after it had begun."""
+    found: list[Run] = []
+    for run in reversed(log.runs):
+        is_bad = run.end is None or run.end.kind == FAILED
+        soon = not found or found[-1].owner.since_ms - run.owner.since_ms <= _LOOP_MS
+        if not is_bad or not soon:
+            break
+        found.append(run)
+    return found[::-1]
+
+
+def restarts(look: Look, shard_id: str) -> Cause | None:
+    """The process that runs now is one more of a crash loop, as far as can be told."""
+    log = look.now.log_for(shard_id)
+    if log is None or log.newest is None or log.newest.end is not None:
+        return None
+    runs = _crashes(log)
+    if len(runs) <= CRASHES:
+        return None
+    # One that has lived for much longer than those before it does not end as they did.
+    if look.now.now_ms - runs[-1].owner.since_ms > _PATIENCE_MS + 3 * _interval_ms(runs[:-1]):
+        return None
+    return Cause(
+        kind="crash loop",
+        about=shard_id,
+        says=f"{_loop(look, runs[:-1])}; it was started again at "
+        f"{moment(log.newest.owner.since_ms, look.now.now_ms)}",
+        advice=_mend(look, runs[:-1]),
+        leads_to=None if look.has_moved(shard_id) else THE_NEXT_RULE,
+    )
+
+
+def _crash_loop(look: Look, shard_id: str, runs: Sequence[Run]) -> Cause:
+    return Cause(
+        kind="crash loop",
+        about=shard_id,
+        says=f"no process owns the application: {_loop(look, runs)}",
+        advice=_mend(look, runs),
+    )
+
+
+def _loop(look: Look, runs: Sequence[Run]) -> str:
+    """How often it has ended, how soon, and with what."""
+    count, first_ms, every_ms = len(runs), runs[0].owner.since_ms, _interval_ms(runs)
+    start = (
+        f"its job ends soon after each start: it was started {count} times since "
+        f"{moment(first_ms, look.now.now_ms)}, about every {duration(every_ms)}, and"
+    )
+    ends = [(run, run.end) for run in runs if run.end is not None]
+    if not ends:
+        why = (
+            f"{_silence(look)}, perhaps by a record that ends its process"
+            if runs[-1].kind == SPARK
+            else ": killed (kill -9, out of memory), perhaps by a record that ends its process"
+        )
+        return f"{start} ended each time without a word{why}"
+    last, _end = ends[-1]
+    killed = "" if len(ends) == count else f" ({count - len(ends)} of them ended without a word)"
+    lasted = sorted(max(0, end.time_ms - run.owner.since_ms) for run, end in ends)
+    after = duration(lasted[len(lasted) // 2])
+    said = "each time" if len({end.says for _, end in ends}) == 1 else "the last time"
+    return f"{start} ended after about {after}, {said} with: {_said(last)}{killed}"
+
+
+def _interval_ms(runs: Sequence[Run]) -> int:
+    """Between two starts, on average."""
+    return (runs[-1].owner.since_ms - runs[0].owner.since_ms) // (len(runs) - 1)
+
+
+def _remedy(run: Run) -> Advice:
+    """What the error names that ended the run, as a deed. Our errors end with it."""
+    says = printable((run.end.says if run.end is not None else None) or "")
+    mends = ""
+    if "fail_on_data_loss" in says or "failOnDataLoss" in says:
+        mends = LOSS
+    elif "AccessDenied" in says or "KMS" in says:
+        mends = RIGHT
+    return Advice(Act.CHANGE, deed_of(says) or "mend what that error names", mends=mends)
+
+
+def deed_of(says: str) -> str | None:
+    """What an error of ours asks for; None where it does not."""
+    denied = _DENIED.search(says)
+    if denied is not None:
+        return f"allow {denied[1]} to the role or user of the job (IAM)"
+    deeds: list[str] = []
+    for clause in reversed(says.split("; ")):
+        if clause.split(" ", 1)[0] not in _DEEDS or clause.endswith("..."):
+            break
+        deeds.insert(0, clause)
+    return "; or, ".join(deeds) or None
+
+
+def _mend(look: Look, runs: Sequence[Run]) -> tuple[Advice, ...]:
+    if any(run.end is not None for run in runs):
+        last = next(run for run in reversed(runs) if run.end is not None)
+        remedy = _remedy(last)
+        return replace(remedy, text=f"{remedy.text}; to start it again alone does not help"), _LOG
+    return _what_ended(look, runs[-1])
+
+
+# an owner that does nothing ----------------------------------------------------------------------
+def process_halted(look: Look, shard_id: str) -> Cause | None:
+    """The owner's process, which is on this machine, is gone or stopped."""
+    owner = look.now.owner_of(shard_id)
+    sight = None if owner is None else look.now.sights.get(owner.info)
+    if owner is not None and owner.info in look.now.stopped_jvms:
+        return _jvm_stopped(shard_id, owner.info, look.now.stopped_jvms[owner.info])
+    if owner is None or sight in {None, Sight.RUNS}:
+        return None
+    log = look.now.log_of(owner)
+    run = None if log is None else log.newest
+    timeout = "its session's timeout" if run is None else duration(run.session_timeout_ms)
+    if log is not None and run is not None and run.end is not None:
+        # It told how it ended. Its session is open for a moment more.
+        loop = _crashes(log)
+        is_loop = len(loop) >= CRASHES
+        return _crash_loop(look, shard_id, loop) if is_loop else _ended(look, shard_id, run)
+    if sight is Sight.STOPPED:
+        return Cause(
+            kind="process stopped",
+            about=shard_id,
+            says=f"its process ({pid_of(owner.info)}) is stopped (SIGSTOP, or Ctrl-Z in its "
+            f"terminal): it reads nothing, and ZooKeeper ends its session {timeout} after it was "
+            "stopped",
+            advice=_wake_or_end(owner.info),
+        )
+    return Cause(
+        kind="process gone",
+        about=shard_id,
+        says=f"its process ({pid_of(owner.info)}) is gone; ZooKeeper keeps its session for up to "
+        f"{timeout} after its death, until {_latest(look, run)} at the latest",
+        advice=(
+            Advice(
+                Act.START,
+                f"start it again: on {owner.info.host} it takes over at once, elsewhere it waits "
+                "for that session",
+            ),
+            Advice(Act.LOOK, "see what ended it: its log, dmesg for the OOM killer"),
+        ),
+    )
+
+
+def _jvm_stopped(shard_id: str, owner: OwnerInfo, jvm_pid: int) -> Cause:
+    host = owner.host
+    return Cause(
+        kind="JVM stopped",
+        about=shard_id,
+        says=f"Spark's JVM (pid {jvm_pid} on {host}) is stopped (SIGSTOP, or Ctrl-Z in its "
+        f"terminal), so no batch goes on; its Python process (pid {owner.pid}) runs beside it, and "
+        "keeps the session with ZooKeeper",
+        advice=(
+            Advice(Act.RESUME, f"let it go on: kill -CONT {jvm_pid} (on {host})"),
+            Advice(
+                Act.START,
+                f"or, if it is not to go on: end it (kill -KILL {jvm_pid}) and start the job again",
+            ),
+        ),
+    )
+
+
+def session_clause(look: Look, shard_id: str) -> str:
+    """Since when an owner's process may be dead, at most; empty where that is not known."""
+    log = look.now.log_for(shard_id)
+    run = None if log is None else log.newest
+    if run is None or look.now.sights.get(run.owner) is Sight.RUNS:
+        return ""
+    return (
+        f"; its session is open, so its process ({pid_of(run.owner)}) was alive within the last "
+        f"{duration(run.session_timeout_ms)}"
+    )
+
+
+def _frozen(shard_id: str, run: Run) -> Cause:
+    return Cause(
+        kind="process stopped",
+        about=shard_id,
+        says=f"no process owns the application: {pid_of(run.owner)}, which owned it, is stopped "
+        f"(SIGSTOP, or Ctrl-Z in its terminal), so ZooKeeper has ended its session "
+        f"({duration(run.session_timeout_ms)} without a sign of life)",
+        advice=_wake_or_end(run.owner),
+    )
+
+
+def _cut_off(shard_id: str, run: Run) -> Cause:
+    return Cause(
+        kind="cut off",
+        about=shard_id,
+        says=f"no process owns the application: {pid_of(run.owner)}, which owned it, still runs, "
+        f"but ZooKeeper has ended its session, after {duration(run.session_timeout_ms)} without a "
+        "sign of life: it is cut off from ZooKeeper, or its spout was not closed",
+        advice=(
+            Advice(
+                Act.LOOK,
+                "see in its log whether it reaches ZooKeeper; it goes on by itself when it does",
+            ),
+            Advice(Act.START, "or, if it hangs: end it and start it again"),
+        ),
+    )
+
+
+def _wake_or_end(owner: OwnerInfo) -> tuple[Advice, ...]:
+    return (
+        Advice(Act.RESUME, f"let it go on: kill -CONT {owner.pid} (on {owner.host})"),
+        Advice(
+            Act.START,
+            f"or, if it is not to go on: end it (kill -KILL {owner.pid}) and start it again",
+        ),
+    )
+
+
+# wording -----------------------------------------------------------------------------------------
+def _who(run: Run) -> str:
+    kind = "a Spark job" if run.kind == SPARK else "a spout"
+    return f"{kind} ({pid_of(run.owner)})"
+
+
+def pid_of(owner: OwnerInfo) -> str:
+    return f"pid {owner.pid} on {owner.host}"
+
+
+def _said(run: Run) -> str:
+    says = None if run.end is None else run.end.says
+    return "an error" if says is None else printable(says)
+
+
+def printable(text: str) -> str:
+    return text if text.isprintable() else repr(text)
+
+
+def _latest(look: Look, run: Run | None) -> str:
+    timeout_ms = 0 if run is None else run.session_timeout_ms
+    return moment(look.now.now_ms + timeout_ms, look.now.now_ms)
