@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.history_recorder import MARGIN_MS, thinned
-from state.codec.history import mark_of
 from state.errors import StoredDataError
 from state.moves.history import earlier, resume_position
 from state.state_store import HistoryEntry
@@ -42,34 +41,32 @@ def recorded_move(
     if not removed and all(before.get(shard) == at for shard, at in wanted.items()):
         yield
         return
-    number = index.next
     # A shard that is not in a full entry is read from its beginning.
     lowest = {
         shard: earlier(at, wanted.get(shard, at))
         for shard, at in before.items()
         if shard not in removed
     }
-    entry = HistoryEntry(time_ms=now_ms() + MARGIN_MS, positions=lowest, full=True, cause=cause)
-    added, gone = _room(store, index, entry)
-    index = store.write_history(index, [*added, (number, entry)], remove=gone)
+    if lowest != before:
+        index = _write(store, index, _entry(now_ms, lowest, cause))
     yield
     after_it = _positions(store)
     if after_it != lowest:
-        moved = HistoryEntry(
-            time_ms=now_ms() + MARGIN_MS, positions=after_it, full=True, cause=cause
-        )
-        store.write_history(index, [(index.next, moved)], remove=[mark_of(number, entry)])
+        _write(store, index, _entry(now_ms, after_it, cause))
 
 
-def _room(
-    store: StateStore, index: HistoryIndex, entry: HistoryEntry
-) -> tuple[list[tuple[int, HistoryEntry]], list[HistoryMark]]:
-    """As `thinned`. What cannot be read stays: a move does not fail of it."""
+def _entry(now_ms: Callable[[], int], positions: dict[str, Position], cause: str) -> HistoryEntry:
+    return HistoryEntry(time_ms=now_ms() + MARGIN_MS, positions=positions, full=True, cause=cause)
+
+
+def _write(store: StateStore, index: HistoryIndex, entry: HistoryEntry) -> HistoryIndex:
+    """Also make room. What cannot be read stays: a move does not fail of it."""
     shards = len(entry.positions)
-    try:
-        return thinned(store, index, now_ms=entry.time_ms, horizon_ms=None, shards=shards)
-    except StoredDataError:
-        return [], []
+    added: list[tuple[int, HistoryEntry]] = []
+    gone: list[HistoryMark] = []
+    with suppress(StoredDataError):
+        added, gone = thinned(store, index, now_ms=entry.time_ms, horizon_ms=None, shards=shards)
+    return store.write_history(index, [*added, (index.next, entry)], remove=gone)
 
 
 def _positions(store: StateStore) -> dict[str, Position]:

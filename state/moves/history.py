@@ -11,11 +11,13 @@ further back. It repeats records, and loses none.
     at or after an entry       its position in the last entry up to that time that has one
     before a shard's first     its beginning: it is younger
 
-An operator's move is an entry with a cause. It is the only one in which a shard may go back, so it
-is written before the states are moved (`kinesis_spout.checkpoints.recorded_move`). The order of the
-entries is that in which they were written. "The last entry up to a time" is the last one in this
-order whose time is not later; so an entry of a clock that was ahead counts as soon as a later entry
-does.
+An operator's move is an entry with a cause, or two where some shards go back and others forward. It
+is the only one in which a shard may go back, so what goes back is written before the states are
+moved (`kinesis_spout.checkpoints.recorded_move`). The order of the entries is that in which they
+were written. "The last entry up to a time" is the last one in this order whose time is not later;
+so an entry of a clock that was ahead counts as soon as a later entry does. The time of an entry is
+rather too late than too early. Just before that of a move, nobody knows which of the two was first:
+a shard goes back to the earlier of its positions before and after the move.
 
 Thinning. Entries are dropped where the gap that this leaves is smallest in proportion to its age:
 what is left is fine for the last minutes and coarse for days. A dropped entry is merged into the
@@ -44,6 +46,9 @@ MAX_ENTRIES = 256
 MIN_ENTRIES = 32
 MAX_POSITIONS = 500_000  # in all entries together, if more than `MIN_ENTRIES` are kept
 MAX_DROPS = 8  # in one write
+# The time of an entry is later than what it tells by no more than this: a margin of a second, since
+# the service's Date header is cut to whole seconds, and the way of an answer.
+MAX_LATE_MS = 5_000
 _YOUNGEST_AGE_MS = 10_000
 MAX_LOOKED_AT = 32  # entries, by somebody who only looks
 MAX_POSITIONS_LOOKED_AT = 50_000  # in all of them together
@@ -98,6 +103,13 @@ def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
     positions: dict[str, Position] = {}
     for entry in entries[first : last + 1]:
         positions |= entry.positions
+    for entry in entries[last + 1 :]:
+        if entry.cause is not None and entry.time_ms <= time_ms + MAX_LATE_MS:
+            positions = {
+                shard: earlier(at, entry.positions[shard])
+                for shard, at in positions.items()
+                if shard in entry.positions
+            }
     later = {shard for entry in entries[last + 1 :] for shard in entry.positions} - positions.keys()
     return Past(entries[last].time_ms, positions, frozenset(later), _absent_until_ms(entries))
 
@@ -172,28 +184,40 @@ def worth_reading(marks: Sequence[HistoryMark], shards: int) -> list[HistoryMark
     most = max(2, min(MAX_LOOKED_AT, MAX_POSITIONS_LOOKED_AT // max(shards, 1)))
     newest = max(0, len(marks) - most)
     wanted = set(range(newest, len(marks)))
-    moved = max((at for at, mark in enumerate(marks) if mark.moved), default=None)
-    if moved is not None:
-        begin = max((at for at in range(moved) if marks[at].full), default=moved)
-        wanted |= {moved, *range(max(begin, moved - most), moved)}
+    found = _newest_moves([mark.moved for mark in marks])
+    if found is not None:
+        first, last = found
+        begin = max((at for at in range(first) if marks[at].full), default=first)
+        wanted |= {last, *range(max(begin, last - most), last)}
     return [marks[at] for at in sorted(wanted)]
 
 
 def newest_move(entries: Sequence[HistoryEntry]) -> OperatorMove | None:
-    """The last move among the entries, and which shards it has set back."""
-    moved = max((at for at, entry in enumerate(entries) if entry.cause is not None), default=None)
-    if moved is None:
+    """The last move among the entries, and which shards it has set back. Moves that follow each
+    other count as one.
+    """
+    found = _newest_moves([entry.cause is not None for entry in entries])
+    if found is None:
         return None
+    first, last = found
     before: dict[str, Position] = {}
-    for entry in entries[:moved]:
+    for entry in entries[:first]:
         before = {**({} if entry.full else before), **entry.positions}
     back = {
         shard
-        for shard, at in entries[moved].positions.items()
+        for shard, at in entries[last].positions.items()
         if shard in before and before[shard] != at and earlier(before[shard], at) == at
     }
-    cause, time_ms = entries[moved].cause or "", entries[moved].time_ms
+    cause, time_ms = entries[last].cause or "", entries[last].time_ms
     return OperatorMove(cause=cause, time_ms=time_ms, back=frozenset(back))
+
+
+def _newest_moves(moved: Sequence[bool]) -> tuple[int, int] | None:
+    """The first and the last of the newest moves that follow each other."""
+    last = max((at for at, is_move in enumerate(moved) if is_move), default=None)
+    if last is None:
+        return None
+    return max((at + 1 for at in range(last) if not moved[at]), default=0), last
 
 
 def held_since_ms(

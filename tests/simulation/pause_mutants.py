@@ -101,6 +101,12 @@ PAUSES = (
         "enumerate(entries) if entries[0].time_ms <= time_ms), default=-1)",
     ),
     Mutant(
+        "who goes back to just before a move goes to where it moved from",
+        "state/moves/history.py",
+        "if entry.cause is not None and entry.time_ms <= time_ms + MAX_LATE_MS:",
+        "if entry.cause is not None and entry.time_ms <= time_ms:",
+    ),
+    Mutant(
         "an entry of the history has a time before its states",
         "kinesis_spout/shards/history_recorder.py",
         "MARGIN_MS = 1_000\n",
