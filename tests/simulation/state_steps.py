@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_CALLS = 40
 MOST_TRIES = 8
+RECREATED = "recreated streams whose old state was refused"
 
 
 class StateSteps(Past):
@@ -91,7 +92,7 @@ class StateSteps(Past):
         assert refused >= 2, (
             "the state of a stream that was deleted is taken for that of its successor"
         )
-        self.count("recreated streams whose old state was refused")
+        self.count(RECREATED)
         self._start_over()
 
     def _start_over(self) -> None:
