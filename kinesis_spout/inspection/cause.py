@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator
 
     from kinesis_spout.inspection.health import Look
 
@@ -27,13 +27,18 @@ class Act(StrEnum):
     RUN = "run"
 
 
+# What removes a cause comes before what sets the application going, and that before waiting.
+_RANKS = {Act.RESUME: 1, Act.START: 2, Act.WAIT: 3}
+_ALTERNATIVE = "or, "
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """One thing to do. `until_ms`: until when to wait, where that is known. `is_urgent`: it comes
     before what mends the root, which may take too long, or does not help without it.
 
-    Of several, the one that removes the cause comes first. An alternative says when it is one: `or,
-    if the record is not needed: ...`.
+    Of several, the one that removes the cause comes first. An alternative says when it is one, and
+    stands behind what it is an alternative to: `or, if the record is not needed: ...`.
 
     `arguments`: those of `kinesis-spout` that do it, without the options that say where the
     application is; empty where no command does. A front end adds these options.
@@ -78,15 +83,31 @@ class Explanation:
         return self.causes[-1]
 
     def advice(self, commands: Collection[str] | None = None) -> list[Advice]:
-        """What to do, what is urgent first, then the root's advice, without what needs a command
-        that is not among `commands` (None: all are there).
+        """What to do, without what needs a command that is not among `commands` (None: all are
+        there): what is urgent first, then what removes a cause, what sets the application going,
+        and what is to be waited for, of each the root's first. The advice of one cause stays in its
+        order.
         """
-        root_first = dict.fromkeys(one for cause in reversed(self.causes) for one in cause.advice)
-        in_order = sorted(root_first, key=lambda one: not one.is_urgent)
+        ranked = [one for cause in reversed(self.causes) for one in _ranked(cause.advice)]
+        in_order = dict.fromkeys(one for _, one in sorted(ranked, key=lambda pair: pair[0]))
         there = [one for one in in_order if commands is None or one.command in {None, *commands}]
         first = {one.mends: one for one in reversed(there)}
-        told = [one for one in there if not one.mends or one is first[one.mends]]
+        wait = next((one for one in there if one.act is Act.WAIT), None)  # the root's: for all
+        told = [
+            one
+            for one in there
+            if (not one.mends or one is first[one.mends])
+            and (one.act is not Act.WAIT or one is wait)
+        ]
         return [one for one in told if one.act is not Act.NOTHING] or there[:1]
+
+
+def _ranked(advice: Iterable[Advice]) -> Iterator[tuple[tuple[bool, int], Advice]]:
+    rank = 0
+    for one in advice:
+        if not one.text.startswith(_ALTERNATIVE):
+            rank = max(rank, _RANKS.get(one.act, 0))
+        yield (not one.is_urgent, rank), one
 
 
 NOTHING = Advice(Act.NOTHING, "nothing to do")

@@ -20,8 +20,10 @@ from kinesis_spout.inspection.owner_rules import (
     run_of,
     throttled_clause,
 )
+from kinesis_spout.inspection.retry_rules import unresolved_besides
 from kinesis_spout.inspection.run_rules import (
     RIGHT,
+    WORKER,
     last_run,
     process_halted,
     restarts,
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 MAX_UNRESOLVED = 100_000
 """The default of both consumers."""
+
+_LOOK_AGAIN = (Advice(Act.WAIT, "wait a moment and look again"), LOG)
 
 
 def _paused(look: Look, shard_id: str) -> Cause | None:
@@ -194,7 +198,7 @@ def _search(look: Look, shard_id: str) -> Cause | None:
         f"job delivers at most {records(limit)} at a time until it has found it",
         advice=(
             Advice(Act.WAIT, "wait until the search is over"),
-            Advice(Act.LOOK, "see how the executors' Python workers ended"),
+            Advice(Act.LOOK, "see how the executors' Python workers ended", mends=WORKER),
         ),
     )
 
@@ -214,8 +218,17 @@ def _batch(look: Look, shard_id: str) -> Cause | None:
         kind=stage.kind,
         about=shard_id,
         says=f"the batch of plan {plan.plan_id}, made {duration(age_ms)} ago{usual}, {stage.says}",
-        advice=(look_there, wait) if is_long else (wait, look_there),
+        advice=_unless_it_ends(
+            look, shard_id, *((look_there, wait) if is_long else (wait, look_there))
+        ),
     )
+
+
+def _unless_it_ends(look: Look, shard_id: str, *advice: Advice) -> tuple[Advice, ...]:
+    """Nothing where the process ends again and again: that is to be mended, and nobody waits for
+    its batch.
+    """
+    return () if restarts(look, shard_id) is not None else advice
 
 
 def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
@@ -370,6 +383,7 @@ def _unresolved_limit(look: Look, shard_id: str) -> Cause | None:
     # Of a spout's records, some are not stored while they are out.
     if limit is not None and 2 * count < limit:
         return None
+    why = unresolved_besides(look, shard_id).advice
     likely = "is reached" if count >= (limit or MAX_UNRESOLVED) else "may be reached"
     told = (
         f"{option}, {MAX_UNRESOLVED:,} unless set; what is set is not stored"
@@ -389,7 +403,7 @@ def _unresolved_limit(look: Look, shard_id: str) -> Cause | None:
         f"({told}), and then nothing new is read until some of them are acked or are dead "
         f"letters.{out}",
         advice=(
-            Advice(Act.CHANGE, "mend what they fail or wait for"),
+            *(why or (Advice(Act.CHANGE, "mend what they wait for"),)),
             Advice(
                 Act.CHANGE,
                 f"or, if {option} is set as low as {count:,}: raise it"
@@ -416,7 +430,7 @@ def _unseen_spout(look: Look, shard_id: str) -> Cause | None:
             says="the spout runs, and what is due was not seen to be tried again: its program "
             "takes no record, as many are out with it as may be (max_pending), or it was tried "
             f"just now, and that is not stored yet{session_clause(look, shard_id)}",
-            advice=(Advice(Act.WAIT, "wait a moment and look again"), LOG),
+            advice=_unless_it_ends(look, shard_id, *_LOOK_AGAIN),
         )
     return Cause(
         kind="not to be seen",
@@ -425,7 +439,7 @@ def _unseen_spout(look: Look, shard_id: str) -> Cause | None:
         "consumers that use up the shard's limits, its own limits (max_pending, "
         "max_unresolved_per_shard, rate), its program, which takes no record, or the network"
         f"{session_clause(look, shard_id)}",
-        advice=(Advice(Act.WAIT, "wait a moment and look again"), LOG),
+        advice=_unless_it_ends(look, shard_id, *_LOOK_AGAIN),
     )
 
 
@@ -438,7 +452,7 @@ def _unseen(look: Look, shard_id: str) -> Cause:
         says=f"{who} runs, and nothing that it has stored says what it waits for: other consumers "
         "that use up the shard's limits, a trigger's interval, its own limits (records per "
         f"trigger, unresolved records per shard), or the network{session_clause(look, shard_id)}",
-        advice=(Advice(Act.WAIT, "wait a moment and look again"), LOG),
+        advice=_unless_it_ends(look, shard_id, *_LOOK_AGAIN),
     )
 
 

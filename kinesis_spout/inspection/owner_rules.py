@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
 from kinesis_spout.inspection.health import READ_PHASES
-from kinesis_spout.inspection.run_rules import deed_of, pid_of, printable, process_halted
+from kinesis_spout.inspection.run_rules import (
+    ANSWERS,
+    deed_of,
+    pid_of,
+    printable,
+    process_halted,
+)
 from kinesis_spout.inspection.wording import moment, records, short_shard
 from state.owner.run_log import DEACTIVATED, FAILED, FULL
 from state.plan import PlanStatus
@@ -99,6 +105,7 @@ def held_by_program(look: Look, shard_id: str) -> Cause | None:
             Advice(
                 Act.LOOK,
                 "see what the program waits for: it must ack or fail the records that it has",
+                mends=ANSWERS,
             ),
             Advice(Act.CHANGE, "or, if it needs more records at a time: raise max_pending"),
         ),

@@ -23,9 +23,11 @@ from kinesis_spout.inspection.owner_rules import (
     refused_letters,
     retry_policy,
 )
+from kinesis_spout.inspection.run_rules import ANSWERS, WORKER
 from kinesis_spout.inspection.wording import moment, quoted, records, short_shard, shortened
 from state.report import OnFailure
 from state.shard_state import TIMED_OUT
+from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
@@ -37,7 +39,13 @@ ANSWER_IN_TIME = Advice(
     "see what the program, or the command of --exec, does with a record that it has: restart it if "
     "it hangs, make it ack or fail each record, and, where it answers later than "
     "--message-timeout (message_timeout_s; 30 s unless set), make it faster or raise that",
+    mends=ANSWERS,
     is_urgent=True,
+)
+ENDS_ITS_PROCESS = Advice(
+    Act.LOOK,
+    "see whether the record ends the process that gets it, by its memory or a fault of the program",
+    mends=WORKER,
 )
 
 
@@ -122,7 +130,9 @@ def unresolved_besides(look: Look, shard_id: str) -> Besides:
     record = _first_to_go(look, state)
     return Besides(
         f"; besides, it holds {_held(state)}{_told(look, state, record)}",
-        _beside_waiting(look, shard_id, record) if record.reason else (),
+        ()
+        if outage_until_ms(look, shard_id) is not None
+        else _correct_what_is_seen(shard_id, record),
     )
 
 
@@ -153,7 +163,13 @@ def retries(look: Look, shard_id: str) -> Cause | None:
     says = f"{read} {_held(state)}"
     whole = f"{says}{_told(look, state, record)}"
     if not has_reader(look, shard_id):
-        return Cause(kind="retries", about=shard_id, says=whole, leads_to=THE_JOB)
+        return Cause(
+            kind="retries",
+            about=shard_id,
+            says=whole,
+            advice=() if _is_given_up(look, shard_id, record) else _correct(record),
+            leads_to=THE_JOB,
+        )
     if _is_under_way(look, shard_id, record):
         return Cause(
             kind="retry under way",
@@ -177,6 +193,7 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             about=shard_id,
             says=f"{whole}; it goes to the dead letters {when}",
             advice=(
+                Advice(Act.WAIT, "wait until its letter is written"),
                 Advice(
                     Act.LOOK,
                     "if it stays so, read in the log why its letter cannot be written: it is "
@@ -204,7 +221,7 @@ def _waits_for_its_time(
         Act.WAIT,
         f"or, if a retry may cure it: wait until {moment(record.due_ms, now_ms)}, when it is tried "
         "again"
-        if record.reason
+        if _correct(record)
         else f"wait until {moment(record.due_ms, now_ms)}, when it is tried again",
         until_ms=record.due_ms,
     )
@@ -224,7 +241,9 @@ def _answer(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice
         "set; which one is set is not stored)",
     )
     see = Advice(
-        Act.LOOK, "see why the program, or the command of --exec, keeps the record: it may hang"
+        Act.LOOK,
+        "see why the program, or the command of --exec, keeps the record: it may hang",
+        mends=ANSWERS,
     )
     return (see, wait) if _out_since(look, shard_id, record) else (wait, see)
 
@@ -380,12 +399,24 @@ def _correct(record: UnresolvedRecord) -> tuple[Advice, ...]:
         return ()
     if record.reason == TIMED_OUT:
         return (ANSWER_IN_TIME,)
+    if record.reason.startswith(UNANSWERED):  # nothing is known against the record of one attempt
+        return (ENDS_ITS_PROCESS,) if record.attempts > 1 else ()
     return (Advice(Act.CHANGE, f"correct what fails with {quoted(record.reason)}"),)
+
+
+def _correct_what_is_seen(shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
+    """Of a record that holds nothing but itself: it gets its retries meanwhile."""
+    deed = _correct(record)
+    return (*deed, _see(shard_id, record)) if deed else ()
+
+
+def _see(shard_id: str, record: UnresolvedRecord) -> Advice:
+    return Advice(Act.LOOK, "see the record", ("peek", shard_id, str(record.first.whole)))
 
 
 def _other_ways(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
     return (
-        Advice(Act.LOOK, "see the record", ("peek", shard_id, str(record.first.whole))),
+        _see(shard_id, record),
         *_dead_letter(look),
         Advice(
             Act.RUN,

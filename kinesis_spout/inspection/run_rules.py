@@ -24,12 +24,19 @@ if TYPE_CHECKING:
 CRASHES = 3  # so many starts in a row are a loop
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
 _PATIENCE_MS = 10_000
-LOSS, RIGHT = "loss", "right"  # what several causes of a chain may advise on
+LOSS, RIGHT, WORKER, ANSWERS = (
+    "loss",
+    "right",
+    "worker",
+    "answers",
+)  # what several causes of a chain may advise on
 _DENIED = re.compile(r"not authorized to perform: ([a-z]+:[A-Za-z]+)")
 _DEEDS = frozenset(
     {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
     | {"start", "use"}
 )
+_NAMED = "mend what that error names"
+_AND_START = re.compile(r",? and start the (?:job|query) again\b")  # advice of its own
 _LOG = Advice(Act.LOOK, "see its log, and that of what starts it")
 
 
@@ -62,7 +69,7 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
             kind="run failed",
             about=shard_id,
             says=f"{what} ended at {moment(end.time_ms, now_ms)} with: {_said(run)}{again}",
-            advice=(_remedy(run), Advice(Act.START, "start it again after that"), _LOG),
+            advice=_mend_and_start(run),
         )
     if end is not None and end.kind == DONE:
         return _over(look, shard_id, run, end)
@@ -121,6 +128,7 @@ def _what_ended(look: Look, run: Run) -> tuple[Advice, ...]:
             Act.LOOK,
             "see the end of the job's own log: where a Python worker crashed or exited, a record "
             "of the batch ends it, by its memory or a fault of the function, at each start",
+            mends=WORKER,
         )
         return worker, killed
     return (
@@ -247,6 +255,13 @@ def _interval_ms(runs: Sequence[Run]) -> int:
     return (runs[-1].owner.since_ms - runs[0].owner.since_ms) // (len(runs) - 1)
 
 
+def _mend_and_start(run: Run) -> tuple[Advice, ...]:
+    remedy = _remedy(run)
+    if remedy.text.startswith("start "):
+        return remedy, _LOG
+    return remedy, Advice(Act.START, "start it again after that"), _LOG
+
+
 def _remedy(run: Run) -> Advice:
     """What the error names that ended the run, as a deed. Our errors end with it."""
     says = printable((run.end.says if run.end is not None else None) or "")
@@ -255,7 +270,8 @@ def _remedy(run: Run) -> Advice:
         mends = LOSS
     elif "AccessDenied" in says or "KMS" in says:
         mends = RIGHT
-    return Advice(Act.CHANGE, deed_of(says) or "mend what that error names", mends=mends)
+    deed = _AND_START.sub("", deed_of(says) or _NAMED)
+    return Advice(Act.CHANGE, deed, mends=mends)
 
 
 def deed_of(says: str) -> str | None:
@@ -275,7 +291,8 @@ def _mend(look: Look, runs: Sequence[Run]) -> tuple[Advice, ...]:
     if any(run.end is not None for run in runs):
         last = next(run for run in reversed(runs) if run.end is not None)
         remedy = _remedy(last)
-        return replace(remedy, text=f"{remedy.text}; to start it again alone does not help"), _LOG
+        deed = _NAMED if remedy.text.startswith("start ") else remedy.text
+        return replace(remedy, text=f"{deed}; to start it again alone does not help"), _LOG
     return _what_ended(look, runs[-1])
 
 

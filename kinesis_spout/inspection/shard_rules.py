@@ -236,11 +236,13 @@ def _caught_up(look: Look, shard_id: str) -> Cause | None:
     is_idle = tip is not None and tip.next_ms is None
     newest = "its newest record" if is_idle else "what came just now"
     if is_down(look, shard_id) or not (is_idle or look.now.stored.owners):
-        is_over = look.now.ended_in_order is not None
+        next_one = "" if look.now.ended_in_order is not None else "; what comes next is not read"
+        besides = unresolved_besides(look, shard_id)
         return Cause(
             kind="idle, and nobody reads it",
             about=shard_id,
-            says=f"was read up to {newest}{'' if is_over else '; what comes next is not read'}",
+            says=f"was read up to {newest}{next_one}{besides.says}",
+            advice=besides.advice,
             leads_to=THE_JOB,
         )
     says, nothing = "is read as fast as records come", NOTHING
@@ -290,7 +292,8 @@ def _set_back(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="set back",
         about=shard_id,
-        says=f"was {move_told(move, look.now.now_ms)}, and {reads} again what it had read before",
+        says=f"was {move_told(move, look.now.now_ms)}, and {reads} again what it had read before, "
+        "on purpose",
         advice=(meant,) if has_reader(look, shard_id) else (),
         leads_to=THE_NEXT_RULE,
     )

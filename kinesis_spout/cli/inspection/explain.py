@@ -1,7 +1,7 @@
 """`kinesis-spout explain`: why a shard stands where it does, and what to do. Read-only."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -36,6 +36,7 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.inspection.cause import Act, Advice
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Look
 from kinesis_spout.inspection.status import status_of, verdict_sentence
@@ -155,14 +156,19 @@ def explained_screen(
         parts.append(Text.assemble((status.verdict.value, colour), f": {verdict_sentence(status)}"))
     if look.refused is not None:
         parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
+    told: dict[tuple[Advice, ...], str] = {}
     for group in found:
-        parts += ["", *_parts(look, group, commands, place, width)]
+        advice = tuple(group.explanation.advice(commands))
+        parts += ["", *_parts(look, group, told.get(advice, advice), place, width)]
+        if any(one.act is not Act.NOTHING for one in advice):
+            told.setdefault(advice, shards_named(group.shards, MAX_NAMED))
     return Lines(*parts)
 
 
 def _parts(
-    look: Look, group: Group, commands: Collection[str], place: Place, width: int
+    look: Look, group: Group, told: Sequence[Advice] | str, place: Place, width: int
 ) -> Iterator[RenderableType]:
+    """`told`: the advice, or the shards above for which the same was told."""
     said = shards_named(group.shards, MAX_NAMED)
     about = group.explanation.shard_id
     health = look.health(about)
@@ -181,7 +187,10 @@ def _parts(
     if held := _held_together(look, group):
         yield Padding(Text(held), (0, 0, 0, 2))
     todo = Table.grid(padding=(0, 1, 0, 0))
-    for advice in group.explanation.advice(commands):
+    if isinstance(told, str):
+        todo.add_row(Text("  ->", "cyan"), Text(f"as for {told}, above"))
+        told = ()
+    for advice in told:
         lines = [advice.text]
         if advice.arguments:
             is_of_one = len(group.shards) > 1 and group.explanation.shard_id in advice.arguments

@@ -110,3 +110,15 @@ def test_a_shard_for_which_others_wait_says_so() -> None:
         tips={0: behind(60_000)},
     )
     assert "shard 0  stalled  shard 1 waits for it" in screen(seen, width=80)
+
+
+def test_what_is_to_be_done_for_shards_above_is_not_told_again() -> None:
+    """One start is enough for all."""
+    states = [state(1, after(5)), state(2, after(5), at_tip=True, unresolved=(failed(3),))]
+    tips = {1: behind(60_000), 2: behind(90_000)}
+    seen = look(listed(1), listed(2), *states, tips=tips, owners=())
+    assert len(grouped(seen)) == 2
+    lines = screen(look(listed(1), listed(2), state(1, after(5)), tips=tips, owners=()), width=99)
+    assert sum(line == "  -> start the job" for line in lines) == 1
+    assert sum(line.startswith("  -> as for shard ") for line in lines) == 1
+    assert sum("start the job" in line for line in screen(seen, width=99)) == 2, "they differ"
