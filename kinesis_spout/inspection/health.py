@@ -250,6 +250,10 @@ class Look:
     def health(self, shard_id: str) -> Health:
         return self._healths.get(shard_id, Health.OK)
 
+    def own_health(self, shard_id: str) -> Health:
+        """The same without what it has of the shards that it waits for, or that wait for it."""
+        return self._judged(shard_id) if self.now.is_known else Health.UNKNOWN
+
     @cached_property
     def verdict(self) -> Health:
         """The worst of all shards."""

@@ -53,7 +53,7 @@ from state.owner.run_log import FAILED as FAILED_RUN
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from kinesis_spout.inspection.health import Look
     from state.state_store import Pause
@@ -189,36 +189,62 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     look, verdict = status.look, status.verdict
     total = len(status.live)
     shards = f"{total:,} shard{'' if total == 1 else 's'}"
-    count = sum(one.health is verdict for one in status.live)
     if verdict is Health.UNKNOWN:
         return _unknown(status, shards)
     if verdict is Health.OK:
         return _all_well(status, shards)
+    alike = [one for one in status.live if one.health is verdict]
+    if verdict is Health.LAGGING and look.waits_for_next_run:
+        waits = "waits" if len(alike) == 1 else "wait"
+        return f"{len(alike):,} of {shards} {waits} for the next run: the last one ended in order"
+    # Of those that wait for others, these are the cause.
+    own = [one for one in alike if look.own_health(one.shard_id) is verdict] or alike
+    count, held_up = len(own), _held_up(look, alike, own)
     if verdict is Health.LAGGING:
-        if look.waits_for_next_run:
-            waits = "waits" if count == 1 else "wait"
-            return f"{count:,} of {shards} {waits} for the next run: the last one ended in order"
-        return f"{count:,} of {shards} {_behind(status, count)}"
+        return f"{count:,} of {shards} {_behind(look, own)}{held_up}"
     if verdict is Health.STALLED:
         stands = "stands" if count == 1 else "stand"
         return (
             f"{count:,} of {shards} {stands} still, though there is something to read or to retry"
+            f"{held_up}"
         )
-    return f"records of {count:,} of {shards} have expired unread, or may have"
+    return f"records of {len(alike):,} of {shards} have expired unread, or may have"
 
 
-def _behind(status: ApplicationStatus, count: int) -> str:
+def _held_up(look: Look, alike: Sequence[ShardStatus], own: Sequence[ShardStatus]) -> str:
+    """A clause about the shards that are as ill as these for their sake, or they for theirs."""
+    shards = {one.shard_id for one in own}
+    others = [one.shard_id for one in alike if one.shard_id not in shards]
+    holders = [one for one in others if shards & set(look.now.held_up.get(one, ()))]
+    waiting = len(others) - len(holders)
+    said = ""
+    if holders:
+        its = "its" if len(holders) == 1 else "their"
+        held = {each for one in holders for each in look.now.held_up[one]} & shards
+        all_of = "" if len(held) == len(own) else f"{len(held):,} of them "
+        said = f", and {all_of}{'waits' if len(held) == 1 else 'wait'} for "
+        said += f"{shards_named(holders)} to have {its} failed records resolved"
+    if waiting:
+        verb, them = "waits" if waiting == 1 else "wait", "it" if len(own) == 1 else "them"
+        said += f"; {waiting:,} {'other' if waiting == 1 else 'others'} {verb} for {them}"
+    return said
+
+
+def _behind(look: Look, lagging: Sequence[ShardStatus]) -> str:
     """How far, as far as it is known. Others keep up, and have retries that nobody makes."""
-    look, are = status.look, "is" if count == 1 else "are"
-    lagging = [one for one in status.live if one.health is Health.LAGGING]
-    if lagging and all(look.keeps_up(one.shard_id) for one in lagging):
-        hold = "holds" if count == 1 else "hold"
-        return f"{hold} records that are due, and are not tried again"
+    is_one = len(lagging) == 1
+    are = "is" if is_one else "are"
+    if all(look.keeps_up(one.shard_id) for one in lagging):
+        return f"{'holds' if is_one else 'hold'} records that are due, and are not tried again"
+    if all(look.lacks_end(one.shard_id) and one.lag_ms == 0 for one in lagging):
+        return f"{are} closed, and {'its end is' if is_one else 'their ends are'} not read yet"
+    if all(one.phase is ShardPhase.NEW for one in lagging):
+        return f"{are} listed, and {'has' if is_one else 'have'} no state yet"
     known_ms = [one.lag_ms or 0 for one in lagging if one.lag_measured]
     lag_ms = max(known_ms, default=0)
     if lag_ms <= look.window_ms:
         return f"{are} more than {duration(look.window_ms)} behind"
-    return f"{are} {'' if count == 1 else 'up to '}{duration(lag_ms)} behind"
+    return f"{are} {'' if is_one else 'up to '}{duration(lag_ms)} behind"
 
 
 def _unknown(status: ApplicationStatus, shards: str) -> str:

@@ -19,7 +19,7 @@ from kinesis_spout.inspection.status import (
 )
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
-from state.report import ReportStatus
+from state.report import OnFailure, OutcomePolicy, ReportStatus
 from state.state_store import StreamIdentity
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
@@ -239,3 +239,54 @@ def test_an_idle_shard_with_a_retry_has_no_speed() -> None:
     behind_now = look(listed(1), now, before=(was,), tips={1: behind(HOUR_MS)})
     (stands,) = status_of(behind_now).shards
     assert stands.speed is not None
+
+
+# the headline names what holds up ----------------------------------------------------------------
+def headline(seen: Look) -> str:
+    return verdict_sentence(status_of(seen))
+
+
+FAMILY = (listed(0, closed=True), listed(1, 0), listed(2, 0), state(1, after(0), 0))
+
+
+def test_children_that_wait_are_not_said_to_be_behind() -> None:
+    """Their parent is."""
+    now, before = state(0, after(9)), state(0, after(5))
+    seen = look(*FAMILY, now, before=(before,), tips={0: behind(60_000)})
+    assert seen.verdict is Health.LAGGING
+    assert headline(seen) == "1 of 3 shards is 60 s behind; 2 others wait for it"
+    stands = look(*FAMILY, now, tips={0: behind(60_000)})
+    assert headline(stands) == (
+        "1 of 3 shards stands still, though there is something to read or to retry; 2 others wait "
+        "for it"
+    )
+
+
+def test_a_parent_whose_end_alone_is_not_read_is_not_said_to_be_behind() -> None:
+    parts = (*FAMILY, state(0, after(9)))
+    seen = look(*parts, before=(state(0, after(5)),), tips={0: AT_TIP})
+    assert seen.verdict is Health.LAGGING
+    assert headline(seen) == (
+        "1 of 3 shards is closed, and its end is not read yet; 2 others wait for it"
+    )
+
+
+def test_a_new_shard_that_nobody_tracks_is_not_said_to_be_behind() -> None:
+    seen = look(listed(0), listed(1), state(0, after(1)), tips={0: AT_TIP})
+    assert seen.verdict is Health.LAGGING
+    assert headline(seen) == "1 of 2 shards is listed, and has no state yet"
+
+
+def test_a_shard_that_is_held_by_failed_records_of_another_names_it() -> None:
+    seen = look(
+        listed(0, closed=True),
+        listed(1, 0),
+        state(0, SHARD_END, unresolved=(failed(3),)),
+        state(1, after(5), 0),
+        policy=OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD),
+        tips={1: behind(60_000)},
+    )
+    assert headline(seen) == (
+        "1 of 2 shards stands still, though there is something to read or to retry, and waits for "
+        "shard 0 to have its failed records resolved"
+    )
