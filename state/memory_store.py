@@ -18,6 +18,7 @@ from state.znodes.store import ZnodeStateStore
 from state.znodes.tree import (
     Create,
     Delete,
+    Grant,
     Operation,
     Refusal,
     Set,
@@ -256,6 +257,10 @@ class MemoryTree:
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         return self._backend.children(paths)
+
+    def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
+        """A tree in memory has no access control lists."""
+        return [None for _ in paths]
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
         return self._backend.commit(operations, self.session_id())

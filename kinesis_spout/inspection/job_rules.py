@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.config import duration
+from kinesis_spout.inspection.access_rules import nobody_may_write, reserved_nodes
 from kinesis_spout.inspection.cause import LOG, THE_NEXT_RULE, Act, Advice, Cause
 from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.outage import outage_until_ms
@@ -459,6 +460,8 @@ def _unseen(look: Look, shard_id: str) -> Cause:
 OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     _paused,
     _refused,
+    nobody_may_write,
+    reserved_nodes,
     _no_owner,
     _no_task,
     restarts,

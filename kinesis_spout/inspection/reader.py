@@ -64,6 +64,7 @@ def read_snapshot(
         listing=client.list_shards(),
         now_ms=stream.now_ms(clock.now_ms()),
         sights=_sights(stored),
+        access={} if store is None else store.read_access(stored.states),
         stopped_jvms={
             one.info: pid for one in stored.owners if (pid := stopped_jvm(one.info)) is not None
         },

@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 CRASHES = 3  # so many starts in a row are a loop
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
 _PATIENCE_MS = 10_000
-LOSS, RIGHT, WORKER, ANSWERS = (
-    "loss",
-    "right",
-    "worker",
-    "answers",
-)  # what several causes of a chain may advise on
+# What several causes of a chain may advise on.
+LOSS, RIGHT, ACCESS, WORKER, ANSWERS = "loss", "right", "access", "worker", "answers"
 _DENIED = re.compile(r"not authorized to perform: ([a-z]+:[A-Za-z]+)")
 _DEEDS = frozenset(
     {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
@@ -82,7 +78,11 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
             advice=(Advice(Act.START, "start the job"),),
         )
     since = f"began at {moment(run.owner.since_ms, now_ms)}"
-    if run.kind == SPARK:
+    if look.now.hides_runs:
+        says = (
+            f"{since} and has not told how it ended, which it may have been refused to store there"
+        )
+    elif run.kind == SPARK:
         says = f"{since} and ended without a word{_silence(look)}"
     else:
         says = f"{since} and was killed: it did not close its spout (kill -9, out of memory, host)"
@@ -117,6 +117,8 @@ def _silence(look: Look) -> str:
 
 def _what_ended(look: Look, run: Run) -> tuple[Advice, ...]:
     host = run.owner.host
+    if look.now.hides_runs:
+        return (Advice(Act.LOOK, f"see in its log on {host} how it ended"),)
     killed = Advice(
         Act.LOOK,
         f"see on {host} what ended it: its log, dmesg for the OOM killer, what starts and stops it",
@@ -271,7 +273,7 @@ def _remedy(run: Run) -> Advice:
     elif "AccessDenied" in says or "KMS" in says:
         mends = RIGHT
     deed = _AND_START.sub("", deed_of(says) or _NAMED)
-    return Advice(Act.CHANGE, deed, mends=mends)
+    return Advice(Act.CHANGE, deed, mends=ACCESS if "access control list" in deed else mends)
 
 
 def deed_of(says: str) -> str | None:

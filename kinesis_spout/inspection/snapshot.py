@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
     from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
+    from state.znodes.access import NodeAccess
+
+ANYONE = "anyone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Snapshot:
 
     - `now_ms`: the service's time. `stored` is empty where the look is at a stream alone.
     - `sights`: the processes of owners, now and before, as far as this machine sees them.
+    - `access`: by path, who may write the nodes that an owner writes, as far as that was read.
     - `stopped_jvms`: by owner, the pid of its Spark JVM, where that is stopped.
     """
 
@@ -67,6 +71,7 @@ class Snapshot:
     listing: Sequence[ShardInfo]
     now_ms: int
     sights: Mapping[OwnerInfo, Sight] = field(default_factory=dict)
+    access: Mapping[str, NodeAccess] = field(default_factory=dict)
     stopped_jvms: Mapping[OwnerInfo, int] = field(default_factory=dict)
 
     @property
@@ -144,6 +149,33 @@ class Snapshot:
                 if holder is not None and shard_id not in found.setdefault(holder, []):
                     found[holder].append(shard_id)
         return {holder: tuple(waiting) for holder, waiting in found.items()}
+
+    @cached_property
+    def locked(self) -> tuple[str, ...]:
+        """The nodes that nobody may write."""
+        return tuple(path for path, one in self.access.items() if not one.writers)
+
+    @cached_property
+    def reserved(self) -> Mapping[frozenset[str], tuple[str, ...]]:
+        """By those who alone may write them, the nodes that are closed to some who may write
+        others.
+        """
+        found: dict[frozenset[str], list[str]] = {}
+        for path, one in self.access.items():
+            if one.writers:
+                found.setdefault(one.writers, []).append(path)
+        everybody = frozenset[str]().union(*found)
+        return {
+            writers: tuple(paths)
+            for writers, paths in found.items()
+            if ANYONE not in writers and not writers >= everybody
+        }
+
+    @property
+    def hides_runs(self) -> bool:
+        """Whether its owner may have been refused to tell how its run ended."""
+        closed = (*self.locked, *(path for paths in self.reserved.values() for path in paths))
+        return any("/runs/" in path for path in closed)
 
     @property
     def open_plan(self) -> PlanView | None:

@@ -4,8 +4,7 @@ The contract is `state.state_store.StateStore`. The rules are in the other modul
 `state.znodes`: ownership in `fence` and `claim`, openings in `openings`, shard states in
 `shard_states`, their list in `shard_list`, their history in `history`, plans and logs in `plans`,
 reports and policies in `reports`, the pause in `pause`, what owners tell of themselves in `runs`;
-all of it, for those who only look, in
-`view`.
+all of it, for those who only look, in `view`, and who may write it in `access`.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from state.state_store import (
     StoredState,
     StreamIdentity,
 )
+from state.znodes.access import AccessZnodes
 from state.znodes.claim import Claims
 from state.znodes.fence import Fence
 from state.znodes.history import HistoryZnodes
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
     from state.state_store import TaskShare
     from state.task_log import TaskLog
+    from state.znodes.access import NodeAccess
     from state.znodes.paths import ZookeeperPaths
 
 
@@ -80,6 +81,7 @@ class ZnodeStateStore:
         self._reports = ReportZnodes(tree, paths, self._fence)
         self._pause = PauseZnodes(tree, paths)
         self._runs = RunZnodes(tree, paths, self._fence)
+        self._access = AccessZnodes(tree, paths)
         self._view = ViewZnodes(tree, paths, self._fence, self._claims)
 
     # ownership ------------------------------------------------------------------------------------
@@ -112,6 +114,10 @@ class ZnodeStateStore:
     def read_application(self) -> StoredApplication:
         """All that is stored of the application, in one pass (`state.znodes.view`)."""
         return self._view.read(self.read_stream(), self.read_start(also_unfinished=True))
+
+    def read_access(self, shard_ids: Iterable[str]) -> Mapping[str, NodeAccess]:
+        """Who may write the nodes of the application, by path (`state.znodes.access`)."""
+        return self._access.read(shard_ids)
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         """Remove all state of the application and stream. Returns the number of shards that had

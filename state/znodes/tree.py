@@ -28,6 +28,18 @@ class Znode:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """An entry of a node's access control list. `may_create`: nodes below it. `may_administer`:
+    change the list.
+    """
+
+    identity: str
+    may_write: bool
+    may_create: bool
+    may_administer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """Require that the node exists in this version."""
 
@@ -100,6 +112,10 @@ class ZnodeTree(Protocol):
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         """The names of each node's children, unordered; None for a node that does not exist."""
+        ...
+
+    def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
+        """Each node's access control list; None for a node that does not exist, or has none."""
         ...
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:

@@ -20,13 +20,14 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE, Permissions
 
 from state.errors import StateError, StoreAccessError, StoreUnavailableError
 from state.znodes.tree import (
     Check,
     Create,
     Delete,
+    Grant,
     Operation,
     Refusal,
     Set,
@@ -156,6 +157,17 @@ class ZookeeperTree:
             if paths
             else []
         )
+
+    def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
+        def issue(client: Any) -> list[Any]:
+            return [client.get_acls_async(path) for path in paths]
+
+        return [
+            None
+            if isinstance(answer, kazoo_errors.NoNodeError)
+            else tuple(_grant(each) for each in answer[0])
+            for answer in self._call(issue)
+        ]
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
         attempts = 0
@@ -445,6 +457,18 @@ def _add(transaction: TransactionRequest, operation: Operation) -> None:
             transaction.set_data(path, data, version)
         case Delete(path):
             transaction.delete(path)
+
+
+def _grant(entry: Any) -> Grant:
+    scheme, name = entry.id.scheme, entry.id.id
+    # A digest has the password's hash behind the name.
+    name = name.split(":", 1)[0] if scheme == "digest" else name
+    return Grant(
+        identity=name if scheme == "world" else f"{scheme} {name}",
+        may_write=bool(entry.perms & Permissions.WRITE),
+        may_create=bool(entry.perms & Permissions.CREATE),
+        may_administer=bool(entry.perms & Permissions.ADMIN),
+    )
 
 
 def _version(operation: Operation, result: Any) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from state.znodes.tree import Operation, Znode, ZnodeTree
+    from state.znodes.tree import Grant, Operation, Znode, ZnodeTree
 
 
 class ForwardingTree:
@@ -24,6 +24,9 @@ class ForwardingTree:
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         return self._tree.children(paths)
+
+    def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
+        return self._tree.grants(paths)
 
     def ensure(self, path: str) -> None:
         self._tree.ensure(path)

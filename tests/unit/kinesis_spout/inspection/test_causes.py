@@ -34,6 +34,7 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.state_store import OperatorMove, OwnerView, StreamIdentity, TaskShare
 from state.task_log import TaskLog
+from state.znodes.access import NodeAccess
 from tests.support.inspection.looks import (
     AT_TIP,
     BEGAN_MS,
@@ -57,7 +58,7 @@ from tests.support.inspection.looks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kinesis_spout.inspection.cause import Explanation
     from state.shard_state import UnresolvedRecord
@@ -99,6 +100,13 @@ def spout_look(*held: UnresolvedRecord, tip: TipAnswer | None = None, **log: Any
         share=TaskShare(0, 1),
         log=told,
     )
+
+
+NOBODY, ALL, ANN = frozenset[str](), frozenset({"anyone"}), frozenset({"digest ann"})
+
+
+def with_access(seen: Look, access: Mapping[str, NodeAccess]) -> Look:
+    return replace(seen, now=replace(seen.now, access=access))
 
 
 TABLE: dict[str, tuple[Look, list[str]]] = {
@@ -502,6 +510,17 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
             policy=CONTINUE,
         ),
         ["healthy", "retry waits"],
+    ),
+    "nobody may write": (
+        with_access(look(ONE, HERE, tips=BEHIND), {"/a/state": NodeAccess(NOBODY, NOBODY)}),
+        ["not read", "nobody may write", "not to be seen"],
+    ),
+    "reserved nodes": (
+        with_access(
+            look(ONE, HERE, tips=BEHIND, owners=(), log=run_log(60_000)),
+            {"/a": NodeAccess(ALL, ALL), "/a/runs/all": NodeAccess(ANN, ANN)},
+        ),
+        ["not read", "reserved nodes", "run vanished"],
     ),
     "not to be seen": (look(ONE, HERE, tips=BEHIND), ["not read", "not to be seen"]),
     "a spout's own plan-less wait": (
