@@ -12,6 +12,7 @@ from kinesis_spout.errors import ConfigError
 from spark_job.data_source import register, spark_master
 from spark_job.options import OPTIONS
 from spark_job.preflight import preflight
+from spark_job.query_end import watch_ends
 from spark_job.settings import QuerySettings
 from spark_job.tracking.options import TrackOptions
 
@@ -57,6 +58,7 @@ class _Reads:
             for message in preflight(settings, master=master):
                 warnings.warn(message, stacklevel=2)
         register(spark)
+        watch_ends(spark, self.query().with_passwords().streams)
         return spark.readStream.format("kinesis").options(**self.options()).load()
 
     def tracked(

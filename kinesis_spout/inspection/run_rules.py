@@ -109,9 +109,9 @@ def _silence(look: Look) -> str:
     if plan is not None and logs and all(log is not None and log.sealed for log in logs):
         where = f"the batch of plan {plan.plan_id} was read, and was with its sink; "
     return (
-        f": {where}Spark tells a source nothing of why a query ends: most likely its sink or "
-        "foreachBatch function raised an error; else its query was stopped, or its driver killed "
-        "(kill -9, out of memory)"
+        f": {where}its sink or foreachBatch function raised an error, of which Spark tells a "
+        "source nothing unless the frame came of read_stream; or its query was stopped, or its "
+        "driver killed (kill -9, out of memory)"
     )
 
 

@@ -130,6 +130,29 @@ def stopped_jvm(owner: OwnerInfo) -> int | None:
     return None
 
 
+def is_below(owner: OwnerInfo, driver_pid: int) -> bool:
+    """Whether the owner's process was started by a Spark driver's Python process, or by the JVM
+    that has started that one. Reads /proc.
+    """
+    fields = _stat(driver_pid)
+    parent = 0 if fields is None else int(fields[1])
+    above = {driver_pid, parent} if _is_jvm(parent) else {driver_pid}
+    pid = owner.pid
+    for _ in range(_MAX_PARENTS + 1):
+        if pid in above:
+            return True
+        fields = _stat(pid)
+        pid = 0 if fields is None else int(fields[1])
+    return pid in above
+
+
+def _is_jvm(pid: int) -> bool:
+    try:
+        return pid > 1 and Path(f"/proc/{pid}/comm").read_text().strip() == "java"
+    except OSError:
+        return False
+
+
 def describe(holder: OwnerInfo) -> str:
     """`process 123 on host-a, since 2026-01-31T12:00:00Z`."""
     since = datetime.fromtimestamp(holder.since_ms // 1000, UTC).isoformat().replace("+00:00", "Z")

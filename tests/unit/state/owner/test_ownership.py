@@ -13,6 +13,7 @@ from state.owner.owner_info import OwnerInfo
 from state.owner.ownership import (
     describe,
     host_identity,
+    is_below,
     is_provably_dead,
     process_start,
     stopped_jvm,
@@ -77,6 +78,25 @@ def test_a_stopped_jvm_is_seen_from_its_python_process(tmp_path: Path) -> None:
             assert stopped_jvm(owner) == (parent.pid if is_jvm else None)
             os.kill(pid, signal.SIGKILL)
             parent.kill()
+
+
+@linux_only
+def test_a_process_is_seen_below_its_driver_and_below_the_jvm_of_its_driver(tmp_path: Path) -> None:
+    """`spark-submit` is a JVM that starts the driver; any other parent is not asked for."""
+    for name, is_jvm in (("java", True), ("supervisor", False)):
+        (tmp_path / name).symlink_to("/bin/sh")
+        script = "sleep 60 & echo $!; sleep 60 & echo $!; wait"
+        with subprocess.Popen(
+            [tmp_path / name, "-c", script], stdout=subprocess.PIPE, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            driver, worker = (int(parent.stdout.readline()) for _ in range(2))
+            owner = msgspec.structs.replace(this_process(0), pid=worker)
+            assert is_below(owner, parent.pid)
+            assert is_below(owner, os.getpid())
+            assert is_below(owner, driver) is is_jvm
+            for pid in (driver, worker):
+                os.kill(pid, signal.SIGKILL)
 
 
 @linux_only

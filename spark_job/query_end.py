@@ -1,0 +1,170 @@
+"""Tells in the application's state with which error a query ended: Spark tells its source nothing,
+but it tells the process that has started the query.
+
+A query is known by the plan that its offsets name, which is the newest of its application until the
+batch is committed. A tracked query tells by itself what a function has raised, and not that a
+process died, which a restart may cure. Nothing is decided by what is told (`state.owner.run_log`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import threading
+import weakref
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.shards.run_recorder import amend_newest_run, failure
+from spark_job.query_failure import failure_sentence
+from state.owner.owner_info import Sight
+from state.owner.ownership import is_below, sight_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+    from spark_job.settings import SourceSettings
+    from state.owner.run_log import Run, RunLog
+
+log = logging.getLogger("kinesis_spout")
+# In the description of a query that Spark puts before its offsets.
+_OFFSETS = re.compile(r"^Current Available Offsets: (.*)$", re.MULTILINE)
+_PLAN = re.compile(r'"(\d+-[0-9a-f]+)"')
+# Another process may own the application then, or nothing can be written.
+_NOT_TOLD = ("StaleOwnerError", "StoreUnavailableError")
+
+
+def plans_of(text: str) -> frozenset[str]:
+    """The plans that were to be committed when a query failed, from its exception's text."""
+    found = _OFFSETS.findall(text)
+    return frozenset(_PLAN.findall(found[-1])) if found else frozenset()
+
+
+class QueryEnds(StreamingQueryListener):
+    """A listener on a session's queries. Raises nothing, and blocks Spark's thread on nothing.
+
+    `manager`: the session's `StreamingQueryManager`.
+    """
+
+    def __init__(self, manager: Any, clock: Clock) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, ...], SourceSettings] = {}
+        self._queries: dict[str, tuple[Any, int]] = {}  # by run, with when it was started
+
+    def add(self, streams: Iterable[SourceSettings]) -> None:
+        """Streams that a query of this process may read."""
+        with self._lock:
+            for one in streams:
+                where = (one.zookeeper, one.zookeeper_root, one.application, one.stream.name)
+                self._known[where] = one
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        with suppress(Exception):
+            query = self._manager.get(str(event.id))
+            if query is not None:
+                with self._lock:
+                    self._queries[str(event.runId)] = (query, self._clock.now_ms())
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A query that runs tells nothing."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """The same."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        with self._lock:
+            query, started_ms = self._queries.pop(str(event.runId), (None, 0))
+        if query is not None and event.exception is not None:
+            # Not a daemon: a driver that ends with the query's error waits for it.
+            threading.Thread(
+                target=self._tell, args=(query, started_ms, self._clock.now_ms())
+            ).start()
+
+    def tell_the_rest(self) -> None:
+        """Of queries that have failed, and whose event has not come: the process is ending."""
+        with self._lock:
+            queries, self._queries = list(self._queries.values()), {}
+        for query, started_ms in queries:
+            with suppress(Exception):
+                if not query.isActive:
+                    self._tell(query, started_ms, self._clock.now_ms())
+
+    def _tell(self, query: Any, started_ms: int, ended_ms: int) -> None:
+        try:
+            text = str(query.exception() or "")
+            plans = plans_of(text)
+            if not plans or any(one in text for one in _NOT_TOLD):
+                return
+            end = failure(failure_sentence(text), ended_ms)
+
+            def ended(told: RunLog) -> RunLog:
+                newest = told.newest
+                is_its = newest is not None and (
+                    started_ms <= newest.owner.since_ms <= ended_ms and _may_be_of_here(newest)
+                )
+                return told.ended(end) if is_its else told
+
+            with self._lock:
+                known = list(self._known.values())
+            for settings in known:
+                _amend(settings, plans, ended)
+        except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
+            log.debug("how the query ended was not told", exc_info=True)
+
+
+_watching: weakref.WeakKeyDictionary[SparkSession, QueryEnds] = weakref.WeakKeyDictionary()
+_watching_lock = threading.Lock()
+
+
+def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
+    """Tell how queries of this session over these streams end. Idempotent; a session that takes no
+    listener, as one of Spark Connect, goes without.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        return
+    with _watching_lock:
+        ends = _watching.get(spark)
+        if ends is None:
+            ends = QueryEnds(spark.streams, SystemClock())
+            try:
+                spark.streams.addListener(ends)
+            except Exception:  # py4j raises several kinds
+                log.debug("the session takes no listener", exc_info=True)
+                return
+            _watching[spark] = ends
+            atexit.register(ends.tell_the_rest)
+    ends.add(streams)
+
+
+def _may_be_of_here(run: Run) -> bool:
+    """Whether the run may be of a query of this process. Another driver on this machine may own the
+    application since then, with the same plan.
+    """
+    runs = sight_of(run.owner) is Sight.RUNS
+    return not runs or is_below(run.owner, os.getpid())
+
+
+def _amend(
+    settings: SourceSettings, plans: frozenset[str], amended: Callable[[RunLog], RunLog]
+) -> None:
+    from spark_job.process_services import open_store  # noqa: PLC0415  # it connects
+
+    with closing(open_store(settings)) as store:
+        pointer = store.read_pointer()
+        if pointer is not None and pointer.id in plans and store.read_policy() is None:
+            amend_newest_run(store, amended)

@@ -1,0 +1,70 @@
+"""Which plan a failed query's exception names, and that its listener raises nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kinesis_spout.clock import SystemClock
+from spark_job.query_end import QueryEnds, plans_of, watch_ends
+
+TEXT = """[FOREACH_BATCH_USER_FUNCTION_ERROR] ... Current Available Offsets: {"plan": "9-ff"}
+ValueError: no rates
+
+=== Streaming Query ===
+Identifier: [id = e82d4ec3, runId = f1ad3007]
+Current Committed Offsets: {}
+Current Available Offsets: {org.a.PythonMicroBatchStream@b5: {"format": 1, "plan": "1-670b"}}
+
+Current State: ACTIVE
+"""
+
+
+def test_the_plan_of_the_available_offsets_is_found() -> None:
+    """Not one in the error's own text."""
+    assert plans_of(TEXT) == {"1-670b"}
+    several = TEXT.replace(
+        '{"format": 1, "plan": "1-670b"}',
+        '{"format": 2, "plans": {"etl/a": "1-aa", "etl/b": "7-bb"}}',
+    )
+    assert plans_of(several) == {"1-aa", "7-bb"}
+    assert plans_of("ValueError: no rates") == frozenset()
+    assert plans_of(TEXT.replace("1-670b", "")) == frozenset()
+
+
+class Query:
+    """A query that has failed."""
+
+    isActive = False  # noqa: N815  # Spark's name
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def exception(self) -> object:
+        self.asked += 1
+        raise ConnectionError("the session has ended")
+
+
+def test_a_listener_raises_nothing() -> None:
+    """Spark calls it, and logs what it raises at each batch."""
+    query = Query()
+    ends = QueryEnds(SimpleNamespace(get=lambda _: query), SystemClock())
+    event: Any = SimpleNamespace(id="1", runId="2", exception=None)
+    ends.onQueryTerminated(event)
+    ends.onQueryStarted(event)
+    ends.tell_the_rest()
+    assert query.asked == 1
+    ends.tell_the_rest()
+    assert query.asked == 1, "it was told"
+    broken = QueryEnds(SimpleNamespace(), SystemClock())
+    broken.onQueryStarted(event)
+    broken.tell_the_rest()
+
+
+def test_a_session_that_takes_no_listener_goes_without() -> None:
+    class Session:
+        @property
+        def streams(self) -> Any:
+            return SimpleNamespace()
+
+    watch_ends(Session(), [])  # type: ignore[arg-type]  # none of Spark's
