@@ -32,7 +32,7 @@ from state.errors import IllegalTrackerEventError, PlanMismatchError
 from state.plan import RetryRead, plan_number, retries_read
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
-from state.shard_state import ShardState
+from state.shard_state import ShardState, verified_by_first_read
 from state.state_store import StateChange
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 
@@ -163,7 +163,10 @@ def _settled(
             raise _mismatch(state.shard_id, plan_id, str(exc)) from exc
     if end.at_shard_end:
         tracker.reach_end()
-    known_times = (state.verified_until_ms, end.last_arrival_ms, end.tip_ms)
+    verified_ms = state.verified_until_ms
+    if verified_ms is not None and end.last_arrival_ms is not None:
+        verified_ms = verified_by_first_read(verified_ms, state.read_position, end.last_arrival_ms)
+    known_times = (verified_ms, end.last_arrival_ms, end.tip_ms)
     verified_until_ms = max(
         (time_ms for time_ms in known_times if time_ms is not None), default=None
     )

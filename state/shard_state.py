@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 STATE_FORMAT = 1
 
+FIRST_READ_GRACE_MS = 300_000
+
 TIMED_OUT = "no outcome until its deadline"
 """The stored reason of a record that had no outcome in time."""
 
@@ -124,7 +126,8 @@ class ShardState(
       nothing.
     - `verified_until_ms`: the service time before which no record can have been missed. It is the
       later of the last record's arrival and the last time at which the shard was at its tip; None
-      if neither is known.
+      if neither is known. Of a shard of which no record was read yet, it is the time of the start:
+      it starts with what is there when it is read first.
     - `at_tip`: whether the last read ended at the tip.
     """
 
@@ -163,3 +166,16 @@ class ShardState(
         then; queued retries do not hold them back.
         """
         return self.read_position.kind is PositionKind.SHARD_END
+
+
+def verified_by_first_read(verified_ms: int, position: Position, arrival_ms: int) -> int:
+    """`verified_until_ms` of a shard that was read from `position`: its first records came, the
+    last of which arrived at `arrival_ms`. Only the first read of a shard changes it.
+
+    What is behind them is a backlog, and may expire unread. What expires of it within
+    `FIRST_READ_GRACE_MS` is not missed: at the edge of the retention, records expire while an
+    application begins.
+    """
+    if position.sequence is not None or position.is_end:
+        return verified_ms
+    return min(verified_ms, arrival_ms + FIRST_READ_GRACE_MS)

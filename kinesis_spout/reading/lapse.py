@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from state.shard_state import verified_by_first_read
+
 if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from state.plan import ShardReadResult
+    from state.position import Position
 
 
 @dataclass(slots=True)
@@ -17,12 +20,15 @@ class LapseDetector:
     it. Pure; times are the service's, in ms.
 
     - `verified_ms`: no record before this time can have been missed; None if nothing is known.
+    - `position`: where the shard is read from.
     - `lapsed_ms`: when the first such page came, or None.
     """
 
     verified_ms: int | None
     retention_ms: int | None
+    position: Position
     lapsed_ms: int | None = None
+    _has_records: bool = False
 
     def note(self, page: Page) -> None:
         """Take the next page of the shard, in order."""
@@ -39,6 +45,15 @@ class LapseDetector:
         """
         self._verify(entry.last_arrival_ms, entry.tip_ms if entry.at_tip else None)
 
-    def _verify(self, *times_ms: int | None) -> None:
-        if self.verified_ms is not None:
-            self.verified_ms = max(self.verified_ms, *(ms or 0 for ms in times_ms))
+    def excuse(self, until_ms: int) -> None:
+        """What expired before this time was reported."""
+        self.lapsed_ms = None
+        self._verify(None, until_ms)
+
+    def _verify(self, arrival_ms: int | None, tip_ms: int | None) -> None:
+        if self.verified_ms is None:
+            return
+        if arrival_ms is not None and not self._has_records:
+            self._has_records = True
+            self.verified_ms = verified_by_first_read(self.verified_ms, self.position, arrival_ms)
+        self.verified_ms = max(self.verified_ms, arrival_ms or 0, tip_ms or 0)

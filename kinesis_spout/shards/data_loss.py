@@ -4,7 +4,7 @@
     lapsed                last verified longer ago than the retention  not read for longer than that
     vanished              not listed, and its end was not read         not listed any more
     never read            not listed, and it never had a state         not listed any more
-    read late             a task read it later than that (`lapsed_ms`) expired before it was read
+    read late             a page came later than that (`lapsed_ms`)    read later than its retention
     no start              a plan is known, but no start in ZooKeeper   progress is lost
     children unobserved   its end was read, expired, no child known    children never observed
     hole                  no open shard covers a range of hash keys    a warning, not a loss
@@ -107,9 +107,9 @@ class DataLossDetector:
             self._reported.update(new)
 
     def report_lapsed(self, shards: Sequence[str], states: Mapping[str, ShardState]) -> None:
-        """Report shards of which records may have expired before their task read them."""
+        """Report shards of which records may have expired before they were read."""
         self._report_data_loss(
-            "were planned in time, but read later than their records are kept",
+            "were read later than their records are kept",
             _with_positions((shard for shard in shards if shard in states), states),
         )
 

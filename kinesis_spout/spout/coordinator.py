@@ -38,7 +38,7 @@ from state.shard_state import by_the_time
 from state.state_store import StateChange, TaskShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.config import StreamRef
     from kinesis_spout.spout.prefetcher import Prefetched, SpoutPrefetcher
@@ -373,8 +373,11 @@ class SpoutCoordinator:
         """
         before = self.catalog.states[assigned.shard.shard_id]
         after = assigned.shard.snapshot()
-        is_same = replace(after, verified_until_ms=before.state.verified_until_ms) == before.state
-        return None if is_same else StateChange(before=before, after=after)
+        known_ms = before.state.verified_until_ms
+        is_same = replace(after, verified_until_ms=known_ms) == before.state
+        # An earlier one is that of a shard that is read for the first time.
+        is_earlier = (after.verified_until_ms or 0) < (known_ms or 0)
+        return None if is_same and not is_earlier else StateChange(before=before, after=after)
 
     def _ends(self, changes: Mapping[str, StateChange]) -> list[ShardReadResult]:
         """The ends of the shards whose states now say that they ended, with their children."""
@@ -430,6 +433,7 @@ class SpoutCoordinator:
         if not self._has_assigned:
             self._refuse_unknown_shards()
             self._has_assigned = True
+        self._report_lapsed()
         with self._changed:
             if not self._scheduler.is_paused:
                 return
@@ -438,9 +442,37 @@ class SpoutCoordinator:
             [one for one in assigned if not self.catalog.states[one].state.end_was_read]
         )
         with self._changed:
+            self._excuse(assigned)
             self._scheduler.resume()
             self._changed.notify_all()
         self._fetching.wake()
+
+    def _report_lapsed(self) -> None:
+        """Report shards of which records may have expired before they were read. No later record of
+        them is emitted before.
+        """
+        with self._changed:
+            lapsed = []
+            for shard_id, assigned in self._scheduler.assigned.items():
+                lapse = assigned.shard.pages.lapse
+                lapse.retention_ms = self.catalog.retention_ms  # it may have been changed
+                if lapse.lapsed_ms is not None:
+                    lapsed.append(shard_id)
+        if lapsed:
+            self.catalog.report_lapsed(lapsed)
+            with self._changed:
+                self._excuse(lapsed)
+                self._changed.notify_all()
+
+    def _excuse(self, shard_ids: Sequence[str]) -> None:
+        """Read on behind what was reported. Hold `_changed`."""
+        for shard_id in shard_ids:
+            assigned = self._scheduler.assigned.get(shard_id)
+            if assigned is not None and self.catalog.retention_ms is not None:
+                horizon_ms = self.catalog.service_now_ms() - self.catalog.retention_ms
+                assigned.shard.pages.lapse.excuse(horizon_ms)
+                assigned.is_dirty = True  # its end may have been reached
+                self._scheduler.reschedule(assigned)
 
     def _keep_ownership(self) -> bool:
         """Check that the ownership is still ours: the session may have lapsed, and another process
@@ -549,7 +581,7 @@ class SpoutCoordinator:
             stored = self.catalog.states.get(shard_id)
             if shard_id in self._scheduler.assigned or stored is None or stored.state.finished:
                 return
-            state = stored.state
+            state = self.catalog.verified_states([shard_id])[shard_id]
             unresolved = by_the_time(state.unresolved, self._services.clock.now_ms())
             shard = TrackedShard(
                 replace(state, unresolved=unresolved),
@@ -557,6 +589,7 @@ class SpoutCoordinator:
                 random=self._services.random,
                 pages=None if state.end_was_read else self._add_pages(state, ending_sequence),
                 whole=self._config.aggregated_records == "raw",
+                retention_ms=self.catalog.retention_ms,
             )
             self._scheduler.add(shard)
             self._changed.notify_all()

@@ -20,6 +20,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kinesis_spout.reading.lapse import LapseDetector
     from kinesis_spout.reading.page import Page
 
 PENDING = 0
@@ -221,10 +222,14 @@ class PageSource(Protocol):
 class PageRuns:
     """The runs of a shard. `last_page` is the newest page whose records were all taken, without
     them; it was dropped from `source`. `source` None: there are no pages.
+
+    `lapse` looks at each page. Behind records that may have expired unread none is taken, until it
+    is excused.
     """
 
-    def __init__(self, source: PageSource | None) -> None:
+    def __init__(self, source: PageSource | None, lapse: LapseDetector) -> None:
         self.last_page: Page | None = None
+        self.lapse = lapse
         self._source = source
         self._page: Page | None = None
         self._records = NO_LISTS  # of the current page
@@ -247,9 +252,11 @@ class PageRuns:
 
     def next_run(self) -> RecordRun | None:
         """The next records, at most 1,000, skipping empty pages. None when there are none now."""
-        while self._taken >= len(self._records.numbers):
+        while self.lapse.lapsed_ms is None and self._taken >= len(self._records.numbers):
             if not self._turn_page():
                 return None
+        if self.lapse.lapsed_ms is not None:
+            return None
         run = RecordRun(*self._records.part(self._taken, self._taken + RUN_RECORDS))
         self._taken += run.size
         if self._taken < len(self._records.numbers):
@@ -266,6 +273,8 @@ class PageRuns:
         self._page = self._source.first()
         self._records = NO_LISTS if self._page is None else self._page.columns.lists()
         self._taken = 0
+        if self._page is not None:
+            self.lapse.note(self._page)
         return self._page is not None
 
 

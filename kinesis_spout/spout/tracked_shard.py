@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kinesis_spout.reading.lapse import LapseDetector
 from kinesis_spout.spout.record_run import ACKED, RELEASED, Delivery, PageRuns, RecordRun
 from kinesis_spout.spout.retry_buffer import RetryBuffer
-from state.shard_state import as_whole
+from state.shard_state import as_whole, verified_by_first_read
 from state.tracker.inflight_record_tracker import UNANSWERED, InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.spout.record_run import PageSource
+    from state.position import Position
     from state.retry_policy import RetryPolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
@@ -44,6 +46,7 @@ class TrackedShard:
 
     `pages` None: the shard's end was read before, and only unresolved records are left. `whole`:
     aggregates are not unpacked, and the state says so of what is delivered here and unresolved.
+    `retention_ms`: the stream's; without it no page is found to be too late.
     """
 
     def __init__(
@@ -54,19 +57,22 @@ class TrackedShard:
         random: Random,
         pages: PageSource | None,
         whole: bool = False,
+        retention_ms: int | None = None,
     ) -> None:
         self._whole = whole
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
         self.waiting = 0  # records that are queued for a retry, or exhausted
         self.held = RetryBuffer(self.tracker)
-        self.pages = PageRuns(pages)
+        lapse = LapseDetector(state.verified_until_ms, retention_ms, state.read_position)
+        self.pages = PageRuns(pages, lapse)
         self._runs: deque[RecordRun] = deque()  # not registered yet
         self._unacked = 0  # records of these runs that are not acked, emitted or not
         self.open_run: RecordRun | None = None  # the last of these runs, while it has more to emit
         self._retries_in_a_row = 0
         self._recount()
         self._verified_ms = state.verified_until_ms
+        self._first_read_from: Position | None = state.read_position  # None once a record came
         self._announced: Delivery | None = None
         # Records of earlier processes without an outcome here, by their due times.
         self._last_restored = max((record.last for record in state.unresolved), default=None)
@@ -197,6 +203,7 @@ class TrackedShard:
             return
         self.open_run = run = self.pages.next_run()
         if run is not None:
+            self._note_first(run)
             self._unacked += run.size
             self._runs.append(run)
         elif self.pages.is_at_end:
@@ -384,6 +391,11 @@ class TrackedShard:
         """
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
+
+    def _note_first(self, run: RecordRun) -> None:
+        begun, self._first_read_from = self._first_read_from, None
+        if begun is not None and self._verified_ms is not None:
+            self._verified_ms = verified_by_first_read(self._verified_ms, begun, run.arrivals[0])
 
     def _first_delivery_is_announced(self) -> bool:
         """Whether the state has an attempt of a record that is in its first delivery."""

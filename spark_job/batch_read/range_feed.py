@@ -39,7 +39,7 @@ class RangeFeed:
     ) -> None:
         self._range = one
         self._settings = settings
-        self._lapse = LapseDetector(one.covered_ms, retention_ms)
+        self._lapse = LapseDetector(one.covered_ms, retention_ms, one.start)
         self._awaits_start = one.start.sequence is not None
         self.is_done = False
 
@@ -57,7 +57,7 @@ class RangeFeed:
         """
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
-            self._lapse = LapseDetector(None, None)
+            self._lapse = LapseDetector(None, None, self._range.start)
             self._report("records after the start have expired before they were read")
         if page.gone:
             self.is_done = True

@@ -62,7 +62,7 @@ class ShardFeed:
         self._settings = settings
         self._rows = rows
         self._refuses_aggregates = refuses_aggregates
-        self._lapse = LapseDetector(shard.verified_until_ms, retention_ms)
+        self._lapse = LapseDetector(shard.verified_until_ms, retention_ms, shard.position)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
         self._pacer = services.pacer(shard.shard_id)

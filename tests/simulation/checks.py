@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from state.position import PositionKind
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle
+from state.shard_state import FIRST_READ_GRACE_MS, Lifecycle
 from tests.simulation.outlook import check_look, look_of
 from tests.simulation.past import Past
+from tests.simulation.stream_steps import DAY_S
 from tests.support.simulated.played_outcomes import ENDED, end_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Checks(Past):
         assert self.days_passed or self.outcomes is None or not self.outcomes.gone, (
             f"retries were given up, though nothing can have expired: {self.outcomes.gone[:3]}"
         )
+        self.note_touched()
         resolved = self.resolved()
         assert self.days_passed or self.outcomes is None or not self.outcomes.gone, (
             f"records are said to be gone, though nothing has expired: {self.outcomes.gone[:3]}"
@@ -119,8 +121,29 @@ class Checks(Past):
         return [
             one
             for one in missing
-            if one in kept or not self._loss_was_reported(one.partition(":")[0])
+            if one in kept
+            or not (self._loss_was_reported(one.partition(":")[0]) or self._expired_at_start(one))
         ]
+
+    def _expired_at_start(self, name: str) -> bool:
+        """Whether it is a record of the backlog that expired while the application began: before
+        the state said that a record of its shard was read, or soon after the first ones. That is
+        not told.
+        """
+        if self.begun_ms is None or self.world.arrivals[name] >= self.begun_ms:
+            return False
+        shard, _, number = name.partition(":")
+        arrival_ms = self.world.arrivals[name]
+        touched_ms = self.touched_ms.get(shard)
+        if touched_ms is None or arrival_ms + DAY_S * 1000 <= touched_ms:
+            return True
+        resolved = self.resolved()
+        before = [
+            self.world.arrivals[found]
+            for one in self.world.records[shard]
+            if one < SequenceNumber.parse(number) and (found := f"{shard}:{one}") in resolved
+        ]
+        return bool(before) and arrival_ms <= before[-1] + FIRST_READ_GRACE_MS
 
     def stuck(self) -> list[str]:
         """Shards that are not where they should be once everything is read: closed ones finished,

@@ -88,6 +88,13 @@ SEVERAL = 0.22
 STREAMS = (STREAM, "clicks", "logins")
 
 
+def begins_on_backlog(seed: int) -> bool:
+    """Whether the application of a history of days begins on a backlog. Drawn by itself, as the
+    number of streams is.
+    """
+    return Random(f"backlog {seed}").random() < 0.5  # noqa: S311  # to repeat, not a secret
+
+
 class Playable(Protocol):
     """A history that has not begun. `parts`: the histories of its streams."""
 
@@ -129,12 +136,16 @@ def drawn_of_one(seed: int) -> History:
     if random.random() < 0.5:
         track(history, drawn_failures(random), drawn_policy(random))
     history.log.append(f"{kind}, {told_of(job)}")
+    if history.days_pass and begins_on_backlog(seed):
+        history.log.append("backlog")
+        history.begin_on_backlog()
     if must_be_pinned(history):
         history.log.append("pin")
         job.start()
         assert job.reader is not None
         job.reader.coordinator.pin_start()
         world.clock.advance(10)  # records put from here on arrive after the pin, even a late one
+    history.read_some_of_backlog(history.read_little)
     return history
 
 

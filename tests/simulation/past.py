@@ -40,6 +40,8 @@ class Past:
     - `lost_in`: the shards for which the product reported that records may be lost.
     - `thrown_away`: the checkpoint location or ZooKeeper was replaced, so records come twice.
     - `days_passed`: the retention period has passed. `days_pass`: it may pass.
+    - `begun_ms`: the start of an application on a backlog that expires; None without one.
+      `touched_ms`: when the states first said of its shards that records of them were read.
     - `loss_is_possible`: the store has lost what would show that nothing is lost.
     - `spout_letters`: records that a standalone spout has dead-lettered in its turn.
     - `heard_faults`: how many faults had struck when the warnings were last read.
@@ -64,6 +66,8 @@ class Past:
     thrown_away: bool = False
     days: Days = field(default_factory=Days)
     days_pass: bool = False
+    begun_ms: int | None = None
+    touched_ms: dict[str, int] = field(default_factory=dict)
     loss_is_possible: bool = False
     spout_letters: set[str] = field(default_factory=set)
     heard_faults: int = 0
@@ -97,7 +101,14 @@ class Past:
         self.moments = []
         self.world.warnings.said.clear()
         self.thrown_away = False
+        self.begun_ms, self.touched_ms = None, {}
         self.forget_days()
+
+    def note_touched(self) -> None:
+        if self.begun_ms is not None:
+            for shard, state in self.world.states().items():
+                if state.read_position.sequence is not None or state.read_position.is_end:
+                    self.touched_ms.setdefault(shard, self.world.clock.now_ms())
 
     def note(self, text: object) -> None:
         self.log[-1] += f" {text}"

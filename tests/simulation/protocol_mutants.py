@@ -294,4 +294,12 @@ PROTOCOL = (
         "        except BatchContentError:\n            return True\n        return True\n",
         "tests/integration/outcomes/test_tracked_batches.py -k another_batch",
     ),
+    Mutant(
+        "a backlog counts as read up to the start of its application",
+        "state/settle.py",
+        "        verified_ms = verified_by_first_read(verified_ms, state.read_position, "
+        "end.last_arrival_ms)\n",
+        "        pass\n",
+        f"{_DRIVER}/test_retention.py",
+    ),
 )

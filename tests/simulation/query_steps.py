@@ -27,6 +27,14 @@ class QuerySteps(Past):
     def do_batch(self) -> None:
         self.note(self.run_batch())
 
+    def read_little(self) -> None:
+        most = self.world.settings.max_records_per_shard
+        self.world.change(max_records_per_shard=self.random.choice((1, 3)))
+        for _ in range(self.random.choice((1, 2))):
+            self.run_batch()
+        self.job.stop()
+        self.world.change(max_records_per_shard=most)
+
     def do_crash(self) -> None:
         where = self.random.choice(CRASHES if self.outcomes is None else TRACKED_CRASHES)
         self.note(where)

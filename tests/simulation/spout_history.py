@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from state.retry_policy import RetryPolicy
 from state.tracker.inflight_record_tracker import UNANSWERED
-from tests.simulation.history import BrokenPromiseError
+from tests.simulation.history import BrokenPromiseError, begins_on_backlog
 from tests.simulation.pauses import Pauses
 from tests.simulation.spout_process import letter_id
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps
@@ -57,6 +57,11 @@ DAYS = {"retention": 3, "long_pause": 3}
 class SpoutHistory(StreamSteps, SpoutSteps, Pauses):
     def turn(self) -> None:
         self.do_turn()
+
+    def read_little(self) -> None:
+        for _ in range(self.random.choice((2, 4))):
+            self.do_turn()
+            self.do_answer_all()
 
     def play(self, weights: dict[str, int]) -> None:
         for _ in range(STEPS):
@@ -174,8 +179,12 @@ def drawn(seed: int) -> tuple[SpoutHistory, dict[str, int]]:
     history = SpoutHistory(world, random, job, refusals=random.choice((0.0, 0.2)))
     history.days_pass = random.random() < 0.25
     history.log.append(f"{'days pass, ' if history.days_pass else ''}{history.spouts.options}")
+    if history.days_pass and begins_on_backlog(seed):
+        history.log.append("backlog")
+        history.begin_on_backlog()
     history.open_all()  # records put from here on arrive after the pin, even a late one
     world.clock.advance(10)
+    history.read_some_of_backlog(history.read_little)
     weights = WEIGHTS | (DAYS if history.days_pass else {})
     return history, weights | ({"break": 2} if pushed else {})
 

@@ -623,4 +623,29 @@ _AGGREGATES = (
         "tests/unit/kinesis_spout/spout/test_aggregates.py",
     ),
 )
-SPOUT = (*_DELIVERING, *_STORING, *_RETRYING, *_READING, *_TREES, *_CAREFUL, *_AGGREGATES)
+_RETENTION = (
+    Mutant(
+        "a spout takes a backlog for read up to its start",
+        "kinesis_spout/spout/tracked_shard.py",
+        "        if begun is not None and self._verified_ms is not None:\n",
+        "        if False:\n",
+        "tests/unit/kinesis_spout/spout/test_retention.py",
+    ),
+    Mutant(
+        "a spout emits what comes behind records that have expired",
+        "kinesis_spout/spout/record_run.py",
+        "        if self._page is not None:\n            self.lapse.note(self._page)\n",
+        "",
+        "tests/unit/kinesis_spout/spout/test_retention.py",
+    ),
+)
+SPOUT = (
+    *_DELIVERING,
+    *_STORING,
+    *_RETRYING,
+    *_READING,
+    *_TREES,
+    *_CAREFUL,
+    *_AGGREGATES,
+    *_RETENTION,
+)

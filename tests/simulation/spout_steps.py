@@ -260,6 +260,10 @@ class SpoutSteps(Checks):
 
     def answer(self, process: SpoutProcess, emission: SpoutEmission) -> None:
         name = record_id(emission)
+        if emission.shard_id in self.lost_in and not self.world.lists(emission.shard_id):
+            if not emission.ack():  # the shard was given up with it
+                process.books.pending.pop(name, None)
+            return
         is_pending = process.books.pending.get(name) is emission
         may_be_acked = name not in process.books.resolved
         kind = self.random.choices(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kinesis_spout.testing import (
     ServiceError,
     drop,
@@ -15,6 +17,9 @@ from kinesis_spout.testing import (
 )
 from kinesis_spout.testing.service import requests
 from tests.simulation.past import FALSE_ANSWERS, Past
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ITERATOR_LIFE_S = 301.0
 MOST_SHARDS = 6
@@ -152,6 +157,33 @@ class StreamSteps(Past):
         self.world.change(fail_on_data_loss=self.random.random() < 0.5)
         self.world.clock.advance(DAY_S * (days or self.random.choice((0.6, 1.1, 2.5))))
         self.count("days that passed")
+
+    def begin_on_backlog(self) -> None:
+        """Before the application starts: there are records of most of a day, perhaps of shards that
+        are closed by then.
+        """
+        if self.world.settings.starting_position.text != "TRIM_HORIZON":
+            return
+        oldest_ms = self.world.clock.now_ms()
+        for _ in range(self.random.choice((2, 4, 6))):
+            self.do_put()
+            self.world.clock.advance(DAY_S * self.random.choice((0.0001, 0.01, 0.1)))
+            if self.random.random() < 0.2:
+                self.do_split()
+                self.world.clock.advance(self.world.fake.settings.reshard_ms / 1000 + 10)
+                self.world.note_shards()
+        aged_s = (self.world.clock.now_ms() - oldest_ms) / 1000
+        self.world.clock.advance(DAY_S * self.random.choice((0.7, 0.95, 0.99)) - aged_s)
+        self.begun_ms = self.world.clock.now_ms()
+        self.days_passed = True
+        self.count("starts on a backlog that expires")
+
+    def read_some_of_backlog(self, read_little: Callable[[], None]) -> None:
+        """The application reads the oldest records, and is away while the next ones expire."""
+        if self.begun_ms is not None:
+            read_little()
+            self.note_touched()
+            self.do_retention(self.random.choice((0.02, 0.1, 0.4)))
 
     def _open(self) -> list[str]:
         """Open shards in the order of their hash keys."""

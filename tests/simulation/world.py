@@ -122,6 +122,7 @@ class World:
     outage: StoreOutage = field(default_factory=StoreOutage)
     records: dict[str, list[SequenceNumber]] = field(default_factory=dict)
     users: dict[int, list[SequenceNumber]] = field(default_factory=dict)
+    arrivals: dict[str, int] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
     aggregates: bool = False
     strays: bool = False
@@ -226,7 +227,9 @@ class World:
                     self.foreign.add(f"{shard}:{each}")
             self.users[int(number)] = numbers
             self.records.setdefault(shard, []).extend(numbers)
-            self._ids.update(f"{shard}:{one}" for one in numbers)
+            names = [f"{shard}:{one}" for one in numbers]
+            self._ids.update(names)
+            self.arrivals.update(dict.fromkeys(names, arrival_ms or self.clock.now_ms()))
             self.count += users
 
     def share(self, other: World) -> None:
@@ -256,6 +259,10 @@ class World:
         if not is_whole(row):
             return [f"{shard}:{number}"]
         return [f"{shard}:{one}" for one in self.users.get(number.sequence, [number])]
+
+    def lists(self, shard_id: str) -> bool:
+        """Whether the service still lists the shard."""
+        return any(shard.shard_id == shard_id for shard in self.fake.shards(self.stream))
 
     def kept(self) -> set[str]:
         """Records that are still within retention."""

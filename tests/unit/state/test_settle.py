@@ -7,7 +7,7 @@ from state.errors import PlanMismatchError
 from state.plan import ChildShard, ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.settle import child_states, children_first, settle_shard
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import FIRST_READ_GRACE_MS, Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import StateChange, StoredState
 from tests.support.state.tracker import SHARD, fresh_state, seq
 
@@ -60,6 +60,21 @@ def test_the_verified_time_never_moves_back() -> None:
     )
     assert settle_shard(fresh_state(), replace(EMPTY, tip_ms=None), "4-a").verified_until_ms is None
     assert settle_shard(fresh_state(), replace(END, tip_ms=9_500), "4-a").verified_until_ms == 9_500
+
+
+def test_the_first_read_of_a_backlog_verifies_what_it_has_read_and_some_minutes() -> None:
+    """Of an application that has begun, the time of the start says nothing of records that are
+    older: they may expire before they are read. Later reads are a shard's first no more.
+    """
+    begun = replace(fresh_state(), verified_until_ms=86_400_000)
+    first = settle_shard(begun, END, "4-a")
+    assert END.last_arrival_ms is not None
+    assert first.verified_until_ms == END.last_arrival_ms + FIRST_READ_GRACE_MS
+    assert settle_shard(begun, EMPTY, "4-a").verified_until_ms == begun.verified_until_ms
+    tip = replace(END, at_tip=True, tip_ms=90_000_000)
+    assert settle_shard(begun, tip, "4-a").verified_until_ms == 90_000_000
+    late = replace(begun, read_position=Position.after(seq(9)))
+    assert settle_shard(late, END, "4-a").verified_until_ms == late.verified_until_ms
 
 
 def test_a_shard_that_was_read_to_its_end_is_finished() -> None:

@@ -80,6 +80,45 @@ def test_a_shard_that_was_not_checked_for_longer_than_the_retention_stops_the_qu
 
 
 @in_both_modes
+def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(job: SimulatedJob) -> None:
+    """Its records are a day old nearly, whenever the application began: while it was down, and
+    while it runs.
+    """
+    for _ in range(3):
+        job.put(10, key=job.key_of(0))
+        job.clock.advance(2 * HOUR_S)
+    job.clock.advance(17 * HOUR_S)
+    first = job.coordinator(max_records_per_shard=5)
+    start = next_plan(first)
+    assert len(run(job, first, start)) == 5
+    start = next_plan(first, start)
+    first.close()
+    job.clock.advance(2 * HOUR_S)
+    again = job.coordinator(max_records_per_shard=5)
+    with pytest.raises(DataLossError, match=rf"retention of 24 h.*{shard(0)}"):
+        next_plan(again, start)
+
+
+@in_both_modes
+def test_an_application_that_begins_at_the_edge_of_the_retention_has_some_minutes(
+    job: SimulatedJob,
+) -> None:
+    """What expires while it begins to read is not missed."""
+    for _ in range(240):
+        job.put(2, key=job.key_of(0))
+        job.clock.advance(360)
+    coordinator = job.coordinator(max_records_per_shard=20)
+    start, found = "", []
+    for _ in range(50):
+        job.clock.advance(20)
+        if (plan := next_plan(coordinator, start)) == start:
+            break
+        found += run(job, coordinator, plan)
+        start = plan
+    assert len(found) > 470
+
+
+@in_both_modes
 def test_with_fail_on_data_loss_off_a_loss_is_reported_once_and_the_rest_is_read(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:

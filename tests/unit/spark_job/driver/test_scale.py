@@ -110,12 +110,12 @@ def test_states_that_are_not_as_the_driver_remembers_them_are_loaded_and_settled
         job.opened.append(coordinator)
         start = run_batch(coordinator, store, "", 103)
         stored = store.load_states()[shard(7)]
-        changed = replace(stored.state, verified_until_ms=10**13)
+        changed = replace(stored.state, parents=("shardId-000000009999",))
         store.save_states([StateChange(before=stored, after=changed)])
         run_batch(coordinator, store, start, 106)
         states = job.states()
         assert {state.checkpoint for state in states.values()} == {SequenceNumber(103)}
-        assert states[shard(7)].verified_until_ms == 10**13
+        assert states[shard(7)].parents == ("shardId-000000009999",)
 
 
 def test_a_plan_of_ten_thousand_shards_is_stored_and_read_as_it_was() -> None:

@@ -1,0 +1,116 @@
+"""Records that expire before a spout has read them are reported, and nothing behind them is emitted
+before.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.errors import DataLossError
+from state.shard_state import Lifecycle
+from tests.support.simulated.simulated_job import STREAM, shard, simulated
+from tests.support.spout.stepped_spout import SteppedSpout, payloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.spout.emission import SpoutEmission
+    from tests.support.simulated.simulated_job import SimulatedJob
+
+HOUR_S = 3_600.0
+SLOW: dict[str, Any] = {"prefetch_records": 1, "max_pending": 1}
+
+
+def put_a_day(job: SimulatedJob) -> None:
+    """Twelve records, two hours apart. The oldest one expires in an hour."""
+    for number in range(12):
+        job.put(1, key=job.key_of(0), data=b"record %d" % number)
+        job.clock.advance(2 * HOUR_S)
+    job.clock.advance(-HOUR_S)
+
+
+def read_some(spout: SteppedSpout, count: int) -> list[str]:
+    """Read, ack and commit one record after the other."""
+    found: list[SpoutEmission] = []
+    while len(found) < count:
+        spout.fetch()
+        if (emission := spout.spout.next_tuple()) is not None:
+            found.append(emission)
+            emission.ack()
+        spout.coordinate()
+    return payloads(found)
+
+
+@pytest.mark.parametrize("end", [lambda spout: spout.spout.close(), SteppedSpout.crash])
+def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(
+    one: SimulatedJob, end: Callable[[SteppedSpout], None]
+) -> None:
+    """While no spout runs, the records after those that were read expire."""
+    put_a_day(one)
+    spout = SteppedSpout(one, **SLOW)
+    assert read_some(spout, 2) == ["record 0", "record 1"]
+    end(spout)
+    one.clock.advance(6 * HOUR_S)
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=rf"retention of 24 h: {shard(0)}"):
+            SteppedSpout(one)
+
+
+def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
+    one: SimulatedJob,
+) -> None:
+    """Its program takes too long for a record. The state stays before the gap, so the next start
+    finds it, too.
+    """
+    put_a_day(one)
+    spout = SteppedSpout(one, **SLOW)
+    read_some(spout, 2)
+    one.clock.advance(6 * HOUR_S)
+    with pytest.raises(DataLossError, match="read later than their records are kept"):
+        read_some(spout, 10)
+    spout.crash()
+    with pytest.raises(DataLossError, match=rf"{shard(0)}"):
+        SteppedSpout(one)
+
+
+def test_a_spout_that_goes_on_with_what_is_left_says_so_once(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    put_a_day(one)
+    spout = SteppedSpout(one, fail_on_data_loss=False, **SLOW)
+    read_some(spout, 2)
+    one.clock.advance(6 * HOUR_S)
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        left = payloads(spout.pump(40))
+    assert left[-8:] == [f"record {number}" for number in range(4, 12)]
+    assert caplog.text.count("records may be lost") == 1
+
+
+def test_a_closed_shard_whose_records_have_expired_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """Its children are read, once the loss was said."""
+    with simulated(shards=1) as job:
+        put_a_day(job)
+        spout = SteppedSpout(job, fail_on_data_loss=False, **SLOW)
+        read_some(spout, 2)
+        job.fake.split(STREAM, shard(0))
+        job.clock.advance(23.5 * HOUR_S)
+        job.put(2)
+        with caplog.at_level(logging.WARNING, "kinesis_spout"):
+            found = [one for _ in range(4) for one in payloads(spout.after(11.0).pump())]
+        assert found == ["record 0", "record 1"]
+        assert job.states()[shard(0)].lifecycle is Lifecycle.FINISHED
+        assert caplog.text.count("records may be lost") == 1
+
+
+def test_a_spout_that_begins_at_the_edge_of_the_retention_has_some_minutes(
+    one: SimulatedJob,
+) -> None:
+    for _ in range(240):
+        one.put(1, key=one.key_of(0))
+        one.clock.advance(360)
+    spout = SteppedSpout(one, prefetch_records=2)
+    found = [one for _ in range(130) for one in spout.after(2.0).pump(1)]
+    assert len(found) > 230
