@@ -11,13 +11,14 @@ from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
 from kinesis_spout.inspection.health import READ_PHASES
 from kinesis_spout.inspection.run_rules import (
     ANSWERS,
+    PATIENCE_MS,
     deed_of,
     pid_of,
     printable,
     process_halted,
 )
 from kinesis_spout.inspection.wording import moment, records, short_shard
-from state.owner.run_log import DEACTIVATED, FAILED, FULL
+from state.owner.run_log import DEACTIVATED, FAILED, FULL, NOT_TAKEN
 from state.plan import PlanStatus
 from state.report import ReportStatus
 from state.retry_policy import RetryPolicy
@@ -92,6 +93,21 @@ def held_by_program(look: Look, shard_id: str) -> Cause | None:
             says=f"its program ({pid_of(run.owner)}) deactivated the spout at {since}: it gives "
             "no record until activate() is called",
             advice=(Advice(Act.CHANGE, "make its program call activate()"),),
+        )
+    if log.hold.kind == NOT_TAKEN and look.now.now_ms - log.hold.since_ms >= PATIENCE_MS:
+        return Cause(
+            kind="not taken",
+            about=shard_id,
+            says=f"its program ({pid_of(run.owner)}) has taken no record since {since}, though "
+            "some wait for it: nothing new is read",
+            advice=(
+                Advice(
+                    Act.LOOK,
+                    "see what the program does: it hangs, or works on records that it has; restart "
+                    "it if it hangs",
+                    mends=ANSWERS,
+                ),
+            ),
         )
     if log.hold.kind != FULL:
         return None

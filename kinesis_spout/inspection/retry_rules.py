@@ -178,14 +178,7 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             leads_to=THE_JOB,
         )
     if look.now.is_spout and record.first_failure_ms is None:
-        failing = _failing_besides(look, state)
-        return Cause(
-            kind="unanswered",
-            about=shard_id,
-            says=f"{says}; record {_number(record)} was delivered, and nobody has answered yet"
-            f"{_out_since(look, shard_id, record)}{failing.says}",
-            advice=(*_answer(look, shard_id, record), *failing.advice),
-        )
+        return _unanswered(look, state, record, says)
     if _is_given_up(look, shard_id, record):
         when = "next" if look.now.is_spout else "with the next batch"
         return Cause(
@@ -203,6 +196,34 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             leads_to=THE_JOB,
         )
     return _waits_for_its_time(look, state, record, whole)
+
+
+def keeps_the_end(look: Look, shard_id: str) -> Cause | None:
+    """A record that the program of a spout has, and that is all that is left of a closed shard: its
+    end, and its children, come once the record was answered.
+    """
+    state, tip = look.now.states.get(shard_id), look.tips.get(shard_id)
+    if state is None or tip is None or tip.next_ms is not None or not look.now.is_spout:
+        return None
+    out = [one for one in state.unresolved if one.first_failure_ms is None and not one.reason]
+    if not out or is_at_end(look, shard_id) or not has_reader(look, shard_id):
+        return None
+    says = (
+        "is closed, and all its records were read; its end, and so its children, come once they "
+        f"are answered; it holds {_held(state)}"
+    )
+    return _unanswered(look, state, out[0], says)
+
+
+def _unanswered(look: Look, state: ShardState, record: UnresolvedRecord, says: str) -> Cause:
+    shard_id, failing = state.shard_id, _failing_besides(look, state)
+    return Cause(
+        kind="unanswered",
+        about=shard_id,
+        says=f"{says}; record {_number(record)} was delivered, and nobody has answered yet"
+        f"{_out_since(look, shard_id, record)}{failing.says}",
+        advice=(*_answer(look, shard_id, record), *failing.advice),
+    )
 
 
 def _waits_for_its_time(

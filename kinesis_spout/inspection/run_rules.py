@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CRASHES = 3  # so many starts in a row are a loop
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
-_PATIENCE_MS = 10_000
+PATIENCE_MS = 10_000
 # What several causes of a chain may advise on.
 LOSS, RIGHT, ACCESS, WORKER, ANSWERS = "loss", "right", "access", "worker", "answers"
 _DENIED = re.compile(r"not authorized to perform: ([a-z]+:[A-Za-z]+)")
@@ -208,7 +208,7 @@ def restarts(look: Look, shard_id: str) -> Cause | None:
     if len(runs) <= CRASHES:
         return None
     # One that has lived for much longer than those before it does not end as they did.
-    if look.now.now_ms - runs[-1].owner.since_ms > _PATIENCE_MS + 3 * _interval_ms(runs[:-1]):
+    if look.now.now_ms - runs[-1].owner.since_ms > PATIENCE_MS + 3 * _interval_ms(runs[:-1]):
         return None
     return Cause(
         kind="crash loop",

@@ -26,6 +26,7 @@ from kinesis_spout.inspection.owner_rules import (
 )
 from kinesis_spout.inspection.retry_rules import (
     held_by_order,
+    keeps_the_end,
     letters_wait,
     retries,
     unresolved_besides,
@@ -452,5 +453,6 @@ OF_THE_SHARD: tuple[Callable[[Look, str], Cause | None], ...] = (
     waits_for_ancestor,
     letters_wait,
     retries,
+    keeps_the_end,
     _not_read,
 )

@@ -31,7 +31,7 @@ from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.owner.ownership import this_process
-from state.owner.run_log import DEACTIVATED, FULL, SPOUT, Hold, Run
+from state.owner.run_log import DEACTIVATED, FULL, NOT_TAKEN, SPOUT, Hold, Run
 from state.plan import ShardReadResult
 from state.settle import children_first
 from state.shard_state import by_the_time
@@ -101,24 +101,33 @@ class SpoutHold:
         self._changed = context.changed
         self._clock = context.services.clock
         self.deactivated_ms: int | None = None
-        self._full: tuple[int, int] | None = None  # the count of emissions, and since when
+        # The kind, the count of emissions, and since when.
+        self._seen: tuple[str, int, int] | None = None
 
     def look(self) -> Hold | None:
         """The reason, at two looks in a row; None without one. Does no I/O."""
         if (since_ms := self.deactivated_ms) is not None:
             return Hold(kind=DEACTIVATED, since_ms=since_ms)
+        now_ms = self._clock.now_ms()
         with self._changed:
-            scheduler = self._scheduler
-            is_full = scheduler.at_limit and not (scheduler.is_full or scheduler.is_paused)
-            emitted = scheduler.emitted if is_full else None
-        if emitted is None:
-            self._full = None
+            kind = self._kind(now_ms)
+            emitted = 0 if kind is None else self._scheduler.emitted
+        if kind is None:
+            self._seen = None
             return None
-        # A busy spout is at its limit most of the time, and emits with each outcome.
-        if self._full is None or self._full[0] != emitted:
-            self._full = emitted, self._clock.now_ms()
+        # A busy spout is at its limit most of the time, and emits with each outcome. Most of the
+        # rest of the time it has a record for its program, which asks for it soon.
+        if self._seen is None or self._seen[:2] != (kind, emitted):
+            self._seen = kind, emitted, now_ms
             return None
-        return Hold(kind=FULL, since_ms=self._full[1])
+        return Hold(kind=kind, since_ms=self._seen[2])
+
+    def _kind(self, now_ms: int) -> str | None:
+        """Hold `_changed`."""
+        scheduler = self._scheduler
+        if scheduler.at_limit and not (scheduler.is_full or scheduler.is_paused):
+            return FULL
+        return NOT_TAKEN if scheduler.may_emit(now_ms) else None
 
 
 class SpoutCoordinator:

@@ -22,7 +22,7 @@ MAX_RUNS = 10
 MAX_SENTENCE = 500
 MAX_THROTTLED = 20
 SPARK, SPOUT = "spark", "spout"
-DEACTIVATED, FULL = "deactivated", "full"
+DEACTIVATED, FULL, NOT_TAKEN = "deactivated", "full", "not taken"
 STOPPED, DONE, FAILED = "stopped", "done", "failed"
 # `user:password@` of a URL, AWS access keys, and `name=value` of a name that means a secret.
 _SECRETS = re.compile(
@@ -45,8 +45,8 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Why a spout gives its program no record, though it has some, since when: `deactivated`, or
-    `full`: `max_pending` records are out.
+    """Why a spout gives its program no record, though it has some, since when: `deactivated`;
+    `full`: `max_pending` records are out; or `not taken`: the program asks for none.
     """
 
     kind: str

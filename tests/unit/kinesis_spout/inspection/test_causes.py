@@ -20,6 +20,7 @@ from state.owner.run_log import (
     DONE,
     FAILED,
     FULL,
+    NOT_TAKEN,
     STOPPED,
     Hold,
     NotSubscribed,
@@ -28,7 +29,7 @@ from state.owner.run_log import (
     Throttle,
 )
 from state.plan import PlannedRetry, PlanStatus
-from state.position import SHARD_END
+from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
@@ -344,6 +345,24 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         look(ONE, HERE, log=run_log(HOUR_MS, hold=Hold(kind=FULL, since_ms=NOW_MS)), tips=BEHIND),
         ["not read", "full"],
     ),
+    "not taken": (
+        look(
+            ONE,
+            HERE,
+            log=run_log(HOUR_MS, hold=Hold(kind=NOT_TAKEN, since_ms=NOW_MS - 10_000)),
+            tips=BEHIND,
+        ),
+        ["not read", "not taken"],
+    ),
+    "busy with a record": (
+        look(
+            ONE,
+            HERE,
+            log=run_log(HOUR_MS, hold=Hold(kind=NOT_TAKEN, since_ms=NOW_MS - 9_999)),
+            tips=BEHIND,
+        ),
+        ["not read", "not to be seen"],
+    ),
     "letters refused": (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
         ["healthy", "letters refused"],
@@ -379,6 +398,22 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
             ),
             owners=(spout_task(0, 1),),
             total_tasks=1,
+        ),
+        ["unanswered"],
+    ),
+    "an unanswered record keeps the end of a closed shard": (
+        look(
+            listed(1, closed=True),
+            listed(2, 1),
+            state(
+                1,
+                after(5),
+                unresolved=(failed(3, attempts=0, due_ms=0, first_failure_ms=None, reason=None),),
+            ),
+            state(2, TRIM_HORIZON, 1),
+            owners=(spout_task(0, 1),),
+            total_tasks=1,
+            tips={1: AT_TIP},
         ),
         ["unanswered"],
     ),

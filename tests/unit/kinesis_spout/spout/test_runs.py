@@ -9,7 +9,7 @@ import pytest
 
 from kinesis_spout.shards.run_recorder import REFUSED_TOLD_S, THROTTLED_TOLD_S
 from kinesis_spout.testing import throttle
-from state.owner.run_log import DEACTIVATED, FAILED, FULL, SPOUT, STOPPED, Hold
+from state.owner.run_log import DEACTIVATED, FAILED, FULL, NOT_TAKEN, SPOUT, STOPPED, Hold
 from state.retry_policy import RetryPolicy
 from state.state_store import TaskShare
 from tests.support.spout.spout_world import SpoutUnderTest, drain
@@ -79,6 +79,25 @@ def test_a_program_that_answers_no_record_is_told() -> None:
         for emission in out:
             assert emission is not None
             emission.ack()
+        assert [spout.next_tuple() is None for _ in range(2)] == [False, False]
+        assert hold(under_test) != seen
+
+
+def test_a_program_that_takes_no_record_is_told() -> None:
+    """It may have one that it works on, or hangs with; others are there for it."""
+    under_test = SpoutUnderTest()
+    under_test.put(4)
+    with under_test.fresh(message_timeout_s=None) as spout:
+        under_test.loops.take()
+        assert spout.next_tuple() is not None
+        since_ms = under_test.clock.now_ms()
+        seen = hold(under_test)
+        assert seen == Hold(kind=NOT_TAKEN, since_ms=since_ms)
+        assert spout.next_tuple() is not None
+        under_test.loops.take("commit")
+        assert told(under_test).hold is None
+        while spout.next_tuple() is not None:
+            pass
         assert hold(under_test) is None
 
 
