@@ -241,11 +241,14 @@ def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
     if None in logs:
         return _Stage(
             "task not begun",
-            f"is open, and {where} has read nothing yet{throttled}",
+            f"is open, and {where} has read nothing yet"
+            f"{throttled or ': your function has not asked for its rows, or the task waits'}",
             OTHER_CONSUMERS
             if throttled
-            else "see in Spark's UI whether the task waits for a core, and in the executor's log "
-            "whether it reaches Kinesis and ZooKeeper",
+            else "see in Spark's UI whether a job of the batch runs: if none does, your function "
+            "(foreachBatch) hangs before it asks for the rows, and a stack dump of the driver's "
+            "Python tells where; else see whether its task waits for a core, and in the executor's "
+            "log whether it reaches Kinesis and ZooKeeper",
         )
     if any(log is not None and not log.sealed for log in logs):
         rows = sum(0 if log is None else log.rows for log in logs)
@@ -377,6 +380,9 @@ def _unresolved_limit(look: Look, shard_id: str) -> Cause | None:
     has_unread = tip is not None and tip.next_ms is not None and not look.keeps_up(shard_id)
     if state is None or not state.unresolved or not has_unread or look.has_moved(shard_id):
         return None
+    planned = look.now.planned.get(shard_id)
+    if planned is not None and planned.slice.max_records:
+        return None  # the batch under way reads it
     count, option = state.unresolved_count, words_of(look).max_unresolved
     owner = look.now.owner_of(shard_id)
     run = None if owner is None else run_of(look, owner)
@@ -472,11 +478,11 @@ OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     _outage,
     _search,
     next_trigger,
+    _unresolved_limit,
     _batch,
     _throttled,
     _unanswered,
     _idle_job,
-    _unresolved_limit,
     _unseen_spout,
     _unseen,
 )

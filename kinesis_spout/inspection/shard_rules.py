@@ -33,7 +33,14 @@ from kinesis_spout.inspection.retry_rules import (
     waits_for_ancestor,
 )
 from kinesis_spout.inspection.run_rules import LOSS, over_told, restarts
-from kinesis_spout.inspection.wording import expiry, moment, move_told, plan_stage, shards_named
+from kinesis_spout.inspection.wording import (
+    expiry,
+    moment,
+    move_told,
+    plan_stage,
+    records,
+    shards_named,
+)
 from kinesis_spout.shards.lineage import ShardPhase
 
 if TYPE_CHECKING:
@@ -342,22 +349,62 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
     lost_ms = look.lost_in_ms(shard_id)
     told = "" if lost_ms is None else expiry(lost_ms, look.now.stream.retention_ms)
     lost = f"; at this pace unread records expire in {told}" if told else ""
+    is_burst, limit = speed < _OF_A_BURST, _filled(look, shard_id)
+    pace = (
+        f"read what came within {duration(round(speed * look.window_ms))} in the last "
+        f"{duration(look.window_ms)}"
+    )
+    if is_burst:
+        pace += ": rather much came at once then than that it is so slow"
+    else:
+        pace += ": it does not catch up"
+    filled = "" if limit is None else f"; its batches take as many as they may, {records(limit)}"
     return Cause(
         kind="falling behind",
         about=shard_id,
-        says=f"is read, is{behind} behind, and does not catch up{lost}{throttled}{besides.says}",
+        says=f"is read, is{behind} behind, and {pace}{filled}{lost}{throttled}{besides.says}",
         advice=(
             *others,
+            *((_RAISE,) if limit is not None else ()),
+            *((_AFTER_A_BURST,) if is_burst else ()),
             Advice(
                 Act.CHANGE,
                 f"or, if it is still too slow: {words_of(look).faster}"
-                if others
+                if others or limit is not None or is_burst
                 else words_of(look).faster,
             ),
             *_retention(look, shard_id),
             *besides.advice,
         ),
     )
+
+
+_OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
+_RAISE = Advice(
+    Act.CHANGE,
+    "raise the limit of the batches: maxRecordsPerTrigger, which all shards share, or "
+    "maxRecordsPerShard",
+)
+_AFTER_A_BURST = Advice(
+    Act.WAIT, "wait some minutes and look again: behind what came at once it gets on faster"
+)
+
+
+def _filled(look: Look, shard_id: str) -> int | None:
+    """How many records of the shard a batch may have, where the newest one that was read has as
+    many; else None.
+    """
+    for one in (look.now, look.before):
+        plan = None if one.is_spout else one.stored.plan
+        for task in () if plan is None else plan.tasks:
+            if task.log is None:
+                continue
+            counts = {each.shard_id: each.count for each in task.log.folded().shards}
+            for planned in task.plan.shards:
+                if planned.shard_id == shard_id and planned.max_records:
+                    is_full = counts.get(shard_id, 0) >= planned.max_records
+                    return planned.max_records if is_full else None
+    return None
 
 
 def _read_between_crashes(look: Look, shard_id: str) -> Cause | None:

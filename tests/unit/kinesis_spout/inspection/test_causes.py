@@ -526,6 +526,18 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         look(ONE, state(1, after(5), unresolved=(failed(3),)), tips=BEHIND, policy=CONTINUE),
         ["not read", "unresolved limit"],
     ),
+    "unresolved limit, beside a batch of other shards": (
+        look(
+            listed(1),
+            listed(2),
+            state(1, after(5), unresolved=(failed(3),)),
+            state(2, after(5)),
+            plan=plan(task(slice_of(state(2, after(5))))),
+            tips=BEHIND,
+            policy=CONTINUE,
+        ),
+        ["not read", "unresolved limit"],
+    ),
     "a run that was to end": (
         look(
             ONE,

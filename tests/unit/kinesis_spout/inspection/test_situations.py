@@ -601,6 +601,40 @@ def test_a_shard_whose_times_are_stored_late_is_not_said_to_fall_behind() -> Non
 
 
 # a Spark driver of two processes ----------------------------------------------------------------
+def test_batches_that_are_filled_to_their_limit_are_named() -> None:
+    """That of a spout is max_pending, which it tells itself."""
+    now = state(1, after(9), verified_until_ms=NOW_MS - 60_000)
+    was = state(1, after(5), verified_until_ms=NOW_MS - 63_000)
+    tips = {1: behind(60_000)}
+
+    def told(read: int) -> tuple[str, list[str]]:
+        log = TaskLog(entries=(read_of(1, read),), sealed=True)
+        filled = plan(task(slice_of(was, max_records=4), log=log), status=PlanStatus.SETTLED)
+        cause = explain(look(ONE, now, before=(was,), tips=tips, plan=filled), shard(1)).root
+        return cause.says, [one.text for one in cause.advice]
+
+    says, advice = told(4)
+    assert "does not catch up; its batches take as many as they may, 4 records" in says
+    assert advice[0].startswith("raise the limit of the batches: maxRecordsPerTrigger")
+    assert "as many as they may" not in told(3)[0]
+
+
+def test_a_backlog_of_what_came_at_once_is_not_said_to_grow() -> None:
+    """The position moves slowly through the time of arrival, and fast through the records."""
+    tips = {1: behind(60_000)}
+
+    def says(moved_ms: int) -> str:
+        now = state(1, after(9), verified_until_ms=NOW_MS - 60_000)
+        before = (state(1, after(5), verified_until_ms=NOW_MS - 60_000 - moved_ms),)
+        return explain(look(ONE, now, before=before, tips=tips), shard(1)).root.says
+
+    burst, slow = says(200), says(3_000)
+    assert "read what came within 200 ms in the last 10 s" in burst
+    assert "came at once" in burst
+    assert "does not catch up" not in burst
+    assert "read what came within 3.0 s in the last 10 s: it does not catch up" in slow
+
+
 def test_a_stopped_jvm_beside_its_living_python_process_is_named() -> None:
     here = state(1, after(5))
     seen = look(ONE, here, tips=BEHIND, log=run_log(HOUR_MS))
