@@ -209,8 +209,8 @@ def keeps_the_end(look: Look, shard_id: str) -> Cause | None:
     if not out or is_at_end(look, shard_id) or not has_reader(look, shard_id):
         return None
     says = (
-        "is closed, and all its records were read; its end, and so its children, come once they "
-        f"are answered; it holds {_held(state)}"
+        "is closed, and all its records were read; its end, and so its children, come once each is "
+        f"answered, and it holds {_held(state)}"
     )
     return _unanswered(look, state, out[0], says)
 

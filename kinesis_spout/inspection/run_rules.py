@@ -64,7 +64,7 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
         return Cause(
             kind="run failed",
             about=shard_id,
-            says=f"{what} ended at {moment(end.time_ms, now_ms)} with: {_said(run)}{again}",
+            says=f"{what} ended at {moment(end.time_ms, now_ms)} with: {_fault(run)}{again}",
             advice=_mend_and_start(run),
         )
     if end is not None and end.kind == DONE:
@@ -245,11 +245,14 @@ def _loop(look: Look, runs: Sequence[Run]) -> str:
         )
         return f"{start} ended each time without a word{why}"
     last, _end = ends[-1]
-    killed = "" if len(ends) == count else f" ({count - len(ends)} of them ended without a word)"
+    silent = count - len(ends)
     lasted = sorted(max(0, end.time_ms - run.owner.since_ms) for run, end in ends)
     after = duration(lasted[len(lasted) // 2])
     said = "each time" if len({end.says for _, end in ends}) == 1 else "the last time"
-    return f"{start} ended after about {after}, {said} with: {_said(last)}{killed}"
+    if silent:
+        told = "but for one" if silent == 1 else f"but for {silent}"
+        said = f"{told} without a word, {said}"
+    return f"{start} ended after about {after}, {said} with: {_fault(last)}"
 
 
 def _interval_ms(runs: Sequence[Run]) -> int:
@@ -421,6 +424,14 @@ def pid_of(owner: OwnerInfo) -> str:
 def _said(run: Run) -> str:
     says = None if run.end is None else run.end.says
     return "an error" if says is None else printable(says)
+
+
+def _fault(run: Run) -> str:
+    """What it has said, without the deed that the error asks for: that is the advice."""
+    clauses = _said(run).split("; ")
+    while len(clauses) > 1 and clauses[-1].split(" ", 1)[0] in _DEEDS:
+        clauses.pop()
+    return "; ".join(clauses)
 
 
 def printable(text: str) -> str:

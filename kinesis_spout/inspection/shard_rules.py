@@ -355,7 +355,7 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
         f"{duration(look.window_ms)}"
     )
     if is_burst:
-        pace += ": rather much came at once then than that it is so slow"
+        pace += ", most likely because much came at once then"
     else:
         pace += ": it does not catch up"
     filled = "" if limit is None else f"; its batches take as many as they may, {records(limit)}"

@@ -223,3 +223,22 @@ def test_a_record_whose_process_ended_is_not_to_be_corrected() -> None:
     often = state(1, SHARD_END, unresolved=(failed(3, reason=UNANSWERED, attempts=2),))
     found = deeds(look(ONE, often, **owner))
     assert found[0].startswith("see whether the record ends the process that gets it")
+
+
+def test_the_deed_that_an_error_asks_for_is_told_once() -> None:
+    """As an arrow, not in the error too. Of a loop, so are the ends without a word."""
+    end = RunEnd(
+        time_ms=NOW_MS,
+        kind=FAILED,
+        says="no letter is written (refused); repair the sink, and start the query again",
+    )
+    once = look(ONE, HERE, owners=(), log=run_log(60_000, ends=(end,)), tips=BEHIND)
+    says = explain(once, shard(1)).root.says
+    assert "with: no letter is written (refused)" in says
+    assert "repair the sink" not in says
+    assert deeds(once)[0] == "repair the sink"
+    loop = run_log(80_000, 60_000, 40_000, ends=(end, None, end))
+    told = explain(look(ONE, HERE, owners=(), log=loop, tips=BEHIND), shard(1)).root.says
+    assert told.endswith(
+        "but for one without a word, each time with: no letter is written (refused)"
+    )
