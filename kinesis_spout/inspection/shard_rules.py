@@ -346,6 +346,12 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
                 *besides.advice,
             ),
         )
+    return _falling_behind(look, shard_id, behind, speed)
+
+
+def _falling_behind(look: Look, shard_id: str, behind: str, speed: float) -> Cause:
+    besides, throttled = unresolved_besides(look, shard_id), throttled_clause(look, shard_id)
+    others = (Advice(Act.CHANGE, OTHER_CONSUMERS),) if throttled else ()
     lost_ms = look.lost_in_ms(shard_id)
     told = "" if lost_ms is None else expiry(lost_ms, look.now.stream.retention_ms)
     lost = f"; at this pace unread records expire in {told}" if told else ""
