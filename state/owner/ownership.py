@@ -11,11 +11,16 @@ import os
 import socket
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from state.owner.owner_info import OwnerInfo, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
@@ -115,35 +120,24 @@ def stopped_jvm(owner: OwnerInfo) -> int | None:
     """
     if sight_of(owner) is not Sight.RUNS:
         return None
-    pid = owner.pid
-    for _ in range(_MAX_PARENTS):
-        fields = _stat(pid)
-        pid = 0 if fields is None else int(fields[1])
-        if pid <= 1:
-            return None
-        try:
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-        except OSError:
-            return None
-        if name == "java":
-            return pid if process_state(pid) in {"T", "t"} else None
-    return None
+    jvm = next(filter(_is_jvm, islice(_parents(owner.pid), _MAX_PARENTS)), None)
+    return jvm if jvm is not None and process_state(jvm) in {"T", "t"} else None
 
 
 def is_below(owner: OwnerInfo, driver_pid: int) -> bool:
     """Whether the owner's process was started by a Spark driver's Python process, or by the JVM
     that has started that one. Reads /proc.
     """
-    fields = _stat(driver_pid)
-    parent = 0 if fields is None else int(fields[1])
+    parent = next(_parents(driver_pid), 0)
     above = {driver_pid, parent} if _is_jvm(parent) else {driver_pid}
-    pid = owner.pid
-    for _ in range(_MAX_PARENTS + 1):
-        if pid in above:
-            return True
-        fields = _stat(pid)
-        pid = 0 if fields is None else int(fields[1])
-    return pid in above
+    parents = islice(_parents(owner.pid), _MAX_PARENTS + 1)
+    return any(pid in above for pid in chain([owner.pid], parents))
+
+
+def _parents(pid: int) -> Iterator[int]:
+    """The process's parent, its parent, and so on."""
+    while (fields := _stat(pid)) is not None and (pid := int(fields[1])):
+        yield pid
 
 
 def _is_jvm(pid: int) -> bool:
