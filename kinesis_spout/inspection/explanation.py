@@ -7,8 +7,8 @@ explained in turn, to the job, or to the next rule of the same shard. A cause th
 the end of the chain, and says what to do. The last rule of each table always answers, so every
 state has an explanation.
 
-What cannot be seen from outside: throttling by other consumers, the job's own limits
-(`maxUnresolvedPerShard`, a trigger's interval), what the function does, whether the network is up.
+What cannot be seen from outside: which other consumers read, limits that an owner does not tell,
+what the function does, whether the network is up.
 A cause that may be any of these says so, and names where to look.
 
 `Advice.command` is the command of `kinesis-spout` that it needs; a front end leaves out those that

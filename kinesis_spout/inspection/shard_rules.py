@@ -49,6 +49,17 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
 
 
+_OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
+_RAISE = Advice(
+    Act.CHANGE,
+    "raise the limit of the batches: maxRecordsPerTrigger, which all shards share, or "
+    "maxRecordsPerShard",
+)
+_AFTER_A_BURST = Advice(
+    Act.WAIT, "wait some minutes and look again: behind what came at once it gets on faster"
+)
+
+
 def _another_stream(look: Look, shard_id: str) -> Cause | None:
     if not look.now.is_of_another_stream:
         return None
@@ -346,54 +357,41 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
                 *besides.advice,
             ),
         )
-    return _falling_behind(look, shard_id, behind, speed)
-
-
-def _falling_behind(look: Look, shard_id: str, behind: str, speed: float) -> Cause:
-    besides, throttled = unresolved_besides(look, shard_id), throttled_clause(look, shard_id)
-    others = (Advice(Act.CHANGE, OTHER_CONSUMERS),) if throttled else ()
-    lost_ms = look.lost_in_ms(shard_id)
-    told = "" if lost_ms is None else expiry(lost_ms, look.now.stream.retention_ms)
-    lost = f"; at this pace unread records expire in {told}" if told else ""
-    is_burst, limit = speed < _OF_A_BURST, _filled(look, shard_id)
-    pace = (
-        f"read what came within {duration(round(speed * look.window_ms))} in the last "
-        f"{duration(look.window_ms)}"
+    limit = _filled(look, shard_id)
+    first = (
+        *others,
+        *((_RAISE,) if limit is not None else ()),
+        *((_AFTER_A_BURST,) if speed < _OF_A_BURST else ()),
     )
-    if is_burst:
-        pace += ", most likely because much came at once then"
-    else:
-        pace += ": it does not catch up"
-    filled = "" if limit is None else f"; its batches take as many as they may, {records(limit)}"
+    faster = words_of(look).faster
     return Cause(
         kind="falling behind",
         about=shard_id,
-        says=f"is read, is{behind} behind, and {pace}{filled}{lost}{throttled}{besides.says}",
+        says=f"is read, is{behind} behind, and {_pace(look, shard_id, speed, limit)}{throttled}"
+        f"{besides.says}",
         advice=(
-            *others,
-            *((_RAISE,) if limit is not None else ()),
-            *((_AFTER_A_BURST,) if is_burst else ()),
-            Advice(
-                Act.CHANGE,
-                f"or, if it is still too slow: {words_of(look).faster}"
-                if others or limit is not None or is_burst
-                else words_of(look).faster,
-            ),
+            *first,
+            Advice(Act.CHANGE, f"or, if it is still too slow: {faster}" if first else faster),
             *_retention(look, shard_id),
             *besides.advice,
         ),
     )
 
 
-_OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
-_RAISE = Advice(
-    Act.CHANGE,
-    "raise the limit of the batches: maxRecordsPerTrigger, which all shards share, or "
-    "maxRecordsPerShard",
-)
-_AFTER_A_BURST = Advice(
-    Act.WAIT, "wait some minutes and look again: behind what came at once it gets on faster"
-)
+def _pace(look: Look, shard_id: str, speed: float, limit: int | None) -> str:
+    """A clause about a shard that is read more slowly than records came. `limit`: of its batches,
+    which are filled to it; None where they are not.
+    """
+    lost_ms = look.lost_in_ms(shard_id)
+    told = "" if lost_ms is None else expiry(lost_ms, look.now.stream.retention_ms)
+    lost = f"; at this pace unread records expire in {told}" if told else ""
+    at_once = ", most likely because much came at once then"
+    filled = "" if limit is None else f"; its batches take as many as they may, {records(limit)}"
+    return (
+        f"read what came within {duration(round(speed * look.window_ms))} in the last "
+        f"{duration(look.window_ms)}"
+        f"{at_once if speed < _OF_A_BURST else ': it does not catch up'}{filled}{lost}"
+    )
 
 
 def _filled(look: Look, shard_id: str) -> int | None:
