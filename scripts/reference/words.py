@@ -253,7 +253,7 @@ FIELDS = {
     },
     "Hold": {
         "kind": "`deactivated`: the program called `deactivate()`; `full`: `max_pending` records "
-        "are out",
+        "are out; `not taken`: the program asks for none of those that are there",
         "sinceMs": "since when",
     },
     "HistoryHead": {
