@@ -221,12 +221,13 @@ class OperatorMove:
     """The newest move of the application by an operator, as the history tells it.
 
     - `cause`: the command: `set`, `rewind` or `import`. `time_ms`: by when it was done.
-    - `back`: the shards that it has set back.
+    - `back`, `forward`: the shards that it has set back, and forward: what lay between was skipped.
     """
 
     cause: str
     time_ms: int
     back: frozenset[str] = frozenset()
+    forward: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

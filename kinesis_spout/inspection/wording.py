@@ -107,10 +107,10 @@ def cut_expiry(lost_ms: int | None, retention_ms: int) -> str:
     return duration(lost_ms) if lost_ms else "now"
 
 
-def move_told(move: OperatorMove, now_ms: int) -> str:
-    """When the move set shards back, and by which command."""
+def move_told(move: OperatorMove, now_ms: int, where: str = "back") -> str:
+    """When the move set shards back, or forward, and by which command."""
     at = moment(move.time_ms, now_ms)
-    return f"set back at {at} by `kinesis-spout checkpoint {move.cause}`"
+    return f"set {where} at {at} by `kinesis-spout checkpoint {move.cause}`"
 
 
 def plan_stage(look: Look, plan: PlanView) -> str:

@@ -193,8 +193,8 @@ def worth_reading(marks: Sequence[HistoryMark], shards: int) -> list[HistoryMark
 
 
 def newest_move(entries: Sequence[HistoryEntry]) -> OperatorMove | None:
-    """The last move among the entries, and which shards it has set back. Moves that follow each
-    other count as one.
+    """The last move among the entries, and which shards it has set back, and forward. Moves that
+    follow each other count as one.
     """
     found = _newest_moves([entry.cause is not None for entry in entries])
     if found is None:
@@ -203,13 +203,17 @@ def newest_move(entries: Sequence[HistoryEntry]) -> OperatorMove | None:
     before: dict[str, Position] = {}
     for entry in entries[:first]:
         before = {**({} if entry.full else before), **entry.positions}
-    back = {
-        shard
+    moved = {
+        shard: earlier(before[shard], at) == at
         for shard, at in entries[last].positions.items()
-        if shard in before and before[shard] != at and earlier(before[shard], at) == at
+        if shard in before and before[shard] != at
     }
-    cause, time_ms = entries[last].cause or "", entries[last].time_ms
-    return OperatorMove(cause=cause, time_ms=time_ms, back=frozenset(back))
+    return OperatorMove(
+        cause=entries[last].cause or "",
+        time_ms=entries[last].time_ms,
+        back=frozenset(shard for shard, is_back in moved.items() if is_back),
+        forward=frozenset(shard for shard, is_back in moved.items() if not is_back),
+    )
 
 
 def _newest_moves(moved: Sequence[bool]) -> tuple[int, int] | None:

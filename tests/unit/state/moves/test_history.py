@@ -208,13 +208,15 @@ def test_the_newest_move_tells_which_shards_it_has_set_back() -> None:
     assert newest_move(ENTRIES) == OperatorMove(cause="set", time_ms=40_000, back=frozenset({"a"}))
     assert newest_move(ENTRIES[:3]) is None
     forward = [entry(1, full=True, a=after(1)), entry(2, full=True, cause="set", a=after(2))]
-    assert newest_move(forward) == OperatorMove(cause="set", time_ms=2)
+    assert newest_move(forward) == OperatorMove(cause="set", time_ms=2, forward=frozenset({"a"}))
     both_ways = [
         entry(1, full=True, a=after(5), b=after(5)),
         entry(2, full=True, cause="set", a=after(2), b=after(5)),
         entry(3, full=True, cause="set", a=after(2), b=after(9)),
     ]
-    assert newest_move(both_ways) == OperatorMove(cause="set", time_ms=3, back=frozenset({"a"}))
+    assert newest_move(both_ways) == OperatorMove(
+        cause="set", time_ms=3, back=frozenset({"a"}), forward=frozenset({"b"})
+    )
 
 
 def test_since_when_a_record_is_unresolved_is_told_by_the_entries_that_have_it() -> None:
