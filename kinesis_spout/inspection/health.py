@@ -224,6 +224,13 @@ class Look:
             return None
         return round(left_ms / (1 - pace)) if left_ms else 0
 
+    def expires_soon_ms(self, shard_id: str) -> int | None:
+        """In what time the oldest unread record expires, where that is less than has passed since
+        it came: what mends the root may take as long as it has taken so far. None otherwise.
+        """
+        lost_ms, lag_ms = self.lost_in_ms(shard_id), self.lag_ms(shard_id)
+        return None if lost_ms is None or lag_ms is None or lost_ms > lag_ms else lost_ms
+
     def keeps_up(self, shard_id: str) -> bool | None:
         """Whether all that was in the shard when the window began was read by its end. None where
         nobody asked the service, and the state does not tell.
@@ -326,7 +333,7 @@ class Look:
             return Health.LAGGING
         if keeps_up is None:
             return Health.UNKNOWN
-        has_time = self._has_time() or self._waits_for_trigger(shard_id)
+        has_time = self._has_time() or self.waits_for_trigger(shard_id)
         return Health.LAGGING if has_time else Health.STALLED
 
     @property
@@ -341,7 +348,7 @@ class Look:
         age_ms = self.now.now_ms - log.newest.owner.since_ms
         return interval_ms is None or age_ms <= interval_ms + self.window_ms
 
-    def _waits_for_trigger(self, shard_id: str) -> bool:
+    def waits_for_trigger(self, shard_id: str) -> bool:
         """Whether what is unread came after the last time at which the query's trigger was due, or
         that was just now. A trigger is due at the multiples of its interval.
         """

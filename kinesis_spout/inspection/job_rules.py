@@ -25,10 +25,12 @@ from kinesis_spout.inspection.retry_rules import unresolved_besides
 from kinesis_spout.inspection.run_rules import (
     RIGHT,
     WORKER,
+    failed_before,
     last_run,
     process_halted,
     restarts,
     session_clause,
+    task_missing,
 )
 from kinesis_spout.inspection.wording import (
     joined,
@@ -41,6 +43,7 @@ from kinesis_spout.inspection.wording import (
 from kinesis_spout.shards.assignment import is_ours
 from state.plan import PlanStatus
 from state.report import ReportStatus
+from state.state_store import TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,12 +153,14 @@ def _no_task(look: Look, shard_id: str) -> Cause | None:
     if len(there) > 1:
         run = f"those of index {joined(there)} run"
     which = f"the {ordinal(missing + 1)} of the {total} tasks"
+    log = look.now.stored.runs.get(TaskShare(missing, total))
+    told, advice = task_missing(look, log, f"start {which} (index {missing})")
     return Cause(
         kind="task missing",
         about=shard_id,
         says=f"is read by {which} that share the application (index {missing}), and that one does "
-        f"not run ({run})",
-        advice=(Advice(Act.START, f"start {which} (index {missing})"),),
+        f"not run ({run}); {told}",
+        advice=advice,
     )
 
 
@@ -213,8 +218,10 @@ def _batch(look: Look, shard_id: str) -> Cause | None:
     age_ms = max(0, look.now.now_ms - plan.created_ms)
     usual_ms = None if plan.previous_ms is None else plan.created_ms - plan.previous_ms
     usual = "" if usual_ms is None else f" (the one before took {duration(usual_ms)})"
-    wait, look_there = Advice(Act.WAIT, "wait for its end"), Advice(Act.LOOK, stage.where)
     is_long = usual_ms is not None and age_ms > usual_ms
+    is_certain = is_long or usual_ms is None or stage.where == OTHER_CONSUMERS
+    where = stage.where if is_certain else f"if it stays so, {stage.where}"
+    wait, look_there = Advice(Act.WAIT, "wait for its end"), Advice(Act.LOOK, where)
     return Cause(
         kind=stage.kind,
         about=shard_id,
@@ -471,6 +478,7 @@ OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     _no_owner,
     _no_task,
     restarts,
+    failed_before,
     process_halted,
     not_told_to_read,
     held_by_program,

@@ -191,11 +191,10 @@ def is_exhausted(policy: RetryPolicy | None, look: Look, record: UnresolvedRecor
 
 def next_trigger(look: Look, shard_id: str) -> Cause | None:
     """A Spark query between two batches, whose trigger is known."""
-    trigger_ms = look.now.trigger_ms
-    if not trigger_ms:
+    trigger_ms, due_ms = look.now.trigger_ms, look.now.next_trigger_ms
+    if not trigger_ms or due_ms is None:
         return None
     now_ms, plan = look.now.now_ms, look.now.open_plan
-    due_ms = (now_ms // trigger_ms + 1) * trigger_ms
     is_done = plan is None or (
         plan.status is not PlanStatus.CLOSED and plan.report is ReportStatus.DONE
     )

@@ -250,7 +250,11 @@ def _waits_for_its_time(
         kind="retry waits",
         about=shard_id,
         says=says,
-        advice=(*_correct(record), wait, *_other_ways(look, shard_id, record)),
+        advice=(
+            *(_correct_what_is_seen(shard_id, record) or (wait, _see(shard_id, record))),
+            *((wait,) if _correct(record) else ()),
+            *_other_ways(look, shard_id, record),
+        ),
     )
 
 
@@ -404,7 +408,8 @@ def _number(record: UnresolvedRecord) -> str:
 def _beside_waiting(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
     if outage_until_ms(look, shard_id) is not None:
         return ()
-    return (*_correct(record), *_other_ways(look, shard_id, record))
+    see = _see(shard_id, record)
+    return (*_correct(record), see, *_other_ways(look, shard_id, record))
 
 
 def _none_acked(look: Look, shard_id: str) -> str:
@@ -437,7 +442,6 @@ def _see(shard_id: str, record: UnresolvedRecord) -> Advice:
 
 def _other_ways(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
     return (
-        _see(shard_id, record),
         *_dead_letter(look),
         Advice(
             Act.RUN,

@@ -31,6 +31,7 @@ _DEEDS = frozenset(
     {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
     | {"start", "use"}
 )
+_KINDS = {FAILED: "run failed"}
 _NAMED = "mend what that error names"
 _AND_START = re.compile(r",? and start the (?:job|query) again\b")  # advice of its own
 _LOG = Advice(Act.LOOK, "see its log, and that of what starts it")
@@ -55,43 +56,62 @@ def last_run(look: Look, shard_id: str) -> Cause | None:
 
 
 def _ended(look: Look, shard_id: str, run: Run) -> Cause:
-    now_ms, end, open_plan = look.now.now_ms, run.end, look.now.open_plan
+    end, open_plan = run.end, look.now.open_plan
     again = ""
     if open_plan is not None:
         again = f"; the batch of plan {open_plan.plan_id} comes again when it is started"
-    what = f"no process owns the application: its last run, {_who(run)},"
-    if end is not None and end.kind == FAILED:
-        return Cause(
-            kind="run failed",
-            about=shard_id,
-            says=f"{what} ended at {moment(end.time_ms, now_ms)} with: {_fault(run)}{again}",
-            advice=_mend_and_start(run),
-        )
     if end is not None and end.kind == DONE:
         return _over(look, shard_id, run, end)
+    return Cause(
+        kind="run vanished" if end is None else _KINDS.get(end.kind, "run stopped"),
+        about=shard_id,
+        says=f"no process owns the application: its last run, {_who(run)}, {_how_ended(look, run)}"
+        f"{again}",
+        advice=_then_start(look, run, "start the job"),
+    )
+
+
+def _how_ended(look: Look, run: Run) -> str:
+    """`ended at 08:32:10 with: ...`, as far as the run told."""
+    now_ms, end = look.now.now_ms, run.end
     if end is not None:
-        return Cause(
-            kind="run stopped",
-            about=shard_id,
-            says=f"{what} was stopped at {moment(end.time_ms, now_ms)}, in order and without an "
-            f"error{again}",
-            advice=(Advice(Act.START, "start the job"),),
-        )
+        at = moment(end.time_ms, now_ms)
+        if end.kind == FAILED:
+            return f"ended at {at} with: {_fault(run)}"
+        if end.kind == DONE:
+            return f"ended in order at {at}"
+        return f"was stopped at {at}, in order and without an error"
     since = f"began at {moment(run.owner.since_ms, now_ms)}"
     if look.now.hides_runs:
-        says = (
+        return (
             f"{since} and has not told how it ended, which it may have been refused to store there"
         )
-    elif run.kind == SPARK:
-        says = f"{since} and ended without a word{_silence(look)}"
-    else:
-        says = f"{since} and was killed: it did not close its spout (kill -9, out of memory, host)"
-    return Cause(
-        kind="run vanished",
-        about=shard_id,
-        says=f"{what} {says}{again}",
-        advice=(Advice(Act.START, "start the job"), *_what_ended(look, run)),
-    )
+    if run.kind == SPARK:
+        return f"{since} and ended without a word{_silence(look)}"
+    return f"{since} and was killed: it did not close its spout (kill -9, out of memory, host)"
+
+
+def _then_start(look: Look, run: Run, start: str) -> tuple[Advice, ...]:
+    """What to do after such an end. `start`: how to start it, as a deed."""
+    if run.end is None:
+        return Advice(Act.START, start), *_what_ended(look, run)
+    if run.end.kind == FAILED:
+        return _mend_and_start(run)
+    return (Advice(Act.START, start),)
+
+
+def task_missing(look: Look, log: RunLog | None, start: str) -> tuple[str, tuple[Advice, ...]]:
+    """How the last run of a task ended, as a clause, and what to do; the same where the process is
+    one of several that share the application.
+    """
+    run = None if log is None else log.newest
+    if log is None or run is None:
+        return "it has told of no run yet", (Advice(Act.START, start),)
+    loop = _crashes(log)
+    if len(loop) >= CRASHES:
+        return _loop(look, loop), _mend(look, loop)
+    told = f"its last run, {_who(run)}, {_how_ended(look, run)}"
+    return told, _then_start(look, run, start)
 
 
 def _silence(look: Look) -> str:
@@ -217,6 +237,34 @@ def restarts(look: Look, shard_id: str) -> Cause | None:
         f"{moment(log.newest.owner.since_ms, look.now.now_ms)}",
         advice=_mend(look, runs[:-1]),
         leads_to=None if look.has_moved(shard_id) else THE_NEXT_RULE,
+    )
+
+
+def failed_before(look: Look, shard_id: str) -> Cause | None:
+    """The run before ended with an error, and the one that runs now has not got further: it has the
+    same batch again, or was started just now. Fewer times than a crash loop.
+    """
+    log = look.now.log_for(shard_id)
+    if log is None or len(log.runs) < 2 or look.has_moved(shard_id):
+        return None
+    *_, before, run = log.runs
+    plan, now_ms = look.now.open_plan, look.now.now_ms
+    if before.end is None or before.end.kind != FAILED or run.end is not None:
+        return None
+    lasted_ms = max(0, before.end.time_ms - before.owner.since_ms)
+    is_same_batch = plan is not None and plan.created_ms <= before.end.time_ms
+    is_young = now_ms - run.owner.since_ms <= PATIENCE_MS + 3 * lasted_ms
+    if not is_same_batch and not (plan is None and is_young):
+        return None
+    has_again = "has the same batch again" if is_same_batch else "has not got further yet"
+    return Cause(
+        kind="failed before",
+        about=shard_id,
+        says=f"the run before, {_who(before)}, {_how_ended(look, before)}; the one that runs now "
+        f"({pid_of(run.owner)}) was started at {moment(run.owner.since_ms, now_ms)}, and "
+        f"{has_again}",
+        advice=_mend(look, [before]),
+        leads_to=THE_NEXT_RULE,
     )
 
 

@@ -431,18 +431,14 @@ def _read_between_crashes(look: Look, shard_id: str) -> Cause | None:
 
 
 def _retention(look: Look, shard_id: str) -> tuple[Advice, ...]:
-    """To raise the retention, where less time is left than has passed since the oldest unread
-    record came: what mends the root may take as long as it has taken so far.
-    """
-    lost_ms, lag_ms = look.lost_in_ms(shard_id), look.lag_ms(shard_id)
-    if lost_ms is None or lag_ms is None or lost_ms > lag_ms:
-        return ()
-    if _lapsed_ms(look, shard_id) is not None:
-        return ()  # its cause says so
+    """To raise the retention, where unread records expire soon."""
+    if look.expires_soon_ms(shard_id) is None or _lapsed_ms(look, shard_id) is not None:
+        return ()  # of what may have expired, its cause says so
     return (
         Advice(
             Act.CHANGE,
-            "raise the stream's retention first: unread records do not expire meanwhile",
+            "raise the stream's retention first (aws kinesis increase-stream-retention-period): "
+            "unread records do not expire meanwhile",
             is_urgent=True,
         ),
     )

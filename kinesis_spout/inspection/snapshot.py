@@ -313,6 +313,14 @@ class Snapshot:
             return None if log is None else log.trigger_ms
         return None
 
+    @property
+    def next_trigger_ms(self) -> int | None:
+        """When the trigger is due next, at a multiple of its interval, as Spark has it; None where
+        it has none, or none is known.
+        """
+        trigger_ms = self.trigger_ms
+        return (self.now_ms // trigger_ms + 1) * trigger_ms if trigger_ms else None
+
 
 def _since_ms(run: Run | None) -> int:
     return 0 if run is None else run.owner.since_ms

@@ -201,14 +201,32 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     own = [one for one in alike if look.own_health(one.shard_id) is verdict] or alike
     count, held_up = len(own), _held_up(look, alike, own)
     if verdict is Health.LAGGING:
-        return f"{count:,} of {shards} {_behind(look, own)}{held_up}"
+        why = _waits_on_purpose(look, own)
+        return f"{why}{count:,} of {shards} {_behind(look, own)}{held_up}{_soon(look, alike)}"
     if verdict is Health.STALLED:
         stands = "stands" if count == 1 else "stand"
         return (
             f"{count:,} of {shards} {stands} still, though there is something to read or to retry"
-            f"{held_up}"
+            f"{held_up}{_soon(look, alike)}"
         )
     return f"records of {len(alike):,} of {shards} have expired unread, or may have"
+
+
+def _waits_on_purpose(look: Look, lagging: Sequence[ShardStatus]) -> str:
+    """That they stand still because somebody wants it so; empty where that is not known of all."""
+    if look.now.stored.paused:
+        return "it is paused: "
+    due_ms = look.now.next_trigger_ms
+    if due_ms is None or not all(look.waits_for_trigger(one.shard_id) for one in lagging):
+        return ""
+    return f"the next batch is due about {moment(due_ms, look.now.now_ms)}, by its trigger: "
+
+
+def _soon(look: Look, alike: Sequence[ShardStatus]) -> str:
+    """A clause about unread records that expire soon."""
+    known_ms = [look.expires_soon_ms(one.shard_id) for one in alike]
+    soonest_ms = min((one for one in known_ms if one is not None), default=None)
+    return "" if soonest_ms is None else f"; unread records expire in {duration(soonest_ms)}"
 
 
 def _held_up(look: Look, alike: Sequence[ShardStatus], own: Sequence[ShardStatus]) -> str:
@@ -428,16 +446,23 @@ def waits_sentence(look: Look, most: int = 3) -> str | None:
 
 
 def move_sentence(look: Look) -> str | None:
-    """What an operator has set back and has not caught up since; None where nothing is."""
-    move = look.now.stored.move
-    behind = [one for one in look.now.shard_ids if look.set_back(one) is not None]
-    if move is None or not behind:
+    """What an operator has set back and has not caught up since, and what was skipped within the
+    retention; None where nothing is.
+    """
+    move, now_ms = look.now.stored.move, look.now.now_ms
+    if move is None:
         return None
-    verb = "was" if len(behind) == 1 else "were"
-    return (
-        f"{shards_named(behind)} {verb} {move_told(move, look.now.now_ms)}, and "
-        f"{'has' if len(behind) == 1 else 'have'} not caught up since"
-    )
+    said = []
+    if behind := [one for one in look.now.shard_ids if look.set_back(one) is not None]:
+        verb, have = ("was", "has") if len(behind) == 1 else ("were", "have")
+        told = move_told(move, now_ms)
+        said.append(f"{shards_named(behind)} {verb} {told}, and {have} not caught up since")
+    skipped = [one for one in look.now.shard_ids if one in move.forward]
+    if skipped and move.time_ms >= look.horizon_ms:
+        verb = "was" if len(skipped) == 1 else "were"
+        told = move_told(move, now_ms, "forward")
+        said.append(f"{shards_named(skipped)} {verb} {told}: what lay between was skipped")
+    return "; ".join(said) or None
 
 
 def _pause_json(pause: Pause | None) -> dict[str, Any] | None:

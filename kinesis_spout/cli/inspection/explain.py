@@ -38,8 +38,13 @@ from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.cause import Act, Advice
 from kinesis_spout.inspection.explanation import Group, explain, grouped
-from kinesis_spout.inspection.health import Look
-from kinesis_spout.inspection.status import status_of, verdict_sentence
+from kinesis_spout.inspection.health import Health, Look
+from kinesis_spout.inspection.status import (
+    move_sentence,
+    owners_sentence,
+    status_of,
+    verdict_sentence,
+)
 from kinesis_spout.inspection.wording import moment, records, shards_named, short_shard
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -153,7 +158,12 @@ def explained_screen(
     if whole:
         status = status_of(look)
         colour = COLOURS[status.verdict]
-        parts.append(Text.assemble((status.verdict.value, colour), f": {verdict_sentence(status)}"))
+        said = f": {verdict_sentence(status)}{_causes_in_all(look, found, commands)}"
+        parts.append(Text.assemble((status.verdict.value, colour), said))
+        if now.stored.owners:
+            parts.append(Text(f"run by {owners_sentence(look)}"))
+        if (moved := move_sentence(look)) is not None:
+            parts.append(Text(moved))
     if look.refused is not None:
         parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
     told: dict[tuple[Advice, ...], str] = {}
@@ -163,6 +173,15 @@ def explained_screen(
         if any(one.act is not Act.NOTHING for one in advice):
             told.setdefault(advice, shards_named(group.shards, MAX_NAMED))
     return Lines(*parts)
+
+
+def _causes_in_all(look: Look, found: Collection[Group], commands: Collection[str]) -> str:
+    """That there are several causes, or one beside shards that are well."""
+    told = {tuple(one.explanation.advice(commands)) for one in found}
+    count = sum(any(one.act is not Act.NOTHING for one in advice) for advice in told)
+    if look.verdict is Health.OK:
+        return "; what is to be done all the same stands below" if count else ""
+    return f"; {count} causes in all" if count > 1 else ""
 
 
 def _parts(

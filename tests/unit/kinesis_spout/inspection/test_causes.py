@@ -558,6 +558,16 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         ),
         ["healthy", "retry waits"],
     ),
+    "failed before": (
+        look(
+            ONE,
+            HERE,
+            plan=plan(task(slice_of(HERE)), created_ms=NOW_MS - 65_000),
+            tips=BEHIND,
+            log=run_log(2 * HOUR_MS, HOUR_MS, ends=(FAILURE, None)),
+        ),
+        ["not read", "failed before", "task not begun"],
+    ),
     "nobody may write": (
         with_access(look(ONE, HERE, tips=BEHIND), {"/a/state": NodeAccess(NOBODY, NOBODY)}),
         ["not read", "nobody may write", "not to be seen"],
@@ -626,6 +636,37 @@ def test_the_missing_task_and_the_reason_of_an_outage_are_named() -> None:
     assert "'no rates'" in explain(TABLE["outage"][0], shard(1)).root.says
 
 
+def test_how_the_last_run_of_a_missing_task_ended_is_told() -> None:
+    """Where it failed, that is to be mended first."""
+    shared: dict[str, Any] = {"owners": (spout_task(0, 2),), "total_tasks": 2}
+    shared["share"] = TaskShare(1, 2)
+    for end, told, first in (
+        (FAILURE, "ended at 07:59:40 with: records have expired unread", Act.CHANGE),
+        (None, "began at 07:00:00 and was killed", Act.START),
+    ):
+        log = run_log(HOUR_MS, ends=(end,), kind="spout")
+        root = explain(look(ONE, HERE, tips=BEHIND, log=log, **shared), shard(1)).root
+        assert f"its last run, a spout (pid 42 on host-a), {told}" in root.says
+        assert root.advice[0].act is first
+    untold = explain(TABLE["task missing"][0], shard(1)).root
+    assert untold.says.endswith("it has told of no run yet")
+    loop = run_log(*range(90_000, 50_000, -10_000), ends=(FAILURE,) * 4, kind="spout")
+    again = explain(look(ONE, HERE, tips=BEHIND, log=loop, **shared), shard(1)).root
+    assert "it was started 4 times since" in again.says
+    assert again.advice[0].text.endswith("to start it again alone does not help")
+
+
+def test_the_error_of_the_run_before_is_told_until_the_next_one_gets_further() -> None:
+    log = run_log(HOUR_MS + 60_000, HOUR_MS, ends=(FAILURE, None))
+    old = plan(task(slice_of(HERE)), created_ms=NOW_MS - 30_000)
+    again = explain(look(ONE, HERE, plan=old, tips=BEHIND, log=log), shard(1))
+    assert "with: records have expired unread; the one that runs now" in again.causes[1].says
+    assert again.causes[1].says.endswith("and has the same batch again")
+    fresh = plan(task(slice_of(HERE)), created_ms=NOW_MS - 10_000)
+    further = explain(look(ONE, HERE, plan=fresh, tips=BEHIND, log=log), shard(1))
+    assert "failed before" not in kinds(further)
+
+
 def test_every_rule_has_a_look_in_the_table() -> None:
     """A rule that no look needs is found here."""
     used = {cause.kind for seen, _ in TABLE.values() for cause in explain(seen, shard(1)).causes}
@@ -654,7 +695,7 @@ def test_the_chain_of_the_issue_of_a_waiting_shard() -> None:
         "was read to its end, but holds 1 record that is not acked: record 3 is on attempt 3 of 4, "
         f"due {moment(NOW_MS + 60_000, NOW_MS)}, failing with 'no rates'"
     )
-    change, wait, peek, redrive, skip = explained.advice()
+    change, peek, wait, redrive, skip = explained.advice()
     assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
     assert change.text == "correct what fails with 'no rates'"
     assert (peek.text, peek.arguments) == ("see the record", ("peek", shard(0), "3"))

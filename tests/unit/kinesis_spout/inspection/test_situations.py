@@ -685,8 +685,8 @@ def test_what_removes_the_cause_comes_first_and_an_alternative_says_when_it_is_o
     due = moment(NOW_MS + 60_000, NOW_MS)
     assert deeds(waits) == [
         "correct what fails with 'no rates'",
-        f"or, if a retry may cure it: wait until {due}, when it is tried again",
         "see the record",
+        f"or, if a retry may cure it: wait until {due}, when it is tried again",
         (
             "or, once it is a dead letter after its last attempt: put it back (PATH: where its "
             "DeadLetter writes)"

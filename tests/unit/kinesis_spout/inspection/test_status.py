@@ -17,6 +17,7 @@ from kinesis_spout.inspection.status import (
     status_of,
     verdict_sentence,
 )
+from kinesis_spout.inspection.wording import moment
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, ReportStatus
@@ -34,6 +35,7 @@ from tests.support.inspection.looks import (
     look,
     plan,
     read_of,
+    run_log,
     shard,
     slice_of,
     spout_task,
@@ -290,3 +292,26 @@ def test_a_shard_that_is_held_by_failed_records_of_another_names_it() -> None:
         "1 of 2 shards stands still, though there is something to read or to retry, and waits for "
         "shard 0 to have its failed records resolved"
     )
+
+
+def test_the_headline_says_that_a_position_stands_still_on_purpose() -> None:
+    paused = look(listed(1), state(1, after(5)), tips={1: behind(60_000)}, paused=True)
+    assert verdict_sentence(status_of(paused)) == "it is paused: 1 of 1 shard is 60 s behind"
+    trigger = look(
+        listed(1),
+        state(1, after(5)),
+        tips={1: behind(60_000)},
+        log=run_log(HOUR_MS, trigger_ms=6 * HOUR_MS),
+    )
+    due = moment(NOW_MS // (6 * HOUR_MS) * 6 * HOUR_MS + 6 * HOUR_MS, NOW_MS)
+    assert verdict_sentence(status_of(trigger)) == (
+        f"the next batch is due about {due}, by its trigger: 1 of 1 shard is 60 s behind"
+    )
+
+
+def test_the_headline_says_that_unread_records_expire_soon() -> None:
+    """Where less time is left than has passed since they came."""
+    seen = look(listed(1), state(1, after(5)), tips={1: behind(23 * HOUR_MS)}, owners=())
+    assert verdict_sentence(status_of(seen)).endswith("; unread records expire in 60 min")
+    young = look(listed(1), state(1, after(5)), tips={1: behind(HOUR_MS)}, owners=())
+    assert "expire" not in verdict_sentence(status_of(young))

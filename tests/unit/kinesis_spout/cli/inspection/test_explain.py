@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -13,7 +14,20 @@ from kinesis_spout.cli.places import Place
 from kinesis_spout.inspection.explanation import grouped
 from state.position import SHARD_END
 from state.report import OutcomePolicy
-from tests.support.inspection.looks import AT_TIP, after, behind, failed, listed, look, state
+from state.state_store import OperatorMove
+from tests.support.inspection.looks import (
+    AT_TIP,
+    HOUR_MS,
+    NOW_MS,
+    after,
+    behind,
+    failed,
+    listed,
+    look,
+    shard,
+    spout_task,
+    state,
+)
 
 if TYPE_CHECKING:
     import pytest
@@ -38,10 +52,33 @@ def test_the_chain_is_indented_and_fits_eighty_columns() -> None:
     assert "  was read to its end, but holds 1 record that is not acked: record 3 is on" in lines
     arrows = [line for line in lines if line.startswith("  -> ")]
     assert len(arrows) == 3
-    assert lines[:2] == [
+    assert lines[:4] == [
         "application etl on stream orders at 08:00:00 UTC",
-        "ok: all that came was read within 10 s",
+        "ok: all that came was read within 10 s; what is to be done all the same stands",
+        "below",
+        "run by process 42 on host-a, since 07:00:00 (60 min)",
     ]
+
+
+def test_the_headline_counts_the_causes() -> None:
+    """One of a task that is missing, and one of a record; shards with the same cause are one."""
+    shared: dict[str, Any] = {"owners": (spout_task(0, 2),), "total_tasks": 2}
+    states = [state(index, after(5)) for index in range(4)]
+    tips = {index: behind(60_000) for index in range(4)}
+    lines = screen(look(*map(listed, range(4)), *states, tips=tips, **shared), width=200)
+    assert lines[1].endswith("something to read or to retry; 2 causes in all")
+    idle = look(listed(1), state(1, after(5)), tips={1: AT_TIP})
+    assert screen(idle, width=200)[1] == "ok: all that came was read within 10 s"
+
+
+def test_what_an_operator_has_skipped_is_said() -> None:
+    move = OperatorMove(cause="set", time_ms=NOW_MS - HOUR_MS, forward=frozenset({shard(1)}))
+    seen = look(listed(1), state(1, after(5)), tips={1: AT_TIP}, move=move)
+    told = "shard 1 was set forward at 07:00:00 by `kinesis-spout checkpoint set`: what lay between"
+    assert f"{told} was skipped" in screen(seen, width=200)
+    old = replace(move, time_ms=NOW_MS - 25 * HOUR_MS)
+    gone = look(listed(1), state(1, after(5)), tips={1: AT_TIP}, move=old)
+    assert "set forward" not in "\n".join(screen(gone, width=200))
 
 
 def test_advice_that_needs_a_command_is_left_out_without_it() -> None:
