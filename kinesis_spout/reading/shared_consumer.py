@@ -33,14 +33,11 @@ class SharedConsumer:
         one. `now_s`: monotonic.
         """
         with self._lock:
-            if self._has_warned:
-                return
             times_s = self._taken_s.setdefault(shard_id, deque(maxlen=_TIMES))
             times_s.append(now_s)
-            if len(times_s) < _TIMES or now_s - times_s[0] > _WITHIN_S:
+            if self._has_warned or not _is_often(times_s, now_s):
                 return
             self._has_warned = True
-            self._taken_s.clear()
         log.warning(
             "another reader seems to take the subscriptions of consumer %s (shard %s: %d times in "
             "%.0f s), so both get less by subscription than they could, and poll; give each "
@@ -51,3 +48,17 @@ class SharedConsumer:
             now_s - times_s[0],
             self._option,
         )
+
+    def sentence(self, now_s: float) -> str | None:
+        """That another reader seems to use the consumer now; None where none does."""
+        with self._lock:
+            if not any(_is_often(times_s, now_s) for times_s in self._taken_s.values()):
+                return None
+        return (
+            f"another reader takes the subscriptions of consumer {self._consumer} again and again, "
+            f"as it has the same consumer; give each application one of its own with {self._option}"
+        )
+
+
+def _is_often(times_s: deque[float], now_s: float) -> bool:
+    return len(times_s) == _TIMES and now_s - times_s[0] <= _WITHIN_S

@@ -72,11 +72,13 @@ class SubscriptionCounts:
         if was_last and subscribed:
             log.warning("all shards are read by subscription again")
 
-    @property
-    def refusal(self) -> str | None:
-        """Why a shard gets no subscription, after several attempts; None where each has one."""
+    def refusal(self, now_s: float) -> str | None:
+        """Why a shard gets no subscription, after several attempts, or keeps none; None where each
+        has one. `now_s`: monotonic.
+        """
+        taken = self._shared.sentence(now_s)
         with self._lock:
-            return next(iter(self._refused.values()), None)
+            return taken or next(iter(self._refused.values()), None)
 
     def totals(self) -> SubscriptionTotals:
         with self._lock:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kinesis_spout.clock import Clock
-    from state.owner.run_log import Hold, RefusedLetters, Run, RunLog, Throttle
+    from state.owner.run_log import FailingReads, Hold, RefusedLetters, Run, RunLog, Throttle
     from state.state_store import OutcomeStore, StateStore
 
 log = logging.getLogger("kinesis_spout")
@@ -45,6 +45,8 @@ class RunRecorder:
         self._refused: RefusedLetters | None = None
         self._refused_from_s = float("-inf")
         self._not_subscribed: NotSubscribed | None = None
+        self._failing: FailingReads | None = None
+        self._failing_from_s = float("-inf")
 
     def begin(self, run: Run) -> None:
         """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
@@ -91,6 +93,18 @@ class RunRecorder:
             self._refused_from_s = now_s + REFUSED_TOLD_S
         if self._amend(lambda before: replace(before, refused_letters=letters)):
             self._refused = letters
+
+    def failing_reads(self, reads: FailingReads | None) -> None:
+        """The reads that get no answer now. Told once in `REFUSED_TOLD_S`, as each is tried again.
+        That all are answered is told at once.
+        """
+        now_s = self._clock.monotonic_s()
+        if reads == self._failing or (reads is not None and now_s < self._failing_from_s):
+            return
+        if reads is not None:
+            self._failing_from_s = now_s + REFUSED_TOLD_S
+        if self._amend(lambda before: replace(before, failing_reads=reads)):
+            self._failing = reads
 
     def not_subscribed(self, why: str | None) -> None:
         """The error for which shards that are to be read by subscription get none; None where each

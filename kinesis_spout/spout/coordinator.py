@@ -264,6 +264,7 @@ class SpoutCoordinator:
         self.run.throttled(self._outages.throttled())
         self.run.refused_letters(self._outages.refused_letters)
         self.run.not_subscribed(self._outages.not_subscribed)
+        self.run.failing_reads(self._outages.failing_reads())
         if self.commit():
             try:
                 with self.catalog.lock:

@@ -21,7 +21,7 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 from state.errors import StoreUnavailableError
-from state.owner.run_log import throttled_again
+from state.owner.run_log import FailingReads, sentence, throttled_again
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,7 @@ _DOUBLINGS = 6  # from the first pause to the longest
 # the next attempts are no outage.
 _BLIP_S = 2.0
 _THROTTLED_BLIP_S = 120.0
+_NO_ANSWER_S = 10.0
 
 
 class SpoutPart(StrEnum):
@@ -121,6 +122,31 @@ class SpoutOutages:
         self._throttled: dict[str, Throttle] = {}
         self.refused_letters: RefusedLetters | None = None  # set by the thread that sends them
         self.not_subscribed: str | None = None  # set by the thread that fetches
+        self._asked: dict[str, tuple[float, int]] = {}  # by shard, since it had no answer
+
+    def asks(self, shard_id: str) -> None:
+        """New records of the shard are asked for; `succeeded` ends it. Costs next to nothing."""
+        if shard_id not in self._asked:
+            self._asked[shard_id] = self._clock.monotonic_s(), self._clock.now_ms()
+
+    def failing_reads(self) -> FailingReads | None:
+        """Since when a shard has had no answer, if that is too long, and the last error. What is
+        refused for the shard's limits does not count.
+        """
+        latest_s = self._clock.monotonic_s() - _NO_ANSWER_S
+        with self._lock:
+            waiting = sorted(
+                (since_ms, shard_id)
+                for shard_id, (since_s, since_ms) in self._asked.copy().items()
+                if since_s <= latest_s
+            )
+            for since_ms, shard_id in waiting:
+                trouble = self._troubles.get((SpoutPart.FETCH, shard_id))
+                if trouble is None:
+                    return FailingReads(since_ms=since_ms)
+                if not isinstance(trouble.error, ThrottledError):
+                    return FailingReads(since_ms=since_ms, says=sentence(said(trouble.error)))
+        return None
 
     def failed(
         self,
@@ -170,6 +196,8 @@ class SpoutOutages:
 
     def succeeded(self, part: SpoutPart, shard_id: str | None = None) -> None:
         """Note a success. Costs next to nothing without a failure before it."""
+        if part is SpoutPart.FETCH and shard_id is not None:
+            self._asked.pop(shard_id, None)
         if (part, shard_id) not in self._troubles:
             return
         with self._lock:

@@ -103,6 +103,8 @@ class SpoutShardGetter:
             # one if that has no records, as the buffer keeps the newest empty page only.
             self._final_page = page = Page.empty(self.shard_id)
             return page
+        if not isinstance(self._source, SubscribedGetter):  # that one waits for what is pushed
+            self._outages.asks(self.shard_id)
         try:
             page = self._fetch_page(limit)
         except KinesisError as exc:
@@ -266,7 +268,8 @@ class SpoutPrefetcher:
                 self._reader.replace([pages.buffer for pages in self._buffers.values()])
                 self._is_stale = False
         fetched = self._reader.step(_STEP_S)
-        self._context.outages.not_subscribed = self._subscriptions.refusal
+        now_s = self._context.services.clock.monotonic_s()
+        self._context.outages.not_subscribed = self._subscriptions.refusal(now_s)
         if fetched:
             with self._changed:
                 for buffer in fetched:

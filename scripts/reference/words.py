@@ -217,6 +217,7 @@ FIELDS = {
         "throttled": "the shards whose reads the service refused last, at most 20",
         "refusedLetters": "the dead letters that `dead_letter` of a spout refuses at the moment",
         "notSubscribed": "why shards that are to be read by subscription get none",
+        "failingReads": "reads of a spout that get no answer, or fail and are tried again",
         "format": "format of the value",
     },
     "Run": {
@@ -246,6 +247,11 @@ FIELDS = {
     "NotSubscribed": {
         "sinceMs": "since when, by the owner's clock",
         "says": "the error's sentence, without secrets, at most 500 characters",
+    },
+    "FailingReads": {
+        "sinceMs": "since when, by the owner's clock",
+        "says": "the last error's sentence, without secrets, at most 500 characters; none where "
+        "nothing answers",
     },
     "Throttle": {
         "count": "how many reads of the shard were refused since the run began",

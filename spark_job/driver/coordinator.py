@@ -246,7 +246,8 @@ class Coordinator:
         """
         self._catalog.save_verified()
         settings, consumer_arn = self._settings, self._consumer.arn()
-        self._run.not_subscribed(self._consumer.refusal or self._subscriptions.refusal)
+        taken = self._shared_consumer.sentence(self._clock.monotonic_s())
+        self._run.not_subscribed(self._consumer.refusal or taken or self._subscriptions.refusal)
         limits = PlanLimits(
             max_records_per_trigger=max_records,
             max_records_per_shard=settings.max_records_per_shard,

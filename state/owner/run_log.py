@@ -104,6 +104,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     end: RunEnd | None = None
 
 
+class FailingReads(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Since when a spout gets no records of shards that it asks for, by its clock, and the sentence
+    of the last error (`sentence`); without one, the service does not answer.
+    """
+
+    since_ms: int
+    says: str | None = None
+
+
 class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The last runs, oldest first, at most `MAX_RUNS`.
 
@@ -112,6 +121,8 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     - `throttled`: by shard, of the newest run; the `MAX_THROTTLED` that were throttled last.
     - `refused_letters`: of the newest run; None where its dead letters are written.
     - `not_subscribed`: of the newest run; None where it subscribes, or polls on purpose.
+    - `failing_reads`: of the newest run; None where its reads are answered, or refused for the
+      shard's limits only.
     """
 
     runs: tuple[Run, ...] = ()
@@ -120,6 +131,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     throttled: dict[str, Throttle] = {}
     refused_letters: RefusedLetters | None = None
     not_subscribed: NotSubscribed | None = None
+    failing_reads: FailingReads | None = None
     format: int = 1
 
     @property

@@ -43,6 +43,7 @@ from state.owner.run_log import (
     FAILED,
     FULL,
     SPOUT,
+    FailingReads,
     Hold,
     NotSubscribed,
     RefusedLetters,
@@ -260,6 +261,7 @@ RUNS = RunLog(
     throttled={SHARD: Throttle(count=3, last_ms=T)},
     refused_letters=RefusedLetters(count=3, last_ms=T, says="OSError: no room"),
     not_subscribed=NotSubscribed(since_ms=T, says="orders has no consumer reader"),
+    failing_reads=FailingReads(since_ms=T, says="GetRecords failed: no route"),
 )
 HISTORY = HistoryEntry(
     time_ms=T, positions={SHARD: Position.after(number(9))}, full=True, cause="rewind"

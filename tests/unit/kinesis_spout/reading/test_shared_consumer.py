@@ -23,6 +23,8 @@ def test_a_shard_that_is_taken_thrice_in_five_minutes_is_said_once(
     (said,) = caplog.messages
     assert "consumer billing (shard a: 3 times in 300 s)" in said
     assert "consumer_name" in said
+    assert "give each application one of its own with consumer_name" in (shared.sentence(600) or "")
+    assert shared.sentence(620.0 + 1) is None, "for so long it was not taken"
 
 
 def test_shards_that_are_taken_now_and_then_or_each_once_are_not_said(

@@ -174,8 +174,8 @@ def test_a_fault_of_the_program_is_raised() -> None:
 def test_what_is_refused_is_forgotten_with_its_shard() -> None:
     counts = SubscriptionCounts("reader")
     for attempt in range(1, 4):
-        assert counts.refusal is None, "a connection that broke is soon there again"
+        assert counts.refusal(0.0) is None, "a connection that broke is soon there again"
         counts.failed("shard", KinesisError("no right"), in_a_row=attempt)
-    assert counts.refusal == "no right"
+    assert counts.refusal(0.0) == "no right"
     counts.forget("shard")
-    assert counts.refusal is None
+    assert counts.refusal(0.0) is None

@@ -5,6 +5,8 @@ told to or where waiting cannot help.
 from __future__ import annotations
 
 import logging
+from contextlib import closing
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,13 +19,16 @@ from kinesis_spout.errors import (
     StillThrottledError,
     StreamNotFoundError,
 )
-from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.spout.listener import SpoutListener, SpoutNotifier
+from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from state.memory_store import MemoryTree
+from state.owner.run_log import FailingReads
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
+from state.state_store import TaskShare
 from state.znodes.store import ZnodeStateStore
 from tests.simulation.in_process import Service
 from tests.simulation.store_outage import OutageTree, StoreOutage
@@ -173,6 +178,51 @@ def test_health_names_the_shards_that_cannot_be_fetched_since_when_and_why() -> 
         assert spout.health().ok
         assert spout.metrics().failing_s["fetch"] == 0
         assert spout.metrics().outages["fetch"] == 1
+
+
+def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
+    """For somebody who looks from outside. What is throttled is told as that."""
+    under_test = SpoutUnderTest()
+
+    def told() -> FailingReads | None:
+        under_test.loops.take("commit")
+        with closing(under_test.store()) as store:
+            return store.read_runs()[TaskShare(0, 1)].failing_reads
+
+    with under_test.fresh() as spout:
+        pass_time(under_test, spout, 5)
+        since_ms = under_test.clock.now_ms()
+        strike(under_test, faults.drop(), operation="GetRecords")
+        pass_time(under_test, spout, 8)
+        assert told() is None, "it may be gone at the next attempt"
+        pass_time(under_test, spout, 20)
+        found = told()
+        assert found is not None
+        assert found.says is not None
+        assert since_ms <= found.since_ms < since_ms + 5_000
+        under_test.fake.faults.clear()
+        pass_time(under_test, spout, 15)
+        assert told() is None
+        strike(under_test, faults.throttle(), operation="GetRecords")
+        pass_time(under_test, spout, 30)
+        assert told() is None
+
+
+def test_a_read_that_hangs_is_told_without_an_error() -> None:
+    clock = ManualClock()
+    random = Random(1)  # noqa: S311  # a test to repeat, not a secret
+    outages = SpoutOutages(SpoutNotifier(()), clock, random, give_up_after_s=None)
+    began_ms = clock.now_ms()
+    outages.asks("a")
+    clock.advance(5)
+    outages.asks("a")
+    outages.asks("b")
+    outages.succeeded(SpoutPart.FETCH, "b")
+    assert outages.failing_reads() is None
+    clock.advance(60)
+    assert outages.failing_reads() == FailingReads(since_ms=began_ms)
+    outages.succeeded(SpoutPart.FETCH, "a")
+    assert outages.failing_reads() is None
 
 
 @pytest.mark.parametrize("kind", ["503", "a dropped connection"])
