@@ -274,9 +274,13 @@ class StoredApplication:
       them was unresolved, as far as the newest entries of the history tell.
     - `runs`: what the owners of the application, or of shares of it, told of themselves. A process
       of an earlier version told nothing.
+    - `of_the_stream`, `of_the_application`: where nothing is stored of it, the other applications
+      that have state of the stream, and the other streams of which it has state.
     """
 
     identity: StreamIdentity | None = None
+    of_the_stream: tuple[str, ...] = ()
+    of_the_application: tuple[str, ...] = ()
     pin: StartPin | None = None
     states: Mapping[str, ShardState] = field(default_factory=dict)
     owners: tuple[OwnerView, ...] = ()

@@ -18,6 +18,7 @@ from kinesis_spout.inspection.owner_rules import (
     letters_refused,
     next_trigger,
     not_told_to_read,
+    reads_fail,
     run_of,
     throttled_clause,
 )
@@ -481,6 +482,7 @@ OF_THE_JOB: tuple[Callable[[Look, str], Cause | None], ...] = (
     failed_before,
     process_halted,
     not_told_to_read,
+    reads_fail,
     held_by_program,
     letters_refused,
     _outage,

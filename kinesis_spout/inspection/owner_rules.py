@@ -48,10 +48,12 @@ def is_down(look: Look, shard_id: str) -> bool:
     last run ended with an error or without a word, or its process is halted.
     """
     if not look.now.stored.owners:
-        log = look.now.last_log
+        log = look.now.last_log_for(shard_id)
         run = None if log is None else log.newest
-        return run is not None and (run.end is None or run.end.kind == FAILED)
-    rules = (process_halted, not_told_to_read)
+        if run is None:
+            return look.now.last_log is not None
+        return run.end is None or run.end.kind == FAILED
+    rules = (process_halted, not_told_to_read, reads_fail)
     return any(rule(look, shard_id) is not None for rule in rules)
 
 
@@ -76,6 +78,32 @@ def not_told_to_read(look: Look, shard_id: str) -> Cause | None:
                 "it needs --task-index and --total-tasks",
             ),
         ),
+    )
+
+
+def reads_fail(look: Look, shard_id: str) -> Cause | None:
+    """The spout's reads get no answer, or an error, as it told."""
+    log = look.now.log_for(shard_id)
+    run = None if log is None else log.newest
+    told = None if log is None else log.failing_reads
+    if told is None or run is None or look.has_moved(shard_id):
+        return None
+    since = moment(told.since_ms, look.now.now_ms)
+    how = f"get no answer since {since}"
+    if told.says is not None:
+        how = f"fail since {since}, and are tried again, last with: {printable(told.says)}"
+    here = ", which answers here" if look.tips else ""
+    deed = None if told.says is None else deed_of(printable(told.says))
+    see = Advice(
+        Act.LOOK,
+        f"see whether it reaches Kinesis from {run.owner.host}{here}: its endpoint, DNS, proxy, "
+        "VPC endpoint, security groups; it goes on by itself when it does",
+    )
+    return Cause(
+        kind="reads fail",
+        about=shard_id,
+        says=f"the spout ({pid_of(run.owner)}) runs, and its reads {how}",
+        advice=(*(() if deed is None else (Advice(Act.CHANGE, deed),)), see),
     )
 
 
@@ -231,20 +259,18 @@ def not_subscribed(look: Look, shard_id: str) -> Cause | None:
         return None
     says = printable(told.says)
     deed = deed_of(says) or "see that its consumer is there (kinesis-spout consumers list)"
+    if not deed.startswith("give "):
+        deed += (
+            "; or, if it is gone for good: give the job another consumer (consumerName, "
+            "--consumer-name). It subscribes again by itself"
+        )
     return Cause(
         kind="not subscribed",
         about=shard_id,
-        says="is to be read by enhanced fan-out, and cannot be subscribed to since "
+        says="is to be read by enhanced fan-out, and keeps no subscription since "
         f"{moment(told.since_ms, look.now.now_ms)}: {says}; while it is polled instead, it shares "
         "its five reads and 2 MB a second with all that poll it",
-        advice=(
-            Advice(
-                Act.CHANGE,
-                f"{deed}; or, if it is gone for good: give the job another consumer (consumerName, "
-                "--consumer-name). It subscribes again by itself",
-                is_urgent=True,
-            ),
-        ),
+        advice=(Advice(Act.CHANGE, deed, is_urgent=True),),
         leads_to=THE_NEXT_RULE,
     )
 

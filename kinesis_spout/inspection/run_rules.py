@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
-from kinesis_spout.inspection.wording import moment
+from kinesis_spout.inspection.wording import moment, ordinal
 from state.owner.owner_info import Sight
 from state.owner.run_log import DONE, FAILED, SPARK
 
@@ -40,10 +40,17 @@ _LOG = Advice(Act.LOOK, "see its log, and that of what starts it")
 # no owner ----------------------------------------------------------------------------------------
 def last_run(look: Look, shard_id: str) -> Cause | None:
     """How the last run ended, where nothing runs now; None where no run told of itself."""
-    log = look.now.last_log
+    if look.now.last_log is None:
+        return None
+    log = look.now.last_log_for(shard_id)
     run = None if log is None else log.newest
     if log is None or run is None:
-        return None
+        return Cause(
+            kind="task missing",
+            about=shard_id,
+            says=f"{_no_owner(look, shard_id)}: it has told of no run yet",
+            advice=(Advice(Act.START, "start that task, and the others"),),
+        )
     sight = look.now.sights.get(run.owner)
     if run.end is None and sight is Sight.STOPPED:
         return _frozen(shard_id, run)
@@ -65,9 +72,19 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
     return Cause(
         kind="run vanished" if end is None else _KINDS.get(end.kind, "run stopped"),
         about=shard_id,
-        says=f"no process owns the application: its last run, {_who(run)}, {_how_ended(look, run)}"
+        says=f"{_no_owner(look, shard_id)}: its last run, {_who(run)}, {_how_ended(look, run)}"
         f"{again}",
         advice=_then_start(look, run, "start the job"),
+    )
+
+
+def _no_owner(look: Look, shard_id: str) -> str:
+    share = look.now.last_share(shard_id)
+    if share is None:
+        return "no process owns the application"
+    return (
+        "no process owns the application, and the shard is of its "
+        f"{ordinal(share.index + 1)} task (index {share.index} of {share.total})"
     )
 
 
@@ -268,11 +285,19 @@ def failed_before(look: Look, shard_id: str) -> Cause | None:
     )
 
 
+def is_in_a_loop(look: Look, shard_id: str) -> bool:
+    """Whether the process that is to read the shard ends again and again, also between two runs."""
+    if look.now.owner_of(shard_id) is not None:
+        return restarts(look, shard_id) is not None
+    log = None if look.now.stored.owners else look.now.last_log_for(shard_id)
+    return log is not None and len(_crashes(log)) >= CRASHES
+
+
 def _crash_loop(look: Look, shard_id: str, runs: Sequence[Run]) -> Cause:
     return Cause(
         kind="crash loop",
         about=shard_id,
-        says=f"no process owns the application: {_loop(look, runs)}",
+        says=f"{_no_owner(look, shard_id)}: {_loop(look, runs)}",
         advice=_mend(look, runs),
     )
 

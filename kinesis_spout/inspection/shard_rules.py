@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
@@ -32,7 +33,7 @@ from kinesis_spout.inspection.retry_rules import (
     unresolved_besides,
     waits_for_ancestor,
 )
-from kinesis_spout.inspection.run_rules import LOSS, over_told, restarts
+from kinesis_spout.inspection.run_rules import LOSS, is_in_a_loop, over_told, printable
 from kinesis_spout.inspection.wording import (
     expiry,
     moment,
@@ -44,11 +45,12 @@ from kinesis_spout.inspection.wording import (
 from kinesis_spout.shards.lineage import ShardPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kinesis_spout.inspection.health import Look
 
 
+_MAX_NAMES = 5
 _OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
 _RAISE = Advice(
     Act.CHANGE,
@@ -63,6 +65,8 @@ _AFTER_A_BURST = Advice(
 def _another_stream(look: Look, shard_id: str) -> Cause | None:
     if not look.now.is_of_another_stream:
         return None
+    if look.now.whereabouts is not None:
+        return _elsewhere(shard_id, *look.now.whereabouts)
     return Cause(
         kind="another stream",
         about=shard_id,
@@ -78,6 +82,29 @@ def _another_stream(look: Look, shard_id: str) -> Cause | None:
                 Act.CHANGE,
                 "or, to keep that state: give the job another application name, or, if the stream "
                 "of before is meant, its region, account and endpoint",
+            ),
+        ),
+    )
+
+
+def _elsewhere(shard_id: str, known: str, here: str) -> Cause:
+    """The state is of a stream in another region or account than the one that is looked at."""
+    region, there = (arn.split(":")[3:4] for arn in (known, here))
+    option = f" (--region {region[0]})" if region and region != there else ""
+    return Cause(
+        kind="another stream",
+        about=shard_id,
+        says=f"is of {here}, which is looked at, and the state is that of {known}: so nothing is "
+        "known of what is read there",
+        advice=(
+            Advice(
+                Act.LOOK,
+                f"look at the stream of the state: give its region, account and endpoint{option}",
+            ),
+            Advice(
+                Act.CHANGE,
+                "or, if the application is to read the stream here: give it another application "
+                "name",
             ),
         ),
     )
@@ -105,12 +132,33 @@ def _not_begun(look: Look, shard_id: str) -> Cause | None:
         about=shard_id,
         says=f"ZooKeeper holds nothing of application {look.now.application} on stream "
         f"{look.now.stream.name}: it never ran there, or under another name, --zookeeper-root or "
-        "ZooKeeper",
+        f"ZooKeeper{_others(look)}",
         advice=(
             Advice(Act.LOOK, "compare application, stream, ZooKeeper and root with the job's"),
             Advice(Act.START, "or, if it never ran: start the job"),
         ),
     )
+
+
+def _others(look: Look) -> str:
+    """Which applications and streams the operator may have meant, the likeliest first."""
+    stored, said = look.now.stored, ""
+    if stored.of_the_stream:
+        names = _likeliest(stored.of_the_stream, look.now.application)
+        said += f"; of this stream it holds {names}"
+    if stored.of_the_application:
+        names = _likeliest(stored.of_the_application, look.now.stream.name)
+        said += f"; of this application it holds stream {names}"
+    return said
+
+
+def _likeliest(names: Sequence[str], wanted: str) -> str:
+    def unlike(name: str) -> float:
+        return -SequenceMatcher(None, wanted, name).ratio()
+
+    found = sorted(names, key=unlike)[:_MAX_NAMES]
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(map(printable, found))}{more}"
 
 
 def _unknown_shard(look: Look, shard_id: str) -> Cause | None:
@@ -412,19 +460,18 @@ def _filled(look: Look, shard_id: str) -> int | None:
 
 
 def _read_between_crashes(look: Look, shard_id: str) -> Cause | None:
-    """The position moves, but the process that moves it ends again and again."""
-    if (
-        look.phase(shard_id) not in READ_PHASES
-        or not look.has_moved(shard_id)
-        or restarts(look, shard_id) is None
-    ):
+    """The position has moved, but the process that moved it ends again and again, or has ended."""
+    is_in_loop = is_in_a_loop(look, shard_id)
+    ends = is_in_loop or look.now.owner_of(shard_id) is None
+    if look.phase(shard_id) not in READ_PHASES or not look.has_moved(shard_id) or not ends:
         return None
     besides, lag_ms = unresolved_besides(look, shard_id), look.lag_ms(shard_id)
     behind = f", is {duration(lag_ms)} behind," if lag_ms else ""
+    when = "between one end of its process and the next" if is_in_loop else "until just now"
     return Cause(
-        kind="read between crashes",
+        kind="read between crashes" if is_in_loop else "read until just now",
         about=shard_id,
-        says=f"is read{behind} between one end of its process and the next{besides.says}",
+        says=f"{'is' if is_in_loop else 'was'} read{behind} {when}{besides.says}",
         advice=besides.advice,
         leads_to=THE_JOB,
     )

@@ -18,6 +18,7 @@ from state.owner.run_log import DONE
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OnFailure
+from state.state_store import TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,6 +89,16 @@ class Snapshot:
         """Whether the state belongs to a stream that had the name before."""
         known = self.stored.identity
         return known is not None and not known.is_same(self.stream.identity)
+
+    @property
+    def whereabouts(self) -> tuple[str, str] | None:
+        """The ARNs of the stream of the state and of the one that is looked at, where these are of
+        another region, account or name; None otherwise.
+        """
+        known = self.stored.identity
+        if known is None or known.arn == self.stream.arn:
+            return None
+        return known.arn, self.stream.arn
 
     @property
     def is_spout(self) -> bool:
@@ -275,6 +286,21 @@ class Snapshot:
         """What the process told that took the application, or a share of it, last."""
         logs = [log for log in self.stored.runs.values() if log.newest is not None]
         return max(logs, key=lambda log: _since_ms(log.newest), default=None)
+
+    def last_share(self, shard_id: str) -> TaskShare | None:
+        """The task that is to read the shard, where several shared the application when it was
+        taken last; None where one process has all of it, or nobody has taken it.
+        """
+        share = next((one for one, log in self.stored.runs.items() if log is self.last_log), None)
+        if share is None or share.total == 1:
+            return None
+        indexes = (one for one in range(share.total) if is_ours(shard_id, one, share.total))
+        return TaskShare(next(indexes), share.total)
+
+    def last_log_for(self, shard_id: str) -> RunLog | None:
+        """What the process told that was to read the shard last; None where it told nothing."""
+        share = self.last_share(shard_id)
+        return self.last_log if share is None else self.stored.runs.get(share)
 
     @cached_property
     def ended_in_order(self) -> RunEnd | None:

@@ -278,6 +278,8 @@ def _unknown(status: ApplicationStatus, shards: str) -> str:
 def _nothing_known(look: Look, shards: str) -> str:
     if not look.now.is_known:
         return "it has no state on this stream"
+    if look.now.whereabouts is not None:
+        return "its state belongs to a stream in another place than the one that is looked at"
     if look.now.is_of_another_stream:
         return "its state belongs to a stream that had this name before"
     why = "none told its tip"
@@ -461,7 +463,10 @@ def move_sentence(look: Look) -> str | None:
     if skipped and move.time_ms >= look.horizon_ms:
         verb = "was" if len(skipped) == 1 else "were"
         told = move_told(move, now_ms, "forward")
-        said.append(f"{shards_named(skipped)} {verb} {told}: what lay between was skipped")
+        said.append(
+            f"{shards_named(skipped)} {verb} {told}: what lay between was skipped (checkpoint "
+            "rewind --to a time before that reads it, while it is kept)"
+        )
     return "; ".join(said) or None
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from state.znodes.tree import Znode, ZnodeTree
 
 _MAX_PASSES = 3
+_MAX_OTHERS = 1_000
 
 
 class ViewZnodes:
@@ -54,6 +55,8 @@ class ViewZnodes:
         self._runs = RunZnodes(tree, paths, fence)
 
     def read(self, identity: StreamIdentity | None, pin: StartPin | None) -> StoredApplication:
+        if identity is None and pin is None and (others := self._others()) is not None:
+            return others
         for _ in range(_MAX_PASSES):
             before = self._plans.pointer()
             states = {shard: stored.state for shard, stored in self._shards.load().items()}
@@ -76,6 +79,22 @@ class ViewZnodes:
             move=newest_move(entries),
             held_since_ms=held_since_ms(entries, states),
             runs=self._runs.read(),
+        )
+
+    def _others(self) -> StoredApplication | None:
+        """What is there beside an application of which nothing is; None where something is."""
+        if self._tree.children([self._paths.base])[0]:
+            return None
+        *_, stream = self._paths.base.split("/")
+        application, root = self._paths.of_the_application, self._paths.of_the_root
+        streams, names = self._tree.children([application, root])
+        named = sorted(names or ())[:_MAX_OTHERS]
+        found = self._tree.read([f"{root}/{name}/{stream}/stream" for name in named])
+        return StoredApplication(
+            of_the_stream=tuple(
+                name for name, node in zip(named, found, strict=True) if node is not None
+            ),
+            of_the_application=tuple(sorted(streams or ())[:_MAX_OTHERS]),
         )
 
     def _newest_history(self, shards: int) -> list[HistoryEntry]:

@@ -4,6 +4,7 @@ who only looks.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from state.plan import PlanStatus
@@ -37,8 +38,9 @@ SHARD = "shardId-000000000000"
 
 def test_an_application_without_state_is_empty_and_stays_so(store_world: StoreWorld) -> None:
     """Looking creates nothing."""
-    assert store_world.open().read_application() == StoredApplication()
-    assert store_world.open().read_application() == StoredApplication()
+    for _ in range(2):
+        seen = store_world.open().read_application()
+        assert replace(seen, of_the_stream=()) == StoredApplication()
 
 
 def test_everything_of_a_spark_job_comes_in_one_look(store_world: StoreWorld) -> None:
@@ -109,3 +111,14 @@ def test_the_newest_move_of_an_operator_is_shown(store_world: StoreWorld) -> Non
     seen = store_world.open().read_application()
     assert seen.move == OperatorMove(cause="rewind", time_ms=9, back=frozenset({SHARD}))
     assert dict(seen.held_since_ms) == {}
+
+
+def test_of_an_application_without_state_the_others_are_shown(store_world: StoreWorld) -> None:
+    """Those that have state of the stream, and its other streams."""
+    before = set(store_world.open().read_application().of_the_stream)
+    store_world.open().bind_stream(IDENTITY)
+    assert store_world.open().read_application().of_the_stream == ()
+    store_world.renew()
+    seen = store_world.open().read_application()
+    assert len(set(seen.of_the_stream) - before) == 1
+    assert (seen.identity, seen.of_the_application) == (None, ())

@@ -160,10 +160,10 @@ def explained_screen(
         colour = COLOURS[status.verdict]
         said = f": {verdict_sentence(status)}{_causes_in_all(look, found, commands)}"
         parts.append(Text.assemble((status.verdict.value, colour), said))
-        if now.stored.owners:
-            parts.append(Text(f"run by {owners_sentence(look)}"))
-        if (moved := move_sentence(look)) is not None:
-            parts.append(Text(moved))
+    if now.stored.owners:
+        parts.append(Text(f"run by {owners_sentence(look)}"))
+    if (moved := move_sentence(look)) is not None:
+        parts.append(Text(moved))
     if look.refused is not None:
         parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
     told: dict[tuple[Advice, ...], str] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from kinesis_spout.inspection.health import Look, TipAnswer
@@ -43,9 +44,10 @@ STREAM = StreamSummary(
     service_time_ms=NOW_MS,
 )
 IDENTITY = StreamIdentity(arn=STREAM.arn, name="orders", created_ms=STREAM.created_ms)
+RECREATED = structs.replace(IDENTITY, created_ms=1)
 PIN = StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 OWNER = OwnerView(None, OwnerInfo(host="host-a", pid=42, since_ms=NOW_MS - HOUR_MS))
-_OF_THE_LOG = ("hold", "trigger_ms", "throttled", "refused_letters", "not_subscribed")
+_OF_THE_LOG = frozenset(RunLog.__struct_fields__) - {"runs", "format"}
 AT_TIP = TipAnswer(NOW_MS, None)
 PAUSE = Pause(by="ann on host-a", since_ms=NOW_MS - HOUR_MS, reason="deploy")
 

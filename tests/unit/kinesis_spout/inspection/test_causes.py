@@ -13,6 +13,7 @@ from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.job_rules import OF_THE_JOB
 from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
+from kinesis_spout.inspection.status import status_of, verdict_sentence
 from kinesis_spout.inspection.wording import moment
 from state.owner.owner_info import Sight
 from state.owner.run_log import (
@@ -22,6 +23,7 @@ from state.owner.run_log import (
     FULL,
     NOT_TAKEN,
     STOPPED,
+    FailingReads,
     Hold,
     NotSubscribed,
     RefusedLetters,
@@ -33,15 +35,17 @@ from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.state_store import OperatorMove, OwnerView, StreamIdentity, TaskShare
+from state.state_store import OperatorMove, OwnerView, TaskShare
 from state.task_log import TaskLog
 from state.znodes.access import NodeAccess
 from tests.support.inspection.looks import (
     AT_TIP,
     BEGAN_MS,
     HOUR_MS,
+    IDENTITY,
     NOW_MS,
     OWNER,
+    RECREATED,
     after,
     behind,
     failed,
@@ -112,7 +116,7 @@ def with_access(seen: Look, access: Mapping[str, NodeAccess]) -> Look:
 
 TABLE: dict[str, tuple[Look, list[str]]] = {
     "another stream": (
-        look(ONE, HERE, identity=StreamIdentity(arn="other", name="orders", created_ms=1)),
+        look(ONE, HERE, identity=RECREATED),
         ["another stream"],
     ),
     "application unknown": (look(ONE, pin=None, owners=()), ["application unknown"]),
@@ -558,6 +562,22 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         ),
         ["healthy", "retry waits"],
     ),
+    "reads fail": (
+        spout_look(tip=behind(60_000), failing_reads=FailingReads(since_ms=NOW_MS - 50_000)),
+        ["not read", "reads fail"],
+    ),
+    "idle, and its reads fail": (
+        spout_look(failing_reads=FailingReads(since_ms=NOW_MS - 50_000, says="no route")),
+        ["idle, and nobody reads it", "reads fail"],
+    ),
+    "the stream of another region": (
+        look(ONE, HERE, identity=structs.replace(IDENTITY, arn=IDENTITY.arn.replace("eu", "us"))),
+        ["another stream"],
+    ),
+    "read until just now": (
+        look(ONE, HERE, before=(state(1, after(1)),), tips=BEHIND, owners=()),
+        ["read until just now", "no owner"],
+    ),
     "failed before": (
         look(
             ONE,
@@ -654,6 +674,44 @@ def test_how_the_last_run_of_a_missing_task_ended_is_told() -> None:
     again = explain(look(ONE, HERE, tips=BEHIND, log=loop, **shared), shard(1)).root
     assert "it was started 4 times since" in again.says
     assert again.advice[0].text.endswith("to start it again alone does not help")
+
+
+def test_each_task_that_does_not_run_is_told_by_its_own_last_run() -> None:
+    """Where none of them runs: the one was stopped, the other crashes, the third told nothing."""
+    crashes = run_log(*range(90_000, 50_000, -10_000), ends=(FAILURE,) * 4, kind="spout")
+    stopped = run_log(HOUR_MS, ends=(RunEnd(time_ms=NOW_MS - 60_000, kind=STOPPED),), kind="spout")
+    parts = [part for index in range(3) for part in (listed(index), state(index, after(5)))]
+    seen = look(*parts, tips=dict.fromkeys(range(3), behind(60_000)), owners=())
+    told = replace(seen.now.stored, runs={TaskShare(0, 3): stopped, TaskShare(1, 3): crashes})
+    seen = replace(seen, now=replace(seen.now, stored=told))
+    roots = [explain(seen, shard(index)).root for index in range(3)]
+    assert [one.kind for one in roots] == ["run stopped", "crash loop", "task missing"]
+    assert "the shard is of its first task (index 0 of 3): its last run" in roots[0].says
+    assert "of its third task (index 2 of 3): it has told of no run yet" in roots[2].says
+
+
+def test_the_stream_of_the_state_is_named_where_another_is_looked_at() -> None:
+    """Nothing is advised that forgets the state."""
+    seen = TABLE["the stream of another region"][0]
+    first, *others = explain(seen, shard(1)).advice()
+    assert first.text.endswith("(--region us-west-1)")
+    assert not any(one.arguments for one in (first, *others))
+    assert verdict_sentence(status_of(seen)).startswith("its state belongs to a stream in another")
+
+
+def test_of_an_unknown_application_those_that_are_there_are_named() -> None:
+    there = tuple(f"app-{number}" for number in range(8))
+    seen = look(
+        ONE,
+        identity=None,
+        pin=None,
+        owners=(),
+        of_the_stream=(*there, "etl-prod"),
+        of_the_application=("orders-2",),
+    )
+    says = explain(seen, shard(1)).root.says
+    assert "of this stream it holds etl-prod, app-0, app-1, app-2, app-3 and 4 more" in says
+    assert says.endswith("; of this application it holds stream orders-2")
 
 
 def test_the_error_of_the_run_before_is_told_until_the_next_one_gets_further() -> None:

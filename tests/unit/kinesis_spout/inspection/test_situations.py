@@ -31,7 +31,7 @@ from state.plan import PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.shard_state import TIMED_OUT
-from state.state_store import OperatorMove, StreamIdentity
+from state.state_store import OperatorMove
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -39,6 +39,7 @@ from tests.support.inspection.looks import (
     HOUR_MS,
     NOW_MS,
     OWNER,
+    RECREATED,
     after,
     behind,
     failed,
@@ -182,7 +183,7 @@ def test_in_an_outage_no_record_is_to_be_given_up_or_put_back() -> None:
 
 
 def test_of_a_stream_that_was_created_again_all_shards_are_told_one_advice() -> None:
-    other = StreamIdentity(arn="other", name="orders", created_ms=1)
+    other = RECREATED
     seen = look(ONE, listed(2), HERE, state(2, after(5)), identity=other)
     refused = replace(seen, unanswered={shard(2): "no such number; kinesis-spout checkpoint set"})
     (group,) = grouped(refused)

@@ -21,13 +21,13 @@ from kinesis_spout.inspection.wording import moment
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, ReportStatus
-from state.state_store import StreamIdentity
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
     HOUR_MS,
     NOW_MS,
     PAUSE,
+    RECREATED,
     after,
     behind,
     failed,
@@ -146,7 +146,7 @@ def test_nothing_is_ok_of_which_nothing_is_known() -> None:
         found = status_of(one)
         assert found.verdict is Health.UNKNOWN
         assert verdict_sentence(found) == f"nothing is known of 1 shard: {why}"
-    other = StreamIdentity(arn="other", name="orders", created_ms=1)
+    other = RECREATED
     found = status_of(look(listed(1), state(1, after(5)), tips={1: AT_TIP}, identity=other))
     assert found.verdict is Health.UNKNOWN
     assert verdict_sentence(found) == "its state belongs to a stream that had this name before"
