@@ -407,10 +407,17 @@ def _run(
             if job.spout.application
             else "are not remembered, because there is no --application"
         )
-        left = f"; {command.waiting} unanswered records {later}" if command.waiting else ""
+        left = f"; {_unanswered(command)} {later}" if command.waiting else ""
         ended = CliError(f"the command {command.outcome}, so no more records are processed{left}")
         spout.close(crashed=command.has_crashed, error=ended)
         raise ended
+
+
+def _unanswered(command: ExecProcess) -> str:
+    records = "1 record" if command.waiting == 1 else f"{command.waiting:,} records"
+    if command.has_read_nothing:
+        return f"it has read none of the {records} that it was sent, which"
+    return f"{records} without an answer"
 
 
 def write_records(

@@ -11,11 +11,14 @@ by line to a callback.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
 import signal
+import struct
 import subprocess
+import termios
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -39,6 +42,8 @@ MAX_ANSWER_BYTES = 1024 * 1024
 _READ_BYTES = 64 * 1024
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\]+)"')
 _TERMINATION_S = 5.0
+_MOMENT_S = 0.5
+_INT = struct.Struct("i")
 
 
 class _Answer(msgspec.Struct):
@@ -90,6 +95,10 @@ class ExecProcess(SpoutListener):
         self._readers: list[threading.Thread] = []
         self._answers_ended = threading.Event()
         self._had_to_be_stopped = False
+        self._sent_bytes = 0
+        self.has_read_nothing = False
+        """Known after `close`: the command has ended without reading any of what it was sent, so no
+        record can have ended it."""
 
     def open(self, ack_late: Callable[[str], bool]) -> None:
         """Start the process. `ack_late` acks a record that has timed out, by its message id
@@ -137,10 +146,11 @@ class ExecProcess(SpoutListener):
 
     @property
     def has_crashed(self) -> bool:
-        """Whether it was killed, or ended with an error, while records waited for its answer. Call
-        it after `close`.
+        """Whether it was killed, or ended with an error, while records waited for its answer that
+        it has read. Call it after `close`.
         """
-        return self.waiting > 0 and self._process is not None and bool(self._process.returncode)
+        code = None if self._process is None else self._process.returncode
+        return self.waiting > 0 and bool(code) and not self.has_read_nothing
 
     @property
     def outcome(self) -> str:
@@ -161,9 +171,11 @@ class ExecProcess(SpoutListener):
         with self._lock:
             self._waiting[emission.message_id] = emission
         try:
-            return self._writer is not None and self._writer.write(line) == len(line)
+            written = 0 if self._writer is None else self._writer.write(line)
         except BrokenPipeError:
             return False
+        self._sent_bytes += written
+        return written == len(line)
 
     def timed_out(self, emission: SpoutEmission) -> None:
         """Remember the record for a while: a late ack still counts."""
@@ -182,6 +194,9 @@ class ExecProcess(SpoutListener):
         if process is None:
             return
         if process.stdin is not None:
+            # One that ends has closed its stdout a moment before.
+            if self.has_ended and _has_ended(process, _MOMENT_S):
+                self.has_read_nothing = _unread_bytes(process.stdin) >= self._sent_bytes
             process.stdin.close()
         self._answers_ended.wait(grace_s)
         if not _has_ended(process, _TERMINATION_S if self._answers_ended.is_set() else 0.0):
@@ -284,3 +299,12 @@ def _has_ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def _unread_bytes(pipe: IO[bytes]) -> int:
+    """How many bytes of a pipe nobody has read; -1 where the system does not tell."""
+    try:
+        told = fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(_INT.size))
+    except OSError:
+        return -1
+    return int(_INT.unpack(told)[0])

@@ -10,6 +10,7 @@ from kinesis_spout.cli.exec_process import ExecProcess
 from kinesis_spout.spout.listener import SpoutListener
 from tests.support.spout.held_bytes import held_bytes
 from tests.support.spout.spout_world import SpoutUnderTest, drain
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,33 @@ def command_of(folder: Path, program: str) -> ExecProcess:
     script = folder / "command.py"
     script.write_text(program)
     return ExecProcess(f"{sys.executable} {script}", warn=print, stopped=lambda: False)
+
+
+def ended(folder: Path, program: str) -> ExecProcess:
+    """A command that was sent a record, and has ended."""
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+    command = command_of(folder, program)
+    with under_test.fresh(listeners=(command,)) as spout:
+        command.open(spout.ack)
+        try:
+            (emission,) = drain(spout, under_test.loops)
+            command.send(emission)
+            wait_until(lambda: command.has_ended)
+        finally:
+            command.close(30.0)
+    return command
+
+
+def test_no_record_has_ended_a_command_that_has_read_none(tmp_path: Path) -> None:
+    """As one whose module is missing. One that has read may have been ended by what it read."""
+    waits = "import os, select, sys; select.select([0], [], []); "
+    unread = ended(tmp_path, waits + "sys.exit(1)")
+    assert (unread.has_read_nothing, unread.has_crashed) == (True, False)
+    gone = ended(tmp_path, "import sys; sys.exit(1)")
+    assert (gone.has_read_nothing, gone.has_crashed) == (True, False)
+    read = ended(tmp_path, waits + "os.read(0, 1); sys.exit(1)")
+    assert (read.has_read_nothing, read.has_crashed) == (False, True)
 
 
 def test_records_that_timed_out_are_kept_without_their_payloads(tmp_path: Path) -> None:
