@@ -167,6 +167,15 @@ class ReadRate:
         if not (self.bytes_per_second > 0 and math.isfinite(self.bytes_per_second)):
             raise ConfigError.of("bytes_per_second", "must be above 0", self.bytes_per_second)
 
+    def own_limits(self) -> tuple[float | None, float | None]:
+        """Reads and bytes a second; each None where it is the service's limit, or above that."""
+        service = ReadRate()
+        reads, size = self.reads_per_second, self.bytes_per_second
+        return (
+            reads if reads < service.reads_per_second else None,
+            size if size < service.bytes_per_second else None,
+        )
+
 
 def parse_duration_ms(text: str, *, option: str) -> int:
     """Milliseconds in a text like `500ms`, `5s`, `2m`, `1h`, or a bare number of seconds. Raises

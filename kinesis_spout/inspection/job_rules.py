@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 MAX_UNRESOLVED = 100_000
 """The default of both consumers."""
 
+_WAITS_FOR = ": your function has not asked for its rows, or the task waits for an executor"
+_FIRST_BATCH_MS = 30_000
 _LOOK_AGAIN = (Advice(Act.WAIT, "wait a moment and look again"), LOG)
 
 
@@ -219,7 +221,7 @@ def _batch(look: Look, shard_id: str) -> Cause | None:
     age_ms = max(0, look.now.now_ms - plan.created_ms)
     usual_ms = None if plan.previous_ms is None else plan.created_ms - plan.previous_ms
     usual = "" if usual_ms is None else f" (the one before took {duration(usual_ms)})"
-    is_long = usual_ms is not None and age_ms > usual_ms
+    is_long = age_ms > (_FIRST_BATCH_MS if usual_ms is None else usual_ms)
     is_certain = is_long or usual_ms is None or stage.where == OTHER_CONSUMERS
     where = stage.where if is_certain else f"if it stays so, {stage.where}"
     wait, look_there = Advice(Act.WAIT, "wait for its end"), Advice(Act.LOOK, where)
@@ -249,14 +251,13 @@ def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
     if None in logs:
         return _Stage(
             "task not begun",
-            f"is open, and {where} has read nothing yet"
-            f"{throttled or ': your function has not asked for its rows, or the task waits'}",
+            f"is open, and {where} has read nothing yet{throttled or _WAITS_FOR}",
             OTHER_CONSUMERS
             if throttled
             else "see in Spark's UI whether a job of the batch runs: if none does, your function "
             "(foreachBatch) hangs before it asks for the rows, and a stack dump of the driver's "
-            "Python tells where; else see whether its task waits for a core, and in the executor's "
-            "log whether it reaches Kinesis and ZooKeeper",
+            "Python tells where; else see whether there are executors and a core is free for its "
+            "task, and in the executor's log whether it reaches Kinesis and ZooKeeper",
         )
     if any(log is not None and not log.sealed for log in logs):
         rows = sum(0 if log is None else log.rows for log in logs)

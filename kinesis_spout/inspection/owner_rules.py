@@ -131,8 +131,8 @@ def held_by_program(look: Look, shard_id: str) -> Cause | None:
             advice=(
                 Advice(
                     Act.LOOK,
-                    "see what the program does: it hangs, or works on records that it has; restart "
-                    "it if it hangs",
+                    "see what the program does: it hangs, works on records that it has, or nobody "
+                    "reads what it prints; restart it if it hangs",
                     mends=ANSWERS,
                 ),
             ),

@@ -22,6 +22,7 @@ from kinesis_spout.inspection.owner_rules import (
     refusal_told,
     refused_letters,
     retry_policy,
+    run_of,
 )
 from kinesis_spout.inspection.run_rules import ANSWERS, WORKER
 from kinesis_spout.inspection.wording import moment, quoted, records, short_shard, shortened
@@ -260,11 +261,15 @@ def _waits_for_its_time(
 
 def _answer(look: Look, shard_id: str, record: UnresolvedRecord) -> tuple[Advice, ...]:
     """A record that was out all the time is rather kept than worked on."""
-    wait = Advice(
-        Act.WAIT,
-        "wait for its ack or failure (message_timeout_s or --message-timeout fails it, 30 s unless "
-        "set; which one is set is not stored)",
-    )
+    owner = look.now.owner_of(shard_id)
+    run = None if owner is None else run_of(look, owner)
+    timeout_ms = None if run is None else run.message_timeout_ms
+    told = "message_timeout_s or --message-timeout fails it, 30 s unless set"
+    if timeout_ms:
+        told = f"message_timeout_s, or --message-timeout, fails it after {duration(timeout_ms)}"
+    elif timeout_ms == 0:
+        told = "there is no message_timeout_s that would fail it"
+    wait = Advice(Act.WAIT, f"wait for its ack or failure ({told})")
     see = Advice(
         Act.LOOK,
         "see why the program, or the command of --exec, keeps the record: it may hang",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
-from kinesis_spout.inspection.wording import moment, ordinal
+from kinesis_spout.inspection.wording import kind_told, moment, ordinal
 from state.owner.owner_info import Sight
 from state.owner.run_log import DONE, FAILED, SPARK
 
@@ -114,7 +114,10 @@ def _then_start(look: Look, run: Run, start: str) -> tuple[Advice, ...]:
         return Advice(Act.START, start), *_what_ended(look, run)
     if run.end.kind == FAILED:
         return _mend_and_start(run)
-    return (Advice(Act.START, start),)
+    return (
+        Advice(Act.START, start),
+        Advice(Act.LOOK, "or, if it should run already: see in the log of what starts it why not"),
+    )
 
 
 def task_missing(look: Look, log: RunLog | None, start: str) -> tuple[str, tuple[Advice, ...]]:
@@ -486,8 +489,7 @@ def _wake_or_end(owner: OwnerInfo) -> tuple[Advice, ...]:
 
 # wording -----------------------------------------------------------------------------------------
 def _who(run: Run) -> str:
-    kind = "a Spark job" if run.kind == SPARK else "a spout"
-    return f"{kind} ({pid_of(run.owner)})"
+    return f"{kind_told(run)} ({pid_of(run.owner)})"
 
 
 def pid_of(owner: OwnerInfo) -> str:

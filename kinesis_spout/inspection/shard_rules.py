@@ -23,6 +23,7 @@ from kinesis_spout.inspection.owner_rules import (
     OTHER_CONSUMERS,
     is_down,
     not_subscribed,
+    run_of,
     throttled_clause,
 )
 from kinesis_spout.inspection.retry_rules import (
@@ -56,6 +57,10 @@ _RAISE = Advice(
     Act.CHANGE,
     "raise the limit of the batches: maxRecordsPerTrigger, which all shards share, or "
     "maxRecordsPerShard",
+)
+_RAISE_RATE = Advice(
+    Act.CHANGE,
+    "raise its limits of reading: readsPerSecond and readBytesPerSecond, or a spout's rate",
 )
 _AFTER_A_BURST = Advice(
     Act.WAIT, "wait some minutes and look again: behind what came at once it gets on faster"
@@ -405,9 +410,11 @@ def _behind(look: Look, shard_id: str) -> Cause | None:
                 *besides.advice,
             ),
         )
-    limit = _filled(look, shard_id)
+    limit, own = _filled(look, shard_id), _own_rate(look, shard_id)
+    besides = besides._replace(says=f"{own}{besides.says}")
     first = (
         *others,
+        *((_RAISE_RATE,) if own else ()),
         *((_RAISE,) if limit is not None else ()),
         *((_AFTER_A_BURST,) if speed < _OF_A_BURST else ()),
     )
@@ -440,6 +447,18 @@ def _pace(look: Look, shard_id: str, speed: float, limit: int | None) -> str:
         f"{duration(look.window_ms)}"
         f"{at_once if speed < _OF_A_BURST else ': it does not catch up'}{filled}{lost}"
     )
+
+
+def _own_rate(look: Look, shard_id: str) -> str:
+    """A clause about the limits that its consumer has set to its reads; empty without."""
+    owner = look.now.owner_of(shard_id)
+    run = None if owner is None else run_of(look, owner)
+    limits = []
+    if run is not None and run.reads_per_second is not None:
+        limits.append(f"{run.reads_per_second:g} reads")
+    if run is not None and run.bytes_per_second is not None:
+        limits.append(f"{run.bytes_per_second / 1_000_000:.2g} MB")
+    return f"; it may read at most {' and '.join(limits)} a second, as it is set" if limits else ""
 
 
 def _filled(look: Look, shard_id: str) -> int | None:

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY, Health
 from kinesis_spout.inspection.wording import (
+    kind_told,
     moment,
     move_told,
     plan_stage,
@@ -323,17 +324,19 @@ def owners_sentence(look: Look) -> str:
     if not stored.owners:
         return f"none: no process runs the application now{_last_run(look)}"
     first = stored.owners[0]
-    if stored.total_tasks is None:
-        return (
-            f"process {first.info.pid} on {first.info.host}, {_since(first.info.since_ms, now_ms)}"
-        )
+    if stored.total_tasks in {None, 1}:
+        log = look.now.log_of(first)
+        kind = "" if log is None or log.newest is None else f" ({kind_told(log.newest)})"
+        since = _since(first.info.since_ms, now_ms)
+        return f"process {first.info.pid} on {first.info.host}{kind}, {since}"
+    total = stored.total_tasks or 1
     there = {one.task.index for one in stored.owners if one.task is not None}
-    missing = [str(index) for index in range(stored.total_tasks) if index not in there]
+    missing = [str(index) for index in range(total) if index not in there]
     oldest_ms = min(one.info.since_ms for one in stored.owners)
     hosts = sorted({one.info.host for one in stored.owners})
     lacks = f"; task{'' if len(missing) == 1 else 's'} {', '.join(missing)} missing"
     return (
-        f"{len(there)} of {stored.total_tasks} spout tasks, on {', '.join(hosts[:3])}"
+        f"{len(there)} of {total} spout tasks, on {', '.join(hosts[:3])}"
         f"{' ...' if len(hosts) > 3 else ''}, the first {_since(oldest_ms, now_ms)}"
         f"{lacks if missing else ''}"
     )

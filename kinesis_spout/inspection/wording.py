@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
+from state.owner.run_log import SPARK
 from state.plan import PlanStatus
 from state.report import ReportStatus
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kinesis_spout.inspection.health import Look
+    from state.owner.run_log import Run
     from state.state_store import OperatorMove, PlanView
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
@@ -54,6 +56,10 @@ def short_shard(shard_id: str) -> str:
     """`12` for shardId-000000000012; another id as it is."""
     number = shard_id.removeprefix(_SHARD_PREFIX)
     return str(int(number)) if number != shard_id and number.isdigit() else shard_id
+
+
+def kind_told(run: Run) -> str:
+    return "a Spark job" if run.kind == SPARK else "a spout"
 
 
 def records(count: int) -> str:

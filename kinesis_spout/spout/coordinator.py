@@ -541,7 +541,7 @@ class SpoutCoordinator:
     def _acquire(self, timeout_s: float) -> None:
         config = self._config
         share = TaskShare(config.task_index, config.total_tasks)
-        owner = this_process(self._services.clock.now_ms())
+        owner, (reads, size) = this_process(self._services.clock.now_ms()), config.rate.own_limits()
         self._store.acquire(owner, timeout_s=timeout_s, task=share)
         self.run.begin(
             Run(
@@ -555,6 +555,9 @@ class SpoutCoordinator:
                 max_unresolved_per_shard=config.max_unresolved_per_shard,
                 max_attempts=config.retry.retry_limit + 1,
                 max_age_ms=config.retry.max_age_ms,
+                message_timeout_ms=round((config.message_timeout_s or 0) * 1000),
+                reads_per_second=reads,
+                bytes_per_second=size,
             )
         )
 

@@ -458,6 +458,7 @@ class Coordinator:
     def _acquire(self) -> None:
         settings = self._settings
         owner = self._owner = self._owner or this_process(self._clock.now_ms())
+        reads, size = settings.rate.own_limits()
         self._store.acquire(owner, timeout_s=settings.owner_wait_ms / 1000)
         self._run.begin(
             Run(
@@ -467,6 +468,8 @@ class Coordinator:
                 read_mode=settings.read_mode,
                 max_records=settings.max_records_per_trigger,
                 max_unresolved_per_shard=settings.max_unresolved_per_shard,
+                reads_per_second=reads,
+                bytes_per_second=size,
             )
         )
 

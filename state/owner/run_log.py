@@ -87,6 +87,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     - `kind`: `spark` or `spout`. `read_mode`: `polling` or `efo`.
     - `shards`: the only shards that it reads; empty for all. Kept for the newest run alone.
     - `max_records`: of a batch (Spark), or of the whole run (spout).
+    - `message_timeout_ms`: a spout's; 0 where it has none, None where it was not told.
+    - `reads_per_second`, `bytes_per_second`: of a shard, where it may use less than the service's
+      limits; None where it may use them.
     - `max_attempts`, `max_age_ms`: after so many deliveries of a record, and so long after its
       first failure, a spout dead-letters it.
     """
@@ -101,6 +104,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     max_unresolved_per_shard: int | None = None
     max_attempts: int | None = None
     max_age_ms: int | None = None
+    message_timeout_ms: int | None = None
+    reads_per_second: float | None = None
+    bytes_per_second: float | None = None
     end: RunEnd | None = None
 
 

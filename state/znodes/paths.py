@@ -77,17 +77,8 @@ class ZookeeperPaths:
             )
         valid_name("application", self.application)
         valid_name("stream", self.stream)
-        object.__setattr__(self, "base", f"{self.of_the_application}/{self.stream}")
-
-    @property
-    def of_the_root(self) -> str:
-        """The node below which all applications are."""
-        return f"{self.chroot}/{self.root}"
-
-    @property
-    def of_the_application(self) -> str:
-        """The node below which all streams of the application are."""
-        return f"{self.of_the_root}/{self.application}"
+        base = f"{self.chroot}/{self.root}/{self.application}/{self.stream}"
+        object.__setattr__(self, "base", base)
 
     @property
     def identity(self) -> str:

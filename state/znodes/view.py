@@ -85,8 +85,8 @@ class ViewZnodes:
         """What is there beside an application of which nothing is; None where something is."""
         if self._tree.children([self._paths.base])[0]:
             return None
-        *_, stream = self._paths.base.split("/")
-        application, root = self._paths.of_the_application, self._paths.of_the_root
+        application, _, stream = self._paths.base.rpartition("/")
+        root = application.rpartition("/")[0]
         streams, names = self._tree.children([application, root])
         named = sorted(names or ())[:_MAX_OTHERS]
         found = self._tree.read([f"{root}/{name}/{stream}/stream" for name in named])

@@ -199,6 +199,12 @@ def test_a_rate_of_zero_or_infinity_is_refused(values: dict[str, float]) -> None
         ReadRate(**values)
 
 
+def test_limits_that_are_lower_than_those_of_the_service_are_told_apart() -> None:
+    assert ReadRate().own_limits() == (None, None)
+    assert ReadRate(reads_per_second=1_000).own_limits() == (None, None)
+    assert ReadRate(reads_per_second=0.5, bytes_per_second=9.0).own_limits() == (0.5, 9.0)
+
+
 @pytest.mark.parametrize(
     ("ms", "text"),
     [

@@ -76,6 +76,9 @@ HERE = state(1, after(5))
 OPEN = slice_of(HERE)
 UNSEALED, SEALED = TaskLog(entries=(read_of(1, 0),)), TaskLog(sealed=True)
 BEHIND = {1: behind(60_000)}
+IN_FLIGHT = failed(
+    3, attempts=0, due_ms=0, first_failure_ms=None, last_failure_ms=None, reason=None
+)
 FAILURE = RunEnd(time_ms=NOW_MS - 20_000, kind=FAILED, says="records have expired unread")
 YOUNG = OwnerView(None, structs.replace(OWNER.info, since_ms=NOW_MS - 5_000))
 
@@ -934,3 +937,29 @@ def test_of_two_ways_out_of_an_error_the_one_that_loses_nothing_comes_first() ->
     seen = look(ONE, HERE, owners=(), log=run_log(60_000, ends=(end,)), tips=BEHIND)
     first, *_ = explain(seen, shard(1)).advice()
     assert first.text.startswith("restore ZooKeeper, or name the right one; or, set option")
+
+
+def test_the_ack_timeout_and_the_own_limits_of_reading_are_told() -> None:
+    out: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
+    for timeout_ms, told in (
+        (None, "30 s unless set"),
+        (0, "there is no message_timeout_s"),
+        (3_600_000, "fails it after 60 min"),
+    ):
+        log = run_log(HOUR_MS, kind="spout", message_timeout_ms=timeout_ms)
+        seen = look(
+            ONE, state(1, SHARD_END, unresolved=(IN_FLIGHT,)), log=log, share=TaskShare(0, 1), **out
+        )
+        assert any(told in one.text for one in explain(seen, shard(1)).advice())
+    slow = run_log(HOUR_MS, reads_per_second=0.5, bytes_per_second=200_000.0)
+    seen = look(
+        ONE,
+        state(1, after(9), verified_until_ms=NOW_MS - 59_000),
+        before=(state(1, after(5), verified_until_ms=NOW_MS - 62_000),),
+        tips=BEHIND,
+        log=slow,
+    )
+    (root,) = explain(seen, shard(1)).causes
+    assert root.kind == "falling behind"
+    assert "it may read at most 0.5 reads and 0.2 MB a second, as it is set" in root.says
+    assert explain(seen, shard(1)).advice()[0].text.startswith("raise its limits of reading")
