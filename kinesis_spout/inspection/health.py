@@ -259,7 +259,12 @@ class Look:
 
     def own_health(self, shard_id: str) -> Health:
         """The same without what it has of the shards that it waits for, or that wait for it."""
-        return self._judged(shard_id) if self.now.is_known else Health.UNKNOWN
+        return self._judged(shard_id) if self._may_be_judged else Health.UNKNOWN
+
+    @property
+    def _may_be_judged(self) -> bool:
+        """Whether there is a state, and it is of the stream that is looked at."""
+        return self.now.is_known and not self.now.is_of_another_stream
 
     @cached_property
     def verdict(self) -> Health:
@@ -270,7 +275,7 @@ class Look:
 
     @cached_property
     def _healths(self) -> dict[str, Health]:
-        if not self.now.is_known:
+        if not self._may_be_judged:
             return dict.fromkeys(self.now.shard_ids, Health.UNKNOWN)
         found: dict[str, Health] = {}
         for shard_id in self.now.shard_ids:  # parents before their children

@@ -63,19 +63,32 @@ def last_run(look: Look, shard_id: str) -> Cause | None:
 
 
 def _ended(look: Look, shard_id: str, run: Run) -> Cause:
-    end, open_plan = run.end, look.now.open_plan
-    again = ""
-    if open_plan is not None:
-        again = f"; the batch of plan {open_plan.plan_id} comes again when it is started"
+    end, plan, starts = run.end, look.now.open_plan, _starts_with_the_batch(look, shard_id)
     if end is not None and end.kind == DONE:
         return _over(look, shard_id, run, end)
+    again = ""
+    if plan is not None:
+        had = f", which it has had at {starts + 1} starts," if starts else ""
+        again = f"; the batch of plan {plan.plan_id}{had} comes again when it is started"
+    advice = _then_start(look, run, "start the job")
+    if end is None and starts:  # that alone has not helped
+        advice = (*advice[1:], Advice(Act.START, "start it again after that"))
     return Cause(
         kind="run vanished" if end is None else _KINDS.get(end.kind, "run stopped"),
         about=shard_id,
         says=f"{_no_owner(look, shard_id)}: its last run, {_who(run)}, {_how_ended(look, run)}"
         f"{again}",
-        advice=_then_start(look, run, "start the job"),
+        advice=advice,
     )
+
+
+def _starts_with_the_batch(look: Look, shard_id: str) -> int:
+    """How often the job was started with the batch that is not settled, after the run that made
+    it.
+    """
+    plan, log = look.now.open_plan, look.now.last_log_for(shard_id)
+    runs = () if plan is None or log is None else log.runs
+    return sum(plan is not None and one.owner.since_ms > plan.created_ms for one in runs)
 
 
 def _no_owner(look: Look, shard_id: str) -> str:
@@ -261,20 +274,20 @@ def restarts(look: Look, shard_id: str) -> Cause | None:
 
 
 def failed_before(look: Look, shard_id: str) -> Cause | None:
-    """The run before ended with an error, and the one that runs now has not got further: it has the
-    same batch again, or was started just now. Fewer times than a crash loop.
+    """The run before ended badly, and the one that runs now has not got further: it has the same
+    batch again, or, after an error, was started just now. Fewer times than a crash loop.
     """
     log = look.now.log_for(shard_id)
-    if log is None or len(log.runs) < 2 or look.has_moved(shard_id):
+    if log is None or len(log.runs) < 2 or look.has_moved(shard_id) or restarts(look, shard_id):
         return None
     *_, before, run = log.runs
-    plan, now_ms = look.now.open_plan, look.now.now_ms
-    if before.end is None or before.end.kind != FAILED or run.end is not None:
+    plan, now_ms, end = look.now.open_plan, look.now.now_ms, before.end
+    if run.end is not None or (end is not None and end.kind != FAILED):
         return None
-    lasted_ms = max(0, before.end.time_ms - before.owner.since_ms)
-    is_same_batch = plan is not None and plan.created_ms <= before.end.time_ms
-    is_young = now_ms - run.owner.since_ms <= PATIENCE_MS + 3 * lasted_ms
-    if not is_same_batch and not (plan is None and is_young):
+    ended_ms = run.owner.since_ms if end is None else end.time_ms
+    is_same_batch = plan is not None and plan.created_ms <= ended_ms
+    is_young = now_ms - run.owner.since_ms <= PATIENCE_MS + 3 * (ended_ms - before.owner.since_ms)
+    if not is_same_batch and not (plan is None and is_young and end is not None):
         return None
     has_again = "has the same batch again" if is_same_batch else "has not got further yet"
     return Cause(

@@ -728,6 +728,22 @@ def test_the_error_of_the_run_before_is_told_until_the_next_one_gets_further() -
     assert "failed before" not in kinds(further)
 
 
+def test_a_batch_that_outlasts_its_runs_is_told_with_them() -> None:
+    """A job that was killed in it twice is not just to be started."""
+    old = plan(task(slice_of(HERE)), created_ms=NOW_MS - 90_000)
+    once = look(ONE, HERE, plan=old, tips=BEHIND, owners=(), log=run_log(100_000))
+    assert explain(once, shard(1)).root.advice[0].text == "start the job"
+    log = run_log(100_000, 50_000)
+    twice = explain(look(ONE, HERE, plan=old, tips=BEHIND, owners=(), log=log), shard(1)).root
+    assert "plan 7-ab, which it has had at 2 starts, comes again when" in twice.says
+    assert [one.act for one in twice.advice] == [Act.LOOK, Act.LOOK, Act.START]
+    runs = look(ONE, HERE, plan=old, tips=BEHIND, log=run_log(2 * HOUR_MS, HOUR_MS))
+    late = replace(runs.now.stored.plan or old, created_ms=NOW_MS - HOUR_MS - 1)
+    again = look(ONE, HERE, plan=late, tips=BEHIND, log=run_log(2 * HOUR_MS, HOUR_MS))
+    assert kinds(explain(again, shard(1))) == ["not read", "failed before", "task not begun"]
+    assert "failed before" not in kinds(explain(runs, shard(1)))
+
+
 def test_every_rule_has_a_look_in_the_table() -> None:
     """A rule that no look needs is found here."""
     used = {cause.kind for seen, _ in TABLE.values() for cause in explain(seen, shard(1)).causes}
