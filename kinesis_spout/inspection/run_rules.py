@@ -29,7 +29,8 @@ LOSS, RIGHT, ACCESS, WORKER, ANSWERS = "loss", "right", "access", "worker", "ans
 _DENIED = re.compile(r"not authorized to perform: ([a-z]+:[A-Za-z]+)")
 _DEEDS = frozenset(
     {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
-    | {"start", "use"}
+    | {"start", "use", "ask", "create", "get", "install", "keep", "leave", "let", "make", "name"}
+    | {"pass", "put", "register", "remove", "run", "see", "split", "stop", "try", "upgrade", "wait"}
 )
 _KINDS = {FAILED: "run failed"}
 _NAMED = "mend what that error names"

@@ -728,6 +728,16 @@ def test_the_error_of_the_run_before_is_told_until_the_next_one_gets_further() -
     assert "failed before" not in kinds(further)
 
 
+def test_credentials_that_have_expired_are_to_be_renewed() -> None:
+    says = "the service refuses the credentials (ExpiredTokenException); get new ones"
+    end = RunEnd(time_ms=NOW_MS - 20_000, kind=FAILED, says=says)
+    root = explain(
+        look(ONE, HERE, tips=BEHIND, owners=(), log=run_log(HOUR_MS, ends=(end,))), shard(1)
+    ).root
+    assert root.advice[0].text == "get new ones"
+    assert root.says.endswith("(ExpiredTokenException)")
+
+
 def test_a_batch_that_outlasts_its_runs_is_told_with_them() -> None:
     """A job that was killed in it twice is not just to be started."""
     old = plan(task(slice_of(HERE)), created_ms=NOW_MS - 90_000)
