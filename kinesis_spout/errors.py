@@ -10,6 +10,7 @@
     |-- ExpiredIteratorError                  the iterator is not valid (any more): create a new one
     |-- RequestRefusedError                   the service refuses an argument
     |-- ThrottledError  (retryable)           a limit of the shard, the account or KMS was exceeded
+    |   |-- KeyThrottledError                 ... of the requests for the stream's KMS key
     |   `-- StillThrottledError               ... for longer than the time allowed
     |-- ServiceUnavailableError  (retryable)  5xx, timeout, dropped connection, stream being created
     |   `-- SubscriptionInUseError            another subscription of the consumer has the shard
@@ -104,6 +105,12 @@ class ThrottledError(KinesisError):
     """A limit of the shard, the account or KMS was exceeded. Nothing was read; retry later."""
 
     retryable = True
+
+
+class KeyThrottledError(ThrottledError):
+    """KMS limits the requests for the stream's key, in the whole account. The shard's own limits
+    are not used up.
+    """
 
 
 class StillThrottledError(ThrottledError):

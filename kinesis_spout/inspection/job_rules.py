@@ -26,6 +26,7 @@ from kinesis_spout.inspection.retry_rules import unresolved_besides
 from kinesis_spout.inspection.run_rules import (
     RIGHT,
     WORKER,
+    deed_of,
     failed_before,
     last_run,
     process_halted,
@@ -346,12 +347,14 @@ def _unanswered(look: Look, shard_id: str) -> Cause | None:
     why = look.unanswered.get(shard_id)
     if why is None:
         return None
+    deed = deed_of(why)
     return Cause(
         kind="service fails",
         about=shard_id,
         says=f"the service did not tell its newest record: {why}; {words_of(look).it} meets the "
         "same, and tries again until it gets an answer",
         advice=(
+            *(() if deed is None else (Advice(Act.CHANGE, deed),)),
             Advice(Act.WAIT, "wait until the service answers, and look again"),
             Advice(Act.LOOK, "see the AWS Health Dashboard of the region if it lasts"),
         ),

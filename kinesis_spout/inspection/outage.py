@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
 
 
+def any_outage(look: Look) -> bool:
+    return any(outage_until_ms(look, shard_id) is not None for shard_id in look.now.shard_ids)
+
+
 def outage_until_ms(look: Look, shard_id: str) -> int | None:
     """When the job tries again, if it takes its last batch for an outage, and the shard is not in
     the batch under way; None otherwise.

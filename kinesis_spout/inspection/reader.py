@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import (
     AccessDeniedError,
+    KeyThrottledError,
     KinesisError,
     ShardNotFoundError,
     StreamNotFoundError,
@@ -121,7 +122,7 @@ class TipReader:
                 raise
             if isinstance(exc, AccessDeniedError):
                 self.refused = str(exc)
-            elif isinstance(exc, ThrottledError):
+            elif isinstance(exc, ThrottledError) and not isinstance(exc, KeyThrottledError):
                 self.throttled.add(shard_id)
             else:
                 self.unanswered[shard_id] = str(exc)

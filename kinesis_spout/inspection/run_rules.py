@@ -71,7 +71,9 @@ def _ended(look: Look, shard_id: str, run: Run) -> Cause:
     if plan is not None:
         had = f", which it has had at {starts + 1} starts," if starts else ""
         again = f"; the batch of plan {plan.plan_id}{had} comes again when it is started"
-    advice = _then_start(look, run, "start the job")
+    share = look.now.last_share(shard_id)
+    start = "start the job" if share is None else f"start that task (index {share.index})"
+    advice = _then_start(look, run, start)
     if end is None and starts:  # that alone has not helped
         advice = (*advice[1:], Advice(Act.START, "start it again after that"))
     return Cause(

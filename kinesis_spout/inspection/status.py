@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY, Health
+from kinesis_spout.inspection.outage import any_outage
 from kinesis_spout.inspection.wording import (
     kind_told,
     moment,
@@ -217,8 +218,10 @@ def _waits_on_purpose(look: Look, lagging: Sequence[ShardStatus]) -> str:
     """That they stand still because somebody wants it so; empty where that is not known of all."""
     if look.now.stored.paused:
         return "it is paused: "
-    due_ms = look.now.next_trigger_ms
-    if due_ms is None or not all(look.waits_for_trigger(one.shard_id) for one in lagging):
+    due_ms, trigger_ms = look.now.next_trigger_ms, look.now.trigger_ms
+    is_long = trigger_ms is not None and trigger_ms > look.window_ms
+    waits = all(look.waits_for_trigger(one.shard_id) for one in lagging)
+    if due_ms is None or not is_long or not waits or any_outage(look):
         return ""
     return f"the next batch is due about {moment(due_ms, look.now.now_ms)}, by its trigger: "
 

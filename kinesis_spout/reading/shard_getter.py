@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 from kinesis_spout.errors import (
     ExpiredIteratorError,
+    KeyThrottledError,
     MalformedResponseError,
     RequestRefusedError,
     ShardNotFoundError,
@@ -287,13 +288,16 @@ class KinesisShardGetter:
         )
 
     def _on_throttled(self, exc: ThrottledError) -> None:
-        self.throttled += 1
+        is_of_the_key = isinstance(exc, KeyThrottledError)
+        self.throttled += not is_of_the_key
         refused_s = self._back_off()
         if refused_s >= self._patience_s:
+            remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
+            if is_of_the_key:
+                remedy = f"last with: {exc}"
             raise StillThrottledError(
                 f"shard {self._shard_id} of {self._client.where} has been throttled for "
-                f"{refused_s:.0f} s; "
-                "lower the read rate, or move other consumers of the shard to enhanced fan-out"
+                f"{refused_s:.0f} s; {remedy}"
             ) from exc
 
     def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:

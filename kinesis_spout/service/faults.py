@@ -11,6 +11,7 @@ from kinesis_spout.errors import (
     ConfigError,
     CredentialsError,
     ExpiredIteratorError,
+    KeyThrottledError,
     KinesisError,
     MalformedResponseError,
     RequestRefusedError,
@@ -85,7 +86,7 @@ _ADVICE_OF = {
 _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "ProvisionedThroughputExceededException": (ThrottledError, _THROTTLED),
     "LimitExceededException": (ThrottledError, _THROTTLED),
-    "KMSThrottlingException": (ThrottledError, "raise the account's KMS request quota"),
+    "KMSThrottlingException": (KeyThrottledError, "raise the account's KMS request quota"),
     "Throttling": (ThrottledError, _THROTTLED),
     "ThrottlingException": (ThrottledError, _THROTTLED),
     "RequestLimitExceeded": (ThrottledError, _THROTTLED),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import (
     ExpiredIteratorError,
+    KeyThrottledError,
     KinesisError,
     MalformedResponseError,
     StillThrottledError,
@@ -144,7 +145,7 @@ class SpoutOutages:
                 trouble = self._troubles.get((SpoutPart.FETCH, shard_id))
                 if trouble is None:
                     return FailingReads(since_ms=since_ms)
-                if not isinstance(trouble.error, ThrottledError):
+                if not _is_of_the_shard(trouble.error):
                     return FailingReads(since_ms=since_ms, says=sentence(said(trouble.error)))
         return None
 
@@ -165,7 +166,7 @@ class SpoutOutages:
         if not is_letter and not is_transient(error):
             raise error
         with self._lock:
-            if shard_id is not None and isinstance(error, ThrottledError):
+            if shard_id is not None and _is_of_the_shard(error):
                 now_ms = self._clock.now_ms()
                 self._throttled = throttled_again(self._throttled, shard_id, now_ms)
             now_s = self._clock.monotonic_s()
@@ -298,6 +299,11 @@ def _blip_s(part: SpoutPart, error: Exception) -> float:
     if part not in (SpoutPart.FETCH, SpoutPart.RETRIES):
         return 0.0
     return _THROTTLED_BLIP_S if isinstance(error, ThrottledError) else _BLIP_S
+
+
+def _is_of_the_shard(error: Exception) -> bool:
+    """Whether the shard's own limits are used up."""
+    return isinstance(error, ThrottledError) and not isinstance(error, KeyThrottledError)
 
 
 def _outage(part: SpoutPart, troubles: list[tuple[_Trouble, str]]) -> SpoutOutage:

@@ -796,6 +796,10 @@ ERRORS = {
         "There is no stream of this name in this region and account.",
         "Check `streamName`, `region` and the credentials' account.",
     ),
+    "KeyThrottledError": Trouble(
+        "KMS limits the requests for the key that the stream is encrypted with.",
+        "Raise the account's KMS request quota, or use the key less. Readers wait and try again.",
+    ),
     "ThrottledError": Trouble(
         "A limit of the shard, the account or KMS was hit.",
         "Readers wait and try again. Where it persists, see `StillThrottledError`.",

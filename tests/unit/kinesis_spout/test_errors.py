@@ -7,6 +7,7 @@ import pickle
 from kinesis_spout import errors
 from kinesis_spout.errors import (
     ConfigError,
+    KeyThrottledError,
     KinesisError,
     ServiceUnavailableError,
     StillThrottledError,
@@ -22,7 +23,8 @@ def test_only_transient_faults_are_retryable() -> None:
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, KinesisError)
     ]
-    transient = {ThrottledError, ServiceUnavailableError, SubscriptionInUseError}
+    waits = {ServiceUnavailableError, SubscriptionInUseError}
+    transient = {ThrottledError, KeyThrottledError, *waits}
     assert {kind for kind in kinds if kind.retryable} == transient
     assert issubclass(StillThrottledError, ThrottledError)
 

@@ -206,6 +206,12 @@ def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
         strike(under_test, faults.throttle(), operation="GetRecords")
         pass_time(under_test, spout, 30)
         assert told() is None
+        under_test.fake.faults.clear()
+        strike(under_test, faults.error("KMSThrottlingException"), operation="GetRecords")
+        pass_time(under_test, spout, 60)
+        of_the_key = told()
+        assert of_the_key is not None
+        assert (of_the_key.says or "").endswith("raise the account's KMS request quota")
 
 
 def test_a_read_that_hangs_is_told_without_an_error() -> None:
