@@ -17,6 +17,7 @@ import weakref
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kinesis_spout.clock import Clock, SystemClock
@@ -65,6 +66,7 @@ class QueryEnds(StreamingQueryListener):
         self._lock = threading.Lock()
         self._known: dict[tuple[str, ...], SourceSettings] = {}
         self._queries: dict[str, tuple[Any, int]] = {}  # by run, with when it was started
+        self._announced: set[str] = set()
 
     def add(self, streams: Iterable[SourceSettings]) -> None:
         """Streams that a query of this process may read."""
@@ -81,13 +83,19 @@ class QueryEnds(StreamingQueryListener):
                     self._queries[str(event.runId)] = (query, self._clock.now_ms())
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A query that runs tells nothing."""
+        """The first batch is over: say that an error would be told, so that silence is none."""
+        with suppress(Exception), self._lock:
+            run_id = str(event.progress.runId)
+            if run_id in self._queries and run_id not in self._announced:
+                self._announced.add(run_id)
+                threading.Thread(target=self._announce, args=(self._queries[run_id][1],)).start()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """The same."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         with self._lock:
+            self._announced.discard(str(event.runId))
             query, started_ms = self._queries.pop(str(event.runId), (None, 0))
         if query is not None and event.exception is not None:
             # Not a daemon: a driver that ends with the query's error waits for it.
@@ -113,18 +121,32 @@ class QueryEnds(StreamingQueryListener):
             end = failure(failure_sentence(text), ended_ms)
 
             def ended(told: RunLog) -> RunLog:
-                newest = told.newest
-                is_its = newest is not None and (
-                    started_ms <= newest.owner.since_ms <= ended_ms and _may_be_of_here(newest)
-                )
+                is_its = _is_of_the_query(told, started_ms, ended_ms)
                 return told.ended(end) if is_its else told
 
-            with self._lock:
-                known = list(self._known.values())
-            for settings in known:
-                _amend(settings, plans, ended)
+            self._amend(plans, ended)
         except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
             log.debug("how the query ended was not told", exc_info=True)
+
+    def _announce(self, started_ms: int) -> None:
+        try:
+
+            def announced(told: RunLog) -> RunLog:
+                is_its = _is_of_the_query(told, started_ms, self._clock.now_ms())
+                if told.newest is None or told.newest.end is not None or not is_its:
+                    return told
+                newest = replace(told.newest, tells_errors=True)
+                return replace(told, runs=(*told.runs[:-1], newest))
+
+            self._amend(None, announced)
+        except Exception:  # as above
+            log.debug("that an error would be told was not told", exc_info=True)
+
+    def _amend(self, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]) -> None:
+        with self._lock:
+            known = list(self._known.values())
+        for settings in known:
+            _amend(settings, plans, amended)
 
 
 _watching: weakref.WeakKeyDictionary[SparkSession, QueryEnds] = weakref.WeakKeyDictionary()
@@ -151,6 +173,13 @@ def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
     ends.add(streams)
 
 
+def _is_of_the_query(told: RunLog, started_ms: int, until_ms: int) -> bool:
+    newest = told.newest
+    return newest is not None and (
+        started_ms <= newest.owner.since_ms <= until_ms and _may_be_of_here(newest)
+    )
+
+
 def _may_be_of_here(run: Run) -> bool:
     """Whether the run may be of a query of this process. Another driver on this machine may own the
     application since then, with the same plan.
@@ -160,11 +189,13 @@ def _may_be_of_here(run: Run) -> bool:
 
 
 def _amend(
-    settings: SourceSettings, plans: frozenset[str], amended: Callable[[RunLog], RunLog]
+    settings: SourceSettings, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]
 ) -> None:
+    """`plans`: one of which must be the newest; None: any."""
     from spark_job.process_services import open_store  # noqa: PLC0415  # it connects
 
     with closing(open_store(settings)) as store:
         pointer = store.read_pointer()
-        if pointer is not None and pointer.id in plans and store.read_policy() is None:
+        is_it = pointer is not None and (plans is None or pointer.id in plans)
+        if is_it and store.read_policy() is None:
             amend_newest_run(store, amended)

@@ -120,7 +120,7 @@ def _how_ended(look: Look, run: Run) -> str:
             f"{since} and has not told how it ended, which it may have been refused to store there"
         )
     if run.kind == SPARK:
-        return f"{since} and ended without a word{_silence(look)}"
+        return f"{since} and ended without a word{_silence(look, run)}"
     return f"{since} and was killed: it did not close its spout (kill -9, out of memory, host)"
 
 
@@ -150,7 +150,7 @@ def task_missing(look: Look, log: RunLog | None, start: str) -> tuple[str, tuple
     return told, _then_start(look, run, start)
 
 
-def _silence(look: Look) -> str:
+def _silence(look: Look, run: Run) -> str:
     """What may have ended a Spark job that told nothing, the likeliest first. A tracked function's
     errors are told, and Spark tells a source nothing of the errors of other functions and sinks.
     """
@@ -160,6 +160,11 @@ def _silence(look: Look) -> str:
         return (
             ": its query was stopped, its driver was killed (kill -9, out of memory), or a record "
             "of the batch ended its Python worker"
+        )
+    if run.tells_errors:
+        return (
+            ": its driver was killed (kill -9, out of memory), or its query was stopped; an error "
+            "of its sink or function would have been told"
         )
     where = ""
     if plan is not None and logs and all(log is not None and log.sealed for log in logs):
@@ -179,7 +184,7 @@ def _what_ended(look: Look, run: Run) -> tuple[Advice, ...]:
         Act.LOOK,
         f"see on {host} what ended it: its log, dmesg for the OOM killer, what starts and stops it",
     )
-    if run.kind != SPARK:
+    if run.kind != SPARK or run.tells_errors:
         return (killed,)
     if look.now.stored.policy is not None:
         worker = Advice(
@@ -331,7 +336,7 @@ def _loop(look: Look, runs: Sequence[Run]) -> str:
     ends = [(run, run.end) for run in runs if run.end is not None]
     if not ends:
         why = (
-            f"{_silence(look)}, perhaps by a record that ends its process"
+            f"{_silence(look, runs[-1])}, perhaps by a record that ends its process"
             if runs[-1].kind == SPARK
             else ": killed (kill -9, out of memory), perhaps by a record that ends its process"
         )

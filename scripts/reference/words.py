@@ -231,6 +231,7 @@ FIELDS = {
         "maxUnresolvedPerShard": "how many unresolved records of a shard hold its new ones back",
         "maxAttempts": "after so many deliveries a record is a dead letter (spout)",
         "maxAgeMs": "so long after its first failure, too (spout)",
+        "tellsErrors": "whether an error of the query's sink or function would be told (Spark)",
         "messageTimeoutMs": "so long a record may be out before it fails; 0: for ever (spout)",
         "readsPerSecond": "how often it reads a shard at most, if less than the service allows",
         "bytesPerSecond": "how much of it, too",

@@ -87,6 +87,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     - `kind`: `spark` or `spout`. `read_mode`: `polling` or `efo`.
     - `shards`: the only shards that it reads; empty for all. Kept for the newest run alone.
     - `max_records`: of a batch (Spark), or of the whole run (spout).
+    - `tells_errors`: whether an error of a Spark query's sink or function would be told.
     - `message_timeout_ms`: a spout's; 0 where it has none, None where it was not told.
     - `reads_per_second`, `bytes_per_second`: of a shard, where it may use less than the service's
       limits; None where it may use them.
@@ -104,6 +105,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     max_unresolved_per_shard: int | None = None
     max_attempts: int | None = None
     max_age_ms: int | None = None
+    tells_errors: bool = False
     message_timeout_ms: int | None = None
     reads_per_second: float | None = None
     bytes_per_second: float | None = None

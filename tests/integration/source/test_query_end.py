@@ -45,3 +45,20 @@ def test_the_error_of_a_plain_function_is_told(
     wait_until(lambda: not query.isActive, 120)
     wait_until(lambda: stream.last_end() is not None)
     assert stream.last_end() == "ValueError: no rates for 8 at jdbc://***@db"
+
+
+def test_a_query_says_that_an_error_would_be_told(
+    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """Once a batch is over: so one that ends without a word was killed or stopped."""
+
+    def count(batch: DataFrame, _batch_id: int) -> None:
+        batch.count()
+
+    stream.put(8)
+    query = started(stream.source().read_stream(spark), tmp_path, count)
+    try:
+        wait_until(stream.tells_errors, 120)
+    finally:
+        query.stop()
+    assert stream.last_end() is None

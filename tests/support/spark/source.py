@@ -164,6 +164,15 @@ class StreamUnderTest:
         finally:
             store.close()
 
+    def tells_errors(self) -> bool:
+        """Whether the newest run says that an error of its sink or function would be told."""
+        store = self._store(APPLICATION)
+        try:
+            told = store.read_runs().get(None)
+            return told is not None and told.newest is not None and told.newest.tells_errors
+        finally:
+            store.close()
+
     def last_end(self, application: str = APPLICATION) -> str | None:
         """What the last run that ended has told of its end."""
         store = self._store(application)

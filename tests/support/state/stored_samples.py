@@ -253,6 +253,7 @@ RUNS = RunLog(
             max_unresolved_per_shard=1_000,
             max_attempts=4,
             max_age_ms=60_000,
+            tells_errors=True,
             message_timeout_ms=30_000,
             reads_per_second=2.0,
             bytes_per_second=500_000.0,

@@ -738,6 +738,15 @@ def test_credentials_that_have_expired_are_to_be_renewed() -> None:
     assert root.says.endswith("(ExpiredTokenException)")
 
 
+def test_a_job_that_would_have_told_an_error_was_killed_or_stopped() -> None:
+    told = run_log(HOUR_MS, tells_errors=True)
+    root = explain(look(ONE, HERE, tips=BEHIND, owners=(), log=told), shard(1)).root
+    assert "ended without a word: its driver was killed" in root.says
+    assert "would have been told" in root.says
+    untold = explain(look(ONE, HERE, tips=BEHIND, owners=(), log=run_log(HOUR_MS)), shard(1)).root
+    assert "its sink or foreachBatch function raised an error" in untold.says
+
+
 def test_a_batch_that_outlasts_its_runs_is_told_with_them() -> None:
     """A job that was killed in it twice is not just to be started."""
     old = plan(task(slice_of(HERE)), created_ms=NOW_MS - 90_000)
