@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 MAX_UNRESOLVED = 100_000
 """The default of both consumers."""
 
-_WAITS_FOR = ": your function has not asked for its rows, or the task waits for an executor"
 _FIRST_BATCH_MS = 30_000
 _LOOK_AGAIN = (Advice(Act.WAIT, "wait a moment and look again"), LOG)
 
@@ -250,16 +249,7 @@ def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
     logs = [task.log for task in tasks]
     throttled = throttled_clause(look, shard_id)
     if None in logs:
-        return _Stage(
-            "task not begun",
-            f"is open, and {where} has read nothing yet{throttled or _WAITS_FOR}",
-            OTHER_CONSUMERS
-            if throttled
-            else "see in Spark's UI whether a job of the batch runs: if none does, your function "
-            "(foreachBatch) hangs before it asks for the rows, and a stack dump of the driver's "
-            "Python tells where; else see whether there are executors and a core is free for its "
-            "task, and in the executor's log whether it reaches Kinesis and ZooKeeper",
-        )
+        return _task_not_begun(look, where, throttled)
     if any(log is not None and not log.sealed for log in logs):
         rows = sum(0 if log is None else log.rows for log in logs)
         return _Stage(
@@ -280,6 +270,41 @@ def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
     if plan.report is not None:
         return _REPORT_STAGES[plan.report]
     return _SINK_WRITES if look.now.stored.policy is None else _NOT_REPORTED
+
+
+def _task_not_begun(look: Look, where: str, throttled: str) -> _Stage:
+    """At the first batch of a run, an executor is missing rather than that the function hangs."""
+    if throttled:
+        return _Stage(
+            "task not begun",
+            f"is open, and {where} has read nothing yet{throttled}",
+            OTHER_CONSUMERS,
+        )
+    plan, owners = look.now.open_plan, look.now.stored.owners
+    is_first = plan is not None and any(
+        plan.previous_ms is None or plan.previous_ms < one.info.since_ms for one in owners
+    )
+    waits = "its task waits for an executor with a free core"
+    hangs = "your function has not asked for its rows"
+    see_executors = (
+        "see in Spark's UI whether there are executors, and in their logs whether they reach "
+        "Kinesis and ZooKeeper"
+    )
+    see_function = (
+        "see whether a Spark job of the batch runs at all: if none does, your function "
+        "(foreachBatch) hangs before it asks for the rows, and a stack dump of the driver's Python "
+        "tells where"
+    )
+    if is_first:
+        why, deed = f"{waits} (it is the first batch of this run), or {hangs}", see_executors
+        other = see_function
+    else:
+        why, deed, other = f"{hangs}, or {waits}", see_function, see_executors
+    return _Stage(
+        "task not begun",
+        f"is open, and {where} has read nothing yet: {why}",
+        f"{deed}; if that is well, {other}",
+    )
 
 
 class _Stage(NamedTuple):

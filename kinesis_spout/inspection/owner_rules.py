@@ -92,12 +92,14 @@ def reads_fail(look: Look, shard_id: str) -> Cause | None:
     how = f"get no answer since {since}"
     if told.says is not None:
         how = f"fail since {since}, and are tried again, last with: {printable(told.says)}"
-    here = ", which answers here" if look.tips else ""
+    here = " (it answers explain)" if look.tips else ""
     deed = None if told.says is None else deed_of(printable(told.says))
+    if deed is not None and deed.startswith("check the network"):
+        deed = None
     see = Advice(
         Act.LOOK,
-        f"see whether it reaches Kinesis from {run.owner.host}{here}: its endpoint, DNS, proxy, "
-        "VPC endpoint, security groups; it goes on by itself when it does",
+        f"see why Kinesis{here} does not answer it on {run.owner.host}: its endpoint, DNS, proxy, "
+        "VPC endpoint, security groups; it goes on by itself when it is answered",
     )
     return Cause(
         kind="reads fail",

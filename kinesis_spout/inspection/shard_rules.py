@@ -139,10 +139,22 @@ def _not_begun(look: Look, shard_id: str) -> Cause | None:
         f"{look.now.stream.name}: it never ran there, or under another name, --zookeeper-root or "
         f"ZooKeeper{_others(look)}",
         advice=(
+            *_look_there(look),
             Advice(Act.LOOK, "compare application, stream, ZooKeeper and root with the job's"),
             Advice(Act.START, "or, if it never ran: start the job"),
         ),
     )
+
+
+def _look_there(look: Look) -> tuple[Advice, ...]:
+    stored, now = look.now.stored, look.now
+    if stored.of_the_stream:
+        name = min(stored.of_the_stream, key=_unlike(now.application))
+        return (Advice(Act.LOOK, f"look at one that is there, as --application {printable(name)}"),)
+    if stored.of_the_application:
+        name = min(stored.of_the_application, key=_unlike(now.stream.name))
+        return (Advice(Act.LOOK, f"look at a stream that it has, as --stream {printable(name)}"),)
+    return ()
 
 
 def _others(look: Look) -> str:
@@ -157,11 +169,12 @@ def _others(look: Look) -> str:
     return said
 
 
-def _likeliest(names: Sequence[str], wanted: str) -> str:
-    def unlike(name: str) -> float:
-        return -SequenceMatcher(None, wanted, name).ratio()
+def _unlike(wanted: str) -> Callable[[str], float]:
+    return lambda name: -SequenceMatcher(None, wanted, name).ratio()
 
-    found = sorted(names, key=unlike)[:_MAX_NAMES]
+
+def _likeliest(names: Sequence[str], wanted: str) -> str:
+    found = sorted(names, key=_unlike(wanted))[:_MAX_NAMES]
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     return f"{', '.join(map(printable, found))}{more}"
 
@@ -510,6 +523,21 @@ def _retention(look: Look, shard_id: str) -> tuple[Advice, ...]:
     )
 
 
+def _was_skipped(look: Look, shard_id: str) -> tuple[Advice, ...]:
+    """Of a shard that an operator has set forward, and that nobody has read since."""
+    move = look.now.stored.move
+    if move is None or shard_id not in move.forward or look.now.stored.owners:
+        return ()
+    return (
+        Advice(
+            Act.LOOK,
+            "see, before the job is started, whether its records were to be skipped",
+            ("checkpoint", "history"),
+            is_urgent=True,
+        ),
+    )
+
+
 def _not_read(look: Look, shard_id: str) -> Cause:
     """The last rule: nothing of the shard itself holds it."""
     if is_at_end(look, shard_id):
@@ -542,7 +570,7 @@ def _not_read(look: Look, shard_id: str) -> Cause:
         kind="not read",
         about=shard_id,
         says=f"{says}{besides.says}",
-        advice=(*_retention(look, shard_id), *besides.advice),
+        advice=(*_retention(look, shard_id), *_was_skipped(look, shard_id), *besides.advice),
         leads_to=THE_JOB,
     )
 
