@@ -276,11 +276,14 @@ class StoredApplication:
       of an earlier version told nothing.
     - `of_the_stream`, `of_the_application`: where nothing is stored of it, the other applications
       that have state of the stream, and the other streams of which it has state.
+    - `reset`: the process that removed the state, and when; None where none did, and where it has
+      begun again since.
     """
 
     identity: StreamIdentity | None = None
     of_the_stream: tuple[str, ...] = ()
     of_the_application: tuple[str, ...] = ()
+    reset: OwnerInfo | None = None
     pin: StartPin | None = None
     states: Mapping[str, ShardState] = field(default_factory=dict)
     owners: tuple[OwnerView, ...] = ()
@@ -470,6 +473,12 @@ class StateStore(OutcomeStore, Protocol):
         ...
 
     # identity and start ---------------------------------------------------------------------------
+    def read_reset(self) -> OwnerInfo | None:
+        """The process that removed the state of the application, and when; None where none did, and
+        where it has begun again since.
+        """
+        ...
+
     def bind_stream(self, identity: StreamIdentity) -> None:
         """Record the stream that this state belongs to, or compare it with the recorded one.
         Raises `StreamMismatchError`, which names both, if ARN or creation time differ.

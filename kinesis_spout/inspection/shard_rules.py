@@ -34,7 +34,7 @@ from kinesis_spout.inspection.retry_rules import (
     unresolved_besides,
     waits_for_ancestor,
 )
-from kinesis_spout.inspection.run_rules import LOSS, is_in_a_loop, over_told, printable
+from kinesis_spout.inspection.run_rules import LOSS, is_in_a_loop, over_told, pid_of, printable
 from kinesis_spout.inspection.wording import (
     expiry,
     moment,
@@ -131,6 +131,21 @@ def _not_begun(look: Look, shard_id: str) -> Cause | None:
             about=shard_id,
             says="the application was started, and ended before it read anything",
             leads_to=THE_JOB,
+        )
+    if (reset := look.now.stored.reset) is not None:
+        return Cause(
+            kind="state removed",
+            about=shard_id,
+            says=f"the state of the application was removed at "
+            f"{moment(reset.since_ms, look.now.now_ms)} (kinesis-spout reset, {pid_of(reset)}); it "
+            "was not started since",
+            advice=(
+                Advice(
+                    Act.START,
+                    "start the job: it begins at its starting position; a Spark query needs a new "
+                    "checkpointLocation",
+                ),
+            ),
         )
     return Cause(
         kind="application unknown",

@@ -111,6 +111,11 @@ NODES = {
     "owner/<i>-of-<n>": Node(
         "OwnerInfo", "the process that holds share i of n; ephemeral", "that task of the spout"
     ),
+    "reset": Node(
+        "OwnerInfo",
+        "who removed the state of the application, and when; it is removed when it begins again",
+        "`kinesis-spout reset`",
+    ),
     "epoch": Node(
         None,
         "a number. Each new owner counts it up. Every write checks its version, so a process that "

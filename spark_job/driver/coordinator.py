@@ -59,6 +59,7 @@ from state.failpoint import failpoint
 from state.owner.ownership import this_process
 from state.owner.run_log import DONE, SPARK, Run, throttled_again
 from state.plan import PlanStatus, TaskPlan, make_plan_id, plan_number
+from state.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -145,7 +146,16 @@ class Coordinator:
         return self._pin
 
     def _report_lost_progress(self, plan_id: str) -> None:
-        application = self._settings.application
+        application, reset = self._settings.application, self._store.read_reset()
+        if reset is not None:
+            by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
+            self._catalog.loss.report(
+                f"plan {plan_id} of application {application} is known to Spark's checkpoint, and "
+                f"the state of {application} on stream {self._settings.stream.name} was removed "
+                f"(kinesis-spout reset, {by}); give the query a new checkpointLocation",
+                going_on="starting at the oldest record",
+            )
+            return
         self._catalog.loss.report(
             f"plan {plan_id} of application {application} is known, but ZooKeeper has no start of "
             f"{application} on stream {self._settings.stream.name} any more; restore ZooKeeper, or "

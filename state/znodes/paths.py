@@ -1,7 +1,7 @@
 """The znode paths of one application and stream, and the names that they may be made of.
 
     /<chroot>/<root>/<application>/<stream>/
-        stream | start | shardList | plan | tracked | paused
+        stream | start | shardList | plan | tracked | paused | reset
         epoch | epoch/<i>-of-<n> | epoch/unclosed-<i>-of-<n> | epoch/lister
         owner | owner/<i>-of-<n>
         <shardId>/state
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _RESERVED = frozenset(
     {"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "paused", "batches"}
-    | {"history", "runs"}
+    | {"history", "runs", "reset"}
 )
 _MAX_NAME_BYTES = 200
 
@@ -87,6 +87,11 @@ class ZookeeperPaths:
     @property
     def start(self) -> str:
         return f"{self.base}/start"
+
+    @property
+    def reset(self) -> str:
+        """The node that tells who removed the state, until the application begins again."""
+        return f"{self.base}/reset"
 
     @property
     def epoch(self) -> str:

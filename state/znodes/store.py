@@ -9,6 +9,7 @@ all of it, for those who only look, in `view`, and who may write it in `access`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -125,14 +126,16 @@ class ZnodeStateStore:
 
         Acquires the ownership for it (see `acquire`) and releases it afterwards; raises
         `OwnedByAnotherError` while another live process holds it. The node `epoch` stays, with an
-        incremented number, so that no process from before the reset can write later.
+        incremented number, so that no process from before the reset can write later; and `reset`
+        tells that `owner` has removed the state (`read_reset`).
         """
         self._fence.acquire(owner, timeout_s=timeout_s)
         try:
             shards = len(self._shards.names())
             # Last of all: stopped before, what is left still belongs to its stream, and is found.
             last = [self._paths.start, self._paths.identity]
-            stay = {self._paths.epoch, self._paths.owner}
+            stay = {self._paths.epoch, self._paths.owner, self._paths.reset}
+            self._note_reset(owner)
             names = self._tree.children([self._paths.base])[0] or ()
             paths = {f"{self._paths.base}/{name}" for name in names} - stay
             for path in [*sorted(paths.difference(last)), *(one for one in last if one in paths)]:
@@ -144,6 +147,23 @@ class ZnodeStateStore:
         finally:
             self._fence.release()
         return shards
+
+    def read_reset(self) -> OwnerInfo | None:
+        return self._view.reset()
+
+    def _note_reset(self, owner: OwnerInfo) -> None:
+        """Before anything is removed: so a reset that was stopped in the middle is told, too."""
+        path = self._paths.reset
+        data, there = encode(owner, path), self._tree.read([path])[0]
+        write = Create(path, data) if there is None else Set(path, data, there.version)
+        with suppress(TransactionRefusedError):  # another operator was faster: that is told
+            self._tree.commit([write])
+
+    def _forget_reset(self) -> None:
+        """It has begun again: a state that is missing later was not removed by that reset."""
+        with suppress(TransactionRefusedError):
+            if self._tree.read([self._paths.reset])[0] is not None:
+                self._tree.commit([Delete(self._paths.reset)])
 
     def begin_run(self, run: Run) -> None:
         self._runs.begin(run)
@@ -199,6 +219,7 @@ class ZnodeStateStore:
 
     def pin_start(self, pin: StartPin) -> StartPin:
         stored = self._create_once(self._paths.start, encode(pin, self._paths.start), fenced=False)
+        self._forget_reset()
         return decode(stored, StartPin, self._paths.start)
 
     def replace_start(self, pin: StartPin | None) -> None:
@@ -216,6 +237,7 @@ class ZnodeStateStore:
             self._fence.commit([write])
         except TransactionRefusedError as refused:
             raise conflict(refused) from refused
+        self._forget_reset()
 
     # pause ----------------------------------------------------------------------------------------
     def pause(self, pause: Pause) -> Pause:

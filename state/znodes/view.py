@@ -14,6 +14,7 @@ from state.codec.task_logs import decode_log
 from state.codec.values import PlanHeader, decode
 from state.errors import StoredDataError
 from state.moves.history import held_since_ms, newest_move, worth_reading
+from state.owner.owner_info import OwnerInfo
 from state.plan import PlanPointer, TaskPlan, plan_number
 from state.state_store import HistoryEntry, OwnerView, PlanView, StoredApplication, TaskView
 from state.znodes.history import HistoryZnodes
@@ -79,7 +80,16 @@ class ViewZnodes:
             move=newest_move(entries),
             held_since_ms=held_since_ms(entries, states),
             runs=self._runs.read(),
+            reset=self.reset(),
         )
+
+    def reset(self) -> OwnerInfo | None:
+        """Who removed the state last; None where nobody did, or a person has written nonsense."""
+        node = self._tree.read([self._paths.reset])[0]
+        try:
+            return None if node is None else decode(node.data, OwnerInfo, self._paths.reset)
+        except StoredDataError:
+            return None
 
     def _others(self) -> StoredApplication | None:
         """What is there beside an application of which nothing is; None where something is."""

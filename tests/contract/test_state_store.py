@@ -208,6 +208,7 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
     assert fresh.read_shard_list() is None
     assert fresh.known_plans() == []
     assert fresh.read_owner() is None
+    assert fresh.read_reset() == fresh.read_application().reset == OTHER
     assert fresh.acquire(OWNER, timeout_s=0) == 3
 
 

@@ -303,6 +303,7 @@ def written() -> dict[str, list[str]]:
         "start": [encode(START, PATH), encode(IMPORTING, PATH)],
         "owner": [encode(OWNER, PATH), encode(named["Tasks"](total_tasks=3), PATH)],
         "owner/<i>-of-<n>": [encode(OWNER, PATH)],
+        "reset": [encode(OWNER, PATH)],
         "epoch/lister": [encode(named["Leader"](task="1-of-3", epoch=4), PATH)],
         "shardList": [encode(named["StoredShardList"](shard_list=[SHARD]), PATH)],
         "<shardId>/state": [encode_shard_state(one, PATH)[0] for one in (STATE, FINISHED, DRAINED)],
@@ -341,6 +342,7 @@ def decoders() -> dict[str, Callable[[bytes], Any]]:
             data, named["Tasks"] if b"totalTasks" in data else OwnerInfo, PATH
         ),
         "owner/<i>-of-<n>": struct(OwnerInfo),
+        "reset": struct(OwnerInfo),
         "epoch/lister": struct(named["Leader"]),
         "shardList": struct(named["StoredShardList"]),
         "<shardId>/state": lambda data: decode_shard_state(data, SHARD, PATH),

@@ -577,6 +577,10 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         look(ONE, HERE, identity=structs.replace(IDENTITY, arn=IDENTITY.arn.replace("eu", "us"))),
         ["another stream"],
     ),
+    "state removed": (
+        look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
+        ["state removed"],
+    ),
     "read until just now": (
         look(ONE, HERE, before=(state(1, after(1)),), tips=BEHIND, owners=()),
         ["read until just now", "no owner"],

@@ -107,6 +107,27 @@ def test_states_that_name_a_settled_plan_are_evidence_of_a_lost_start(one: Simul
         next_plan(one.coordinator(starting_position="LATEST"))
 
 
+def test_a_query_that_goes_on_after_a_reset_is_told_of_it(one: SimulatedJob) -> None:
+    """And not that ZooKeeper was lost. Once it has started anew, the reset is forgotten."""
+    one.put(2)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    driver.close()
+    with closing(one.store()) as store:
+        store.reset(this_process(one.clock.now_ms()), timeout_s=10)
+    again = one.coordinator()
+    with pytest.raises(
+        DataLossError, match=r"was removed \(kinesis-spout reset, pid \d+ on .*\); give"
+    ):
+        next_plan(again, plan)
+    again.close()
+    fresh = one.coordinator()
+    next_plan(fresh)
+    fresh.close()
+    with closing(one.store()) as store:
+        assert store.read_reset() is None
+
+
 # another process in between -----------------------------------------------------------------------
 @in_both_modes
 def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
