@@ -108,7 +108,7 @@ def test_states_that_name_a_settled_plan_are_evidence_of_a_lost_start(one: Simul
 
 
 def test_a_query_that_goes_on_after_a_reset_is_told_of_it(one: SimulatedJob) -> None:
-    """And not that ZooKeeper was lost. Once it has started anew, the reset is forgotten."""
+    """And not that ZooKeeper was lost. Once it has begun again, the reset is forgotten."""
     one.put(2)
     driver = one.coordinator()
     plan = next_plan(driver)
