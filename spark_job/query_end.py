@@ -45,6 +45,7 @@ log = logging.getLogger("kinesis_spout")
 _OFFSETS = re.compile(r"^Current Available Offsets: (.*)$", re.MULTILINE)
 _PLAN = re.compile(r'"(\d+-[0-9a-f]+)"')
 # Another process may own the application then, or nothing can be written.
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # a run begins within a minute, as a rule
 _NOT_TOLD = ("StaleOwnerError", "StoreUnavailableError")
 
 
@@ -66,7 +67,6 @@ class QueryEnds(StreamingQueryListener):
         self._lock = threading.Lock()
         self._known: dict[tuple[str, ...], SourceSettings] = {}
         self._queries: dict[str, tuple[Any, int]] = {}  # by run, with when it was started
-        self._announced: set[str] = set()
 
     def add(self, streams: Iterable[SourceSettings]) -> None:
         """Streams that a query of this process may read."""
@@ -79,23 +79,20 @@ class QueryEnds(StreamingQueryListener):
         with suppress(Exception):
             query = self._manager.get(str(event.id))
             if query is not None:
+                started = (query, self._clock.now_ms())
                 with self._lock:
-                    self._queries[str(event.runId)] = (query, self._clock.now_ms())
+                    self._queries[str(event.runId)] = started
+                # A daemon: nothing waits for what it says.
+                threading.Thread(target=self._announce, args=started, daemon=True).start()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """The first batch is over: say that an error would be told, so that silence is none."""
-        with suppress(Exception), self._lock:
-            run_id = str(event.progress.runId)
-            if run_id in self._queries and run_id not in self._announced:
-                self._announced.add(run_id)
-                threading.Thread(target=self._announce, args=(self._queries[run_id][1],)).start()
+        """A query that runs tells nothing more."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """The same."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         with self._lock:
-            self._announced.discard(str(event.runId))
             query, started_ms = self._queries.pop(str(event.runId), (None, 0))
         if query is not None and event.exception is not None:
             # Not a daemon: a driver that ends with the query's error waits for it.
@@ -128,17 +125,28 @@ class QueryEnds(StreamingQueryListener):
         except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
             log.debug("how the query ended was not told", exc_info=True)
 
-    def _announce(self, started_ms: int) -> None:
+    def _announce(self, query: Any, started_ms: int) -> None:
+        """Say that an error would be told, so that silence is none, as soon as the query's run has
+        begun: Spark calls its source after it says that the query was started.
+        """
+
+        def announced(told: RunLog) -> RunLog:
+            newest = told.newest
+            is_its = _is_of_the_query(told, started_ms, self._clock.now_ms())
+            if newest is None or newest.end is not None or not is_its:
+                return told
+            is_announced.set()
+            return replace(told, runs=(*told.runs[:-1], replace(newest, tells_errors=True)))
+
+        is_announced = threading.Event()
         try:
-
-            def announced(told: RunLog) -> RunLog:
-                is_its = _is_of_the_query(told, started_ms, self._clock.now_ms())
-                if told.newest is None or told.newest.end is not None or not is_its:
-                    return told
-                newest = replace(told.newest, tells_errors=True)
-                return replace(told, runs=(*told.runs[:-1], newest))
-
-            self._amend(None, announced)
+            for pause_s in _PAUSES_S:
+                self._clock.sleep(pause_s)
+                if not query.isActive:
+                    return
+                self._amend(None, announced)
+                if is_announced.is_set():
+                    return
         except Exception:  # as above
             log.debug("that an error would be told was not told", exc_info=True)
 
@@ -196,6 +204,6 @@ def _amend(
 
     with closing(open_store(settings)) as store:
         pointer = store.read_pointer()
-        is_it = pointer is not None and (plans is None or pointer.id in plans)
+        is_it = plans is None or (pointer is not None and pointer.id in plans)
         if is_it and store.read_policy() is None:
             amend_newest_run(store, amended)

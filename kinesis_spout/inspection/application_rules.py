@@ -24,10 +24,13 @@ def another_stream(look: Look, shard_id: str) -> Cause | None:
         return None
     if look.now.whereabouts is not None:
         return _elsewhere(shard_id, *look.now.whereabouts)
+    known, now_ms = look.now.stored.identity, look.now.now_ms
+    then = "" if known is None else f" (created at {moment(known.created_ms, now_ms)})"
     return Cause(
         kind="another stream",
         about=shard_id,
-        says="has a state that belongs to a stream that had this name before, and a job refuses it",
+        says=f"has a state that belongs to a stream that had this name before{then}; this one was "
+        f"created at {moment(look.now.stream.created_ms, now_ms)}, and a job refuses it",
         advice=(
             Advice(
                 Act.RUN,

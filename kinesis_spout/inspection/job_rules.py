@@ -218,10 +218,15 @@ def _batch(look: Look, shard_id: str) -> Cause | None:
     if plan is None:
         return None
     stage = _SETTLING if plan.status is PlanStatus.CLOSED else _stage_of(look, shard_id, plan)
-    age_ms = max(0, look.now.now_ms - plan.created_ms)
+    now_ms = look.now.now_ms
+    age_ms = max(0, now_ms - plan.created_ms)
+    began_ms = max([plan.created_ms, *(one.info.since_ms for one in look.now.stored.owners)])
+    at_work_ms = max(0, now_ms - began_ms)  # a batch may be older than the run that has it
     usual_ms = None if plan.previous_ms is None else plan.created_ms - plan.previous_ms
     usual = "" if usual_ms is None else f" (the one before took {duration(usual_ms)})"
-    is_long = age_ms > (_FIRST_BATCH_MS if usual_ms is None else usual_ms)
+    is_long = at_work_ms > (_FIRST_BATCH_MS if usual_ms is None else usual_ms)
+    if at_work_ms < age_ms:
+        usual += f", and in this run for {duration(at_work_ms)}"
     is_certain = is_long or usual_ms is None or stage.where == OTHER_CONSUMERS
     where = stage.where if is_certain else f"if it stays so, {stage.where}"
     wait, look_there = Advice(Act.WAIT, "wait for its end"), Advice(Act.LOOK, where)

@@ -92,20 +92,30 @@ def reads_fail(look: Look, shard_id: str) -> Cause | None:
     how = f"get no answer since {since}"
     if told.says is not None:
         how = f"fail since {since}, and are tried again, last with: {printable(told.says)}"
-    here = " (it answers explain)" if look.tips else ""
     deed = None if told.says is None else deed_of(printable(told.says))
-    if deed is not None and deed.startswith("check the network"):
+    see: tuple[Advice, ...]
+    if shard_id in look.unanswered:
+        how += "; explain meets the same, so it is not of the spout's host"
+        see = (
+            Advice(Act.WAIT, "wait until the service answers: the spout goes on by itself"),
+            Advice(Act.LOOK, "see the AWS Health Dashboard of the region if it lasts"),
+        )
+    else:
+        here = " (it answers explain)" if look.tips else ""
+        see = (
+            Advice(
+                Act.LOOK,
+                f"see why Kinesis{here} does not answer it on {run.owner.host}: its endpoint, DNS, "
+                "proxy, VPC endpoint, security groups; it goes on by itself when it is answered",
+            ),
+        )
+    if deed is not None and deed.startswith(("check the network", "try again")):
         deed = None
-    see = Advice(
-        Act.LOOK,
-        f"see why Kinesis{here} does not answer it on {run.owner.host}: its endpoint, DNS, proxy, "
-        "VPC endpoint, security groups; it goes on by itself when it is answered",
-    )
     return Cause(
         kind="reads fail",
         about=shard_id,
         says=f"the spout ({pid_of(run.owner)}) runs, and its reads {how}",
-        advice=(*(() if deed is None else (Advice(Act.CHANGE, deed),)), see),
+        advice=(*(() if deed is None else (Advice(Act.CHANGE, deed),)), *see),
     )
 
 

@@ -176,6 +176,9 @@ def retries(look: Look, shard_id: str) -> Cause | None:
             kind="retry under way",
             about=shard_id,
             says=f"{whole}; the batch under way delivers it",
+            advice=()
+            if outage_until_ms(look, shard_id) is not None
+            else _correct_what_is_seen(shard_id, record),
             leads_to=THE_JOB,
         )
     if look.now.is_spout and record.first_failure_ms is None:

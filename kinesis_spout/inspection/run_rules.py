@@ -26,7 +26,9 @@ _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
 PATIENCE_MS = 10_000
 # What several causes of a chain may advise on.
 LOSS, RIGHT, ACCESS, WORKER, ANSWERS = "loss", "right", "access", "worker", "answers"
-_DENIED = re.compile(r"not authorized to perform: ([a-z]+:[A-Za-z]+)")
+_DENIED = re.compile(
+    r"not authorized to perform: ([a-z]+:[A-Za-z]+)(?: on resource: (arn:[^\s,;]+[^\s,;.]))?"
+)
 _DEEDS = frozenset(
     {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
     | {"start", "use", "ask", "create", "get", "install", "keep", "leave", "let", "make", "name"}
@@ -220,7 +222,7 @@ def over_told(look: Look) -> str:
     left = f"; {_said(run)}" if end.says else ""
     verb = "was to read" if end.says else "read"
     return (
-        f"no process runs now, and none is to: the last run ({kind}) {verb} {read}, and ended in "
+        f"no process runs now: the last run ({kind}) {verb} {read}, and ended in "
         f"order at {moment(end.time_ms, now_ms)}{left}"
     )
 
@@ -233,9 +235,16 @@ def _over(look: Look, shard_id: str, run: Run, end: RunEnd) -> Cause:
         )
     interval_ms = look.now.run_interval_ms
     again = Advice(Act.START, "start the job again when its next run is due: it reads on from here")
+    scheduled = Advice(
+        Act.LOOK,
+        "see that its next run is scheduled (cron, or what starts it): nothing stored tells when "
+        "it is due, and without it nobody reads what waits",
+    )
     if look.waits_for_next_run or interval_ms is None:
         says = f"{told}; the next run reads what came since"
         advice: tuple[Advice, ...] = (again,)
+        if interval_ms is None:
+            advice = (scheduled, again)
     else:
         says = (
             f"{told}; the next run, which reads what came since, is overdue: the runs before began "
@@ -277,8 +286,18 @@ def restarts(look: Look, shard_id: str) -> Cause | None:
         says=f"{_loop(look, runs[:-1])}; it was started again at "
         f"{moment(log.newest.owner.since_ms, look.now.now_ms)}",
         advice=_mend(look, runs[:-1]),
-        leads_to=None if look.has_moved(shard_id) else THE_NEXT_RULE,
+        leads_to=THE_NEXT_RULE if _has_more_to_tell(look, shard_id, runs[-1]) else None,
     )
+
+
+def _has_more_to_tell(look: Look, shard_id: str, run: Run) -> bool:
+    """Whether what a run does that follows upon others which ended badly is worth a look: it has
+    not gone again, and has a batch or some time behind it.
+    """
+    if look.has_moved(shard_id) or look.now.sights.get(run.owner) is Sight.GONE:
+        return False
+    is_young = look.now.now_ms - run.owner.since_ms <= PATIENCE_MS
+    return look.now.open_plan is not None or not is_young
 
 
 def failed_before(look: Look, shard_id: str) -> Cause | None:
@@ -305,7 +324,7 @@ def failed_before(look: Look, shard_id: str) -> Cause | None:
         f"({pid_of(run.owner)}) was started at {moment(run.owner.since_ms, now_ms)}, and "
         f"{has_again}",
         advice=_mend(look, [before]),
-        leads_to=THE_NEXT_RULE,
+        leads_to=THE_NEXT_RULE if _has_more_to_tell(look, shard_id, run) else None,
     )
 
 
@@ -336,9 +355,10 @@ def _loop(look: Look, runs: Sequence[Run]) -> str:
     ends = [(run, run.end) for run in runs if run.end is not None]
     if not ends:
         why = (
-            f"{_silence(look, runs[-1])}, perhaps by a record that ends its process"
+            f"{_silence(look, runs[-1])}, perhaps as its memory is too small, or by a record"
             if runs[-1].kind == SPARK
-            else ": killed (kill -9, out of memory), perhaps by a record that ends its process"
+            else ": killed (kill -9, or out of memory: its limit may be too small for any start, "
+            "or a record too much for it)"
         )
         return f"{start} ended each time without a word{why}"
     last, _end = ends[-1]
@@ -380,7 +400,8 @@ def deed_of(says: str) -> str | None:
     """What an error of ours asks for; None where it does not."""
     denied = _DENIED.search(says)
     if denied is not None:
-        return f"allow {denied[1]} to the role or user of the job (IAM)"
+        on = f" on {denied[2]}" if denied[2] else ""
+        return f"allow {denied[1]}{on} to the role or user of the job (IAM)"
     deeds: list[str] = []
     for clause in reversed(says.split("; ")):
         if clause.split(" ", 1)[0] not in _DEEDS or clause.endswith("..."):

@@ -340,7 +340,7 @@ def owners_sentence(look: Look) -> str:
     lacks = f"; task{'' if len(missing) == 1 else 's'} {', '.join(missing)} missing"
     return (
         f"{len(there)} of {total} spout tasks, on {', '.join(hosts[:3])}"
-        f"{' ...' if len(hosts) > 3 else ''}, the first {_since(oldest_ms, now_ms)}"
+        f"{' ...' if len(hosts) > 3 else ''}, the oldest {_since(oldest_ms, now_ms)}"
         f"{lacks if missing else ''}"
     )
 

@@ -196,7 +196,10 @@ def _parts(
         verb = "waits" if len(waiting) == 1 else "wait"
         for_it = "it" if len(group.shards) == 1 else "them"
         waits = f"  {shards_named(waiting, MAX_NAMED)} {verb} for {for_it}"
-    yield Text.assemble((said, "bold"), "  ", (health.value, COLOURS[health]), waits)
+    states = [look.now.states[one] for one in group.shards if one in look.now.states]
+    count = sum(one.unresolved_count for one in states)
+    failing = f"  {records(count)} not acked" if count and health is Health.OK else ""
+    yield Text.assemble((said, "bold"), "  ", (health.value, COLOURS[health]), waits, failing)
     # Each has numbers of its own; the chain is that of one of them.
     lead = "" if len(group.shards) == 1 else f"shard {short_shard(about)}, as the others: "
     for cause in group.explanation.causes:

@@ -289,6 +289,16 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
             log=run_log(90_000, 60_000, 40_000, 5_000),
             tips=BEHIND,
         ),
+        ["not read", "crash loop"],
+    ),
+    "a run that lasts longer, behind those that crashed": (
+        look(
+            ONE,
+            HERE,
+            owners=(OwnerView(None, structs.replace(OWNER.info, since_ms=NOW_MS - 30_000)),),
+            log=run_log(180_000, 130_000, 80_000, 30_000),
+            tips=BEHIND,
+        ),
         ["not read", "crash loop", "not to be seen"],
     ),
     "run over, told": (

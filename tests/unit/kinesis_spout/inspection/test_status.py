@@ -162,7 +162,7 @@ def test_owners_are_said_with_what_is_missing() -> None:
     assert owners_sentence(look(owners=())) == "none: no process runs the application now"
     tasks = look(owners=(spout_task(0, 3), spout_task(2, 3)), total_tasks=3)
     assert owners_sentence(tasks) == (
-        "2 of 3 spout tasks, on host-a, the first since 07:00:00 (60 min); task 1 missing"
+        "2 of 3 spout tasks, on host-a, the oldest since 07:00:00 (60 min); task 1 missing"
     )
 
 
