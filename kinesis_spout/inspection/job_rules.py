@@ -227,7 +227,8 @@ def _batch(look: Look, shard_id: str) -> Cause | None:
     is_long = at_work_ms > (_FIRST_BATCH_MS if usual_ms is None else usual_ms)
     if at_work_ms < age_ms:
         usual += f", and in this run for {duration(at_work_ms)}"
-    is_certain = is_long or usual_ms is None or stage.where == OTHER_CONSUMERS
+    is_known = stage.where == OTHER_CONSUMERS or shard_id in look.unanswered
+    is_certain = is_long or usual_ms is None or is_known
     where = stage.where if is_certain else f"if it stays so, {stage.where}"
     wait, look_there = Advice(Act.WAIT, "wait for its end"), Advice(Act.LOOK, where)
     return Cause(
@@ -235,7 +236,9 @@ def _batch(look: Look, shard_id: str) -> Cause | None:
         about=shard_id,
         says=f"the batch of plan {plan.plan_id}, made {duration(age_ms)} ago{usual}, {stage.says}",
         advice=_unless_it_ends(
-            look, shard_id, *((look_there, wait) if is_long else (wait, look_there))
+            look,
+            shard_id,
+            *((look_there, wait) if is_long or is_known else (wait, look_there)),
         ),
     )
 
@@ -253,6 +256,14 @@ def _stage_of(look: Look, shard_id: str, plan: PlanView) -> _Stage:
     where = "a task" if planned is None else "its task"
     logs = [task.log for task in tasks]
     throttled = throttled_clause(look, shard_id)
+    is_reading = any(log is None or not log.sealed for log in logs)
+    if is_reading and (why := look.unanswered.get(shard_id)) is not None:
+        return _Stage(
+            "task gets no answer",
+            f"is open, and {where} reads; explain asks the service for the shard, too, and is "
+            f"answered: {why}",
+            deed_of(why) or "see the AWS Health Dashboard of the region",
+        )
     if None in logs:
         return _task_not_begun(look, where, throttled)
     if any(log is not None and not log.sealed for log in logs):

@@ -591,6 +591,12 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
         look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
         ["state removed"],
     ),
+    "a batch whose reads the service fails": (
+        replace(
+            in_plan(UNSEALED), unanswered={shard(1): "KMS limits it; raise the quota"}, tips={}
+        ),
+        ["not read", "task gets no answer"],
+    ),
     "read until just now": (
         look(ONE, HERE, before=(state(1, after(1)),), tips=BEHIND, owners=()),
         ["read until just now", "no owner"],
