@@ -221,8 +221,9 @@ def over_told(look: Look) -> str:
     kind = "an AvailableNow run" if run.kind == SPARK else "a run that was to end, as by --until"
     left = f"; {_said(run)}" if end.says else ""
     verb = "was to read" if end.says else "read"
+    begun = moment(run.owner.since_ms, now_ms)
     return (
-        f"no process runs now: the last run ({kind}) {verb} {read}, and ended in "
+        f"no process runs now: the last run ({kind}, begun at {begun}) {verb} {read}, and ended in "
         f"order at {moment(end.time_ms, now_ms)}{left}"
     )
 

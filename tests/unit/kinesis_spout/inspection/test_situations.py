@@ -389,7 +389,8 @@ def test_what_came_after_a_run_that_ended_in_order_waits_for_the_next_one() -> N
         f"; the last run read all that it was to, and ended in order at {ended}"
     )
     assert (
-        "no process runs now: the last run (an AvailableNow run) read all that "
+        "no process runs now: the last run (an AvailableNow run, begun at "
+        f"{moment(NOW_MS - 2 * HOUR_MS, NOW_MS)}) read all that "
         f"came up to {moment(NOW_MS - 2 * HOUR_MS, NOW_MS)}, and ended in order at {ended}; the "
         "next run reads what came since"
     ) in said(seen)
@@ -401,8 +402,9 @@ def test_what_came_after_a_run_that_ended_in_order_waits_for_the_next_one() -> N
 def test_a_run_that_ended_in_order_with_nothing_newer_is_ok_and_leaves_nothing_to_do() -> None:
     seen = look(ONE, state(1, after(5)), tips={1: AT_TIP}, **over(2 * HOUR_MS, kind="spout"))
     assert status_of(seen).verdict is Health.OK
-    assert "the last run (a run that was to end, as by --until) read all that there was" in said(
-        seen
+    assert (
+        "(a run that was to end, as by --until, begun at 06:00:00) read all that there was"
+        in said(seen)
     )
     assert deeds(seen) == ["nothing to do until its next run is due"]
 
