@@ -9,6 +9,7 @@ value.
 from __future__ import annotations
 
 import re
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -81,8 +82,11 @@ _NEWEST_FORMAT: Mapping[type, int] = {
 }
 
 
-# Created on first use, because the modules that define the other kinds import this one.
+# Created on first use, because the modules that define the other kinds import this one. One at a
+# time: msgspec 0.22 caches what it knows of a struct before it knows its members, and a thread that
+# decodes with that ends the process (SIGSEGV).
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
+_CREATION = threading.Lock()
 
 
 def encode_unchecked(value: msgspec.Struct) -> bytes:
@@ -110,12 +114,18 @@ def decode(data: bytes, kind: type[T], path: str, *, newest_format: int | None =
     newest = _NEWEST_FORMAT.get(kind, 1) if newest_format is None else newest_format
     try:
         _check_format(data, path, newest)
-        if kind not in _DECODERS:
-            _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=decode_hook)
-        value: T = _DECODERS[kind].decode(data)
+        decoder = _DECODERS.get(kind) or _new_decoder(kind)
+        value: T = decoder.decode(data)
     except _DAMAGE as exc:
         raise _damaged(data, kind, path, exc) from exc
     return value
+
+
+def _new_decoder(kind: type) -> msgspec.json.Decoder[Any]:
+    with _CREATION:
+        if kind not in _DECODERS:
+            _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=decode_hook)
+        return _DECODERS[kind]
 
 
 def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:
