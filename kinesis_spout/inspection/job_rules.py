@@ -42,7 +42,7 @@ from kinesis_spout.inspection.wording import (
     quoted,
     records,
 )
-from kinesis_spout.shards.assignment import is_ours
+from kinesis_spout.shards.assignment import task_of
 from state.plan import PlanStatus
 from state.report import ReportStatus
 from state.state_store import TaskShare
@@ -150,7 +150,7 @@ def _no_task(look: Look, shard_id: str) -> Cause | None:
     if not look.now.stored.owners or look.now.owner_of(shard_id) is not None:
         return None
     total = look.now.stored.total_tasks or 1
-    missing = next(index for index in range(total) if is_ours(shard_id, index, total))
+    missing = task_of(shard_id, total)
     there = sorted(one.task.index for one in look.now.stored.owners if one.task is not None)
     run = f"that of index {there[0]} runs"
     if len(there) > 1:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.ancestors import unresolved_ancestors
-from kinesis_spout.shards.assignment import is_ours
+from kinesis_spout.shards.assignment import is_ours, task_of
 from kinesis_spout.shards.lineage import ShardLineage
 from state.owner.run_log import DONE
 from state.plan import PlanStatus
@@ -294,8 +294,7 @@ class Snapshot:
         share = next((one for one, log in self.stored.runs.items() if log is self.last_log), None)
         if share is None or share.total == 1:
             return None
-        indexes = (one for one in range(share.total) if is_ours(shard_id, one, share.total))
-        return TaskShare(next(indexes), share.total)
+        return TaskShare(task_of(shard_id, share.total), share.total)
 
     def last_log_for(self, shard_id: str) -> RunLog | None:
         """What the process told that was to read the shard last; None where it told nothing."""

@@ -24,9 +24,9 @@ def assign(shards: Sequence[str], tasks: int) -> list[tuple[str, ...]]:
     return [tuple(ordered[first::tasks]) for first in range(min(tasks, len(ordered)))]
 
 
-def is_ours(shard_id: str, task_index: int, total_tasks: int) -> bool:
-    """Whether a shard is assigned to a task, of `total_tasks` that run concurrently: by the shard's
-    number modulo the number of tasks.
+def task_of(shard_id: str, total_tasks: int) -> int:
+    """The index of the task that a shard is assigned to, of `total_tasks` that run concurrently: by
+    the shard's number modulo the number of tasks.
 
     The service numbers shards in the order of their creation, so in a fresh stream each task gets
     the shards that `assign` would give it. When shards come and go, no other shard changes its
@@ -34,4 +34,9 @@ def is_ours(shard_id: str, task_index: int, total_tasks: int) -> bool:
     """
     number = _NUMBER.search(shard_id)
     place = int(number[0]) if number else crc32(shard_id.encode())
-    return place % total_tasks == task_index
+    return place % total_tasks
+
+
+def is_ours(shard_id: str, task_index: int, total_tasks: int) -> bool:
+    """Whether a shard is assigned to this task (`task_of`)."""
+    return task_of(shard_id, total_tasks) == task_index

@@ -405,8 +405,8 @@ _READING = (
     Mutant(
         "the shares of two tasks overlap",
         "kinesis_spout/shards/assignment.py",
-        "    return place % total_tasks == task_index\n",
-        "    return place % total_tasks >= task_index\n",
+        "    return task_of(shard_id, total_tasks) == task_index\n",
+        "    return task_of(shard_id, total_tasks) >= task_index\n",
         STATES,
     ),
 )
