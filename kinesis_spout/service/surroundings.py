@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as vendor
@@ -17,6 +19,20 @@ from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
     from kinesis_spout.config import AwsConfig, StreamRef
+
+# The variables that decide a profile, a region or an endpoint. None of them holds a secret; an
+# endpoint with a password in it stays in this process.
+_VARIABLES = (
+    "HOME",
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_DEFAULT_REGION",
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_KINESIS",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +49,14 @@ class Surroundings:
     def of_this_process(cls, aws: AwsConfig) -> Surroundings:
         """What botocore finds here: in the environment, and in the files, by the profile of `aws`.
 
-        Reads files; makes no call. Files that cannot be read give nothing here: the first call to
-        the service says what is wrong with them.
+        Reads files, again only after they or the environment have changed: a query asks for each
+        batch, and a botocore session costs 10 ms. Makes no call. Files that cannot be read give
+        nothing here: the first call to the service says what is wrong with them.
         """
         if aws.region is not None and aws.endpoint_url is not None:
             return cls()
-        session = Session(profile=aws.profile)
-        try:
-            return cls(session.get_config_variable("region"), _endpoint_url(session))
-        except vendor.BotoCoreError:
-            return cls()
+        variables = tuple(os.environ.get(name) for name in _VARIABLES)
+        return _found(aws.profile, variables, tuple(_changed_ns(file) for file in _files()))
 
     def around(self, aws: AwsConfig, stream: StreamRef | None) -> AwsConfig:
         """`aws`, completed. A region that `aws` or the stream's ARN names stays, and so does an
@@ -54,6 +68,34 @@ class Surroundings:
         if aws.endpoint_url is None:
             completed = _with(completed, endpoint_url=self.endpoint_url)
         return completed
+
+
+@lru_cache(maxsize=8)
+def _found(
+    profile: str | None,
+    variables: tuple[str | None, ...],  # noqa: ARG001  # these two are a part of the key alone
+    changed_ns: tuple[int | None, ...],  # noqa: ARG001
+) -> Surroundings:
+    session = Session(profile=profile)
+    try:
+        return Surroundings(session.get_config_variable("region"), _endpoint_url(session))
+    except vendor.BotoCoreError:
+        return Surroundings()
+
+
+def _files() -> tuple[str, ...]:
+    """The two files that botocore reads profiles from."""
+    return (
+        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    )
+
+
+def _changed_ns(file: str) -> int | None:
+    try:
+        return Path(file).expanduser().stat().st_mtime_ns
+    except (OSError, RuntimeError):  # RuntimeError: no home directory
+        return None
 
 
 def for_executors(aws: AwsConfig, stream: StreamRef) -> AwsConfig:

@@ -102,3 +102,12 @@ def test_where_nothing_is_found_nothing_is_sent(
     lost = AwsConfig(profile="lost")
     assert Surroundings.of_this_process(lost) == Surroundings()
     assert for_executors(lost, ORDERS) == lost
+
+
+def test_a_changed_file_is_read_again(
+    set_environment: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    """A notebook's kernel lives on while its user mends the file."""
+    assert for_executors(AwsConfig(), ORDERS).region == "eu-north-1"
+    (tmp_path / "config").write_text(FILE.replace("eu-north-1", "eu-south-1"))
+    assert for_executors(AwsConfig(), ORDERS).region == "eu-south-1"
