@@ -7,14 +7,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scripts.steps import SetUpError, run_logged, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ APT_INSTALL = (
     "--no-install-recommends",
 )
 NODE = Need(what="Node 18 or newer with npm", alternatives=(("nodejs", "npm"),))
+CHROMIUM = Need(what="Chromium", alternatives=(("chromium",), ("chromium-browser",)))
 
 
 def install(needs: Sequence[Need], *, log: Path) -> None:
@@ -62,6 +64,35 @@ def install(needs: Sequence[Need], *, log: Path) -> None:
         what=f"apt-get install {' '.join(packages)}",
         log=log,
     )
+
+
+def unpack(package: str, folder: Path, *, log: Path) -> None:
+    """Unpack a package's files in a folder, which any user may, without installing it.
+
+    Does nothing on a machine without apt, and leaves nothing behind when it fails.
+    """
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        return
+    say(f"{package}: unpacked in {folder.name}, not installed")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        made = Path(scratch, "made")
+        try:
+            run_logged(
+                ["sh", "-c", f"cd '{scratch}' && apt-get download {package}"],
+                what=f"apt-get download {package}",
+                log=log,
+            )
+            (archive,) = Path(scratch).glob("*.deb")
+            run_logged(
+                ["dpkg-deb", "--extract", str(archive), str(made)],
+                what=f"unpacking {package}",
+                log=log,
+            )
+        except SetUpError as error:
+            say(f"{error}; the tests that need it are skipped")
+            return
+        made.replace(folder)
 
 
 def privilege_prefix() -> list[str] | None:

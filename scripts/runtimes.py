@@ -1,6 +1,7 @@
 """Finds the runtimes that are not Python packages.
 
-These are Java, for Spark and the embedded ZooKeeper, and Node, for the tests' Kinesis emulator.
+These are Java, for Spark and the embedded ZooKeeper; Node, for the tests' Kinesis emulator; a
+browser, for the tests of pages; promtool, for the tests of alert rules.
 """
 
 from __future__ import annotations
@@ -65,6 +66,27 @@ def find_node(environ: Mapping[str, str]) -> int | None:
         return None
     version = re.match(r"v(\d+)\.", _answer([node, "--version"]))
     return int(version[1]) if version and int(version[1]) >= OLDEST_NODE else None
+
+
+def find_browser(environ: Mapping[str, str]) -> str | None:
+    """The first Chromium, or Chrome, in PATH."""
+    return _in_path(("chromium", "chromium-browser", "google-chrome"), environ)
+
+
+def promtool_folder(root: Path) -> Path:
+    """Where the set-up unpacks Debian's package of Prometheus in a checkout."""
+    return root / ".tools" / "prometheus"
+
+
+def find_promtool(environ: Mapping[str, str], root: Path) -> str | None:
+    """The promtool of PATH, else the one that the set-up has unpacked in the checkout."""
+    unpacked = promtool_folder(root) / "usr" / "bin" / "promtool"
+    return _in_path(("promtool",), environ) or (str(unpacked) if unpacked.exists() else None)
+
+
+def _in_path(names: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    paths = (shutil.which(name, path=environ.get("PATH")) for name in names)
+    return next((path for path in paths if path is not None), None)
 
 
 def _answer(command: Sequence[str]) -> str:

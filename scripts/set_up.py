@@ -1,10 +1,10 @@
 """Sets up a machine that has Python, make and git, so that the project runs on it.
 
-    python3 -m scripts.set_up [--localstack] [--lowest] [--docs]
+    python3 -m scripts.set_up [--no-java] [--localstack] [--lowest] [--docs]
 
-Packages go into a virtual environment in the checkout. Java (and Node for the tests) are found, or
-installed with apt if the user may. A run with nothing to do takes well under a second. Concurrent
-runs wait for each other.
+Packages go into a virtual environment in the checkout. Java (and for the tests Node, Chromium and
+promtool) are found, or installed with apt if the user may. A run with nothing to do takes well
+under a second. Concurrent runs wait for each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scripts import debian_packages
-from scripts.runtimes import find_java, find_node
+from scripts.runtimes import (
+    find_browser,
+    find_java,
+    find_node,
+    find_promtool,
+    promtool_folder,
+)
 from scripts.steps import SetUpError, say
 from scripts.virtual_environment import Environment, find_pip, has_ensurepip
 
@@ -32,9 +38,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the set-up. Returns 1 after one sentence when it fails, 130 when it is interrupted."""
     parser = argparse.ArgumentParser(prog="set_up", description="Set up this checkout.")
     parser.add_argument(
+        "--no-java", action="store_true", help="the Python packages alone, which unit tests need"
+    )
+    parser.add_argument(
         "--localstack",
         action="store_true",
-        help="also LocalStack's pip runtime, and Node for its Kinesis emulator",
+        help="also what all tests need: LocalStack's pip runtime, Node for its Kinesis emulator, "
+        "Chromium and promtool",
     )
     parser.add_argument(
         "--lowest",
@@ -55,7 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     try:
         with_lock(
-            environment, localstack=localstack_environment(ROOT) if options.localstack else None
+            environment,
+            localstack=localstack_environment(ROOT) if options.localstack else None,
+            with_java=not options.no_java,
         )
     except SetUpError as error:
         sys.stderr.write(f"set-up: {error}.\n")
@@ -78,7 +90,9 @@ def localstack_environment(root: Path) -> Environment:
     )
 
 
-def with_lock(environment: Environment, *, localstack: Environment | None = None) -> None:
+def with_lock(
+    environment: Environment, *, localstack: Environment | None = None, with_java: bool = True
+) -> None:
     """Set up while holding a lock on the checkout.
 
     A second run waits, and then finds everything done.
@@ -86,43 +100,61 @@ def with_lock(environment: Environment, *, localstack: Environment | None = None
     folder = os.open(environment.root, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        set_up(environment, localstack=localstack)
+        set_up(environment, localstack=localstack, with_java=with_java)
     finally:
         os.close(folder)
 
 
-def set_up(environment: Environment, *, localstack: Environment | None = None) -> None:
+def set_up(
+    environment: Environment, *, localstack: Environment | None = None, with_java: bool = True
+) -> None:
     """Install all missing parts, and nothing else."""
     started_s = time.monotonic()
     with_node = localstack is not None
-    needs = missing(environment, with_node=with_node)
+    needs = missing(environment, with_node=with_node, with_java=with_java)
     not_ready = [one for one in (environment, localstack) if one is not None and not one.is_ready()]
     if needs or not_ready:
         environment.log.write_bytes(b"")
     if needs:
         debian_packages.install(needs, log=environment.log)
-        if still := missing(environment, with_node=with_node):
+        if still := missing(environment, with_node=with_node, with_java=with_java):
             raise SetUpError(
                 f"apt-get installed no {' and no '.join(need.what for need in still)}; install it "
                 "by hand and run make again"
             )
     for one in not_ready:
         one.make()
+    environment.take_pyspark_from_its_folder()
+    if with_node:
+        tools_of_some_tests(environment)
     if not_ready:
         say(f"done in {time.monotonic() - started_s:.0f} s")
-    java = find_java(os.environ)
+    java = find_java(os.environ) if with_java else None
     if java is not None:
         # make sets JAVA_HOME from this file, because Spark uses the JAVA_HOME of its environment
         # even if it is too old.
         (environment.folder / "java-home").write_text(f"{java.home}\n")
 
 
-def missing(environment: Environment, *, with_node: bool) -> list[debian_packages.Need]:
+def tools_of_some_tests(environment: Environment) -> None:
+    """Chromium, and promtool without the server that its package would start.
+
+    A machine where they cannot be installed skips the tests that need them, and says so.
+    """
+    if find_browser(os.environ) is None and debian_packages.privilege_prefix() is not None:
+        debian_packages.install([debian_packages.CHROMIUM], log=environment.log)
+    if find_promtool(os.environ, environment.root) is None:
+        debian_packages.unpack("prometheus", promtool_folder(environment.root), log=environment.log)
+
+
+def missing(
+    environment: Environment, *, with_node: bool, with_java: bool = True
+) -> list[debian_packages.Need]:
     """The needs that apt must install before the packages can be installed and used."""
     needs = []
     if environment.needs_new_packages() and not has_ensurepip() and find_pip() is None:
         needs.append(debian_packages.PIP)
-    if find_java(os.environ) is None:
+    if with_java and find_java(os.environ) is None:
         needs.append(debian_packages.JAVA)
     if with_node and find_node(os.environ) is None:
         needs.append(debian_packages.NODE)

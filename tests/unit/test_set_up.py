@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.debian_packages import JAVA, NODE, Need, sentence_for
+from scripts.debian_packages import JAVA, NODE, Need, sentence_for, unpack
 from scripts.runtimes import Java, find_java, find_node
 from scripts.set_up import localstack_environment
 from scripts.steps import SetUpError, reason_in, run_logged
@@ -94,6 +94,41 @@ def test_a_user_who_may_not_install_is_told_all_that_is_missing_in_one_sentence(
     assert "no such thing" in sentence_for(
         [Need(what="such thing", alternatives=(("a-package-that-nobody-has",),))]
     )
+
+
+@pytest.mark.parametrize("network", ["up", "down"])
+def test_a_package_is_unpacked_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
+) -> None:
+    """Without installing it: Debian's package of promtool starts a server. A failure is a line."""
+    downloads = network == "up"
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    for name, text in (
+        ("apt-get", "touch $2.deb" if downloads else "echo E: no network; exit 100"),
+        ("dpkg-deb", 'mkdir -p "$3"; touch "$3/promtool"'),
+    ):
+        (fake / name).write_text(f"#!/bin/sh\n{text}\n")
+        (fake / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake}:{os.environ['PATH']}")
+    folder = tmp_path / "tools" / "prometheus"
+    unpack("prometheus", folder, log=tmp_path / "set-up.log")
+    assert (folder / "promtool").exists() is downloads
+    assert [entry.name for entry in folder.parent.iterdir()] == ["prometheus"] * downloads
+
+
+def test_sparks_zip_gives_way_to_the_package_beside_it(tmp_path: Path) -> None:
+    """Python keeps no compiled files for a zip."""
+    package = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages" / "pyspark"
+    archive = package / "python" / "lib" / "pyspark.zip"
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    environment = Environment(
+        root=tmp_path, folder=tmp_path / ".venv", lock=tmp_path / "lock", log=tmp_path / "log"
+    )
+    for _ in range(2):
+        environment.take_pyspark_from_its_folder()
+        assert not archive.exists()
 
 
 def test_a_step_that_fails_says_why_in_one_sentence_and_where_the_rest_is(tmp_path: Path) -> None:

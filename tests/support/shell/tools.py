@@ -1,20 +1,32 @@
-"""Programs that a few tests need, and that neither pip nor the set-up installs: without them, these
-tests are skipped, and the summary of the run says so.
+"""Programs that a few tests need. The set-up brings them where apt can: elsewhere these tests are
+skipped, and the summary of the run says so. With CI set, they fail.
 """
 
 from __future__ import annotations
 
-import shutil
+import os
+import re
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from scripts.runtimes import find_browser, find_promtool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program: the names that it has, Debian's package of it, and what its tests look at."""
+    """A program: its name, how it is found, Debian's package of it, and what its tests look at."""
 
-    names: tuple[str, ...]
+    name: str
+    find: Callable[[], str | None]
     package: str
     shows: str
 
@@ -22,31 +34,35 @@ class Tool:
     def reason(self) -> str:
         """Of a skip."""
         return (
-            f"{self.names[0]} is not installed, so {self.shows} is not tried: "
+            f"{self.name} is not installed, so {self.shows} is not tried: "
             f"apt-get install {self.package}"
         )
 
     def path(self) -> str:
-        """Where the program is. Skips the test that asks where it is not."""
-        found = next((path for name in self.names if (path := shutil.which(name))), None)
+        """Where the program is. Where it is not, skips the test that asks; in CI, fails it."""
+        found = self.find()
         if found is None:
-            pytest.skip(self.reason)
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(self.reason)
         return found
 
 
 BROWSER = Tool(
-    ("chromium", "chromium-browser", "google-chrome"), "chromium", "the page in a real browser"
+    "chromium", lambda: find_browser(os.environ), "chromium", "the page in a real browser"
 )
-PROMTOOL = Tool(("promtool",), "prometheus", "what Prometheus makes of the alert rules")
-TOOLS = (BROWSER, PROMTOOL)
+PROMTOOL = Tool(
+    "promtool",
+    lambda: find_promtool(os.environ, ROOT),
+    "prometheus",
+    "what Prometheus makes of the alert rules",
+)
+_REASON = re.compile(r"\S+ is not installed, so .* is not tried: [^']*")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Lines at the end of the run: how many tests were skipped for want of which tool."""
     skipped = terminalreporter.stats.get("skipped", [])
-    for tool in TOOLS:
-        count = sum(tool.reason in str(report.longrepr) for report in skipped)
-        if count:
-            terminalreporter.write_line(
-                f"{count} test{'' if count == 1 else 's'} skipped: {tool.reason}", yellow=True
-            )
+    found = (_REASON.search(str(report.longrepr)) for report in skipped)
+    for reason, count in Counter(match[0] for match in found if match).items():
+        terminalreporter.write_line(
+            f"{count} test{'' if count == 1 else 's'} skipped: {reason}", yellow=True
+        )
