@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# A run of the tests starts thousands of Pythons. Without compiled files each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first Python that is new enough; make PYTHON=/path/to/python takes another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -15,7 +17,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra cbor --extra sasl --extra metrics --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo localstack test drills coverage integration test-lowest simulate runbook soak mutants check format bench bench-peers docs bundle lock audit clean clean-all \
+.PHONY: help setup setup-test demo localstack unit test drills coverage integration test-lowest simulate runbook soak mutants check format bench bench-peers docs bundle lock audit clean clean-all \
 	python
 
 help: ## list the targets
@@ -24,26 +26,30 @@ help: ## list the targets
 setup: python ## .venv with the locked packages, and Java
 	@"$(PYTHON)" -m scripts.set_up
 
-setup-test: python ## the same, LocalStack (.tools/localstack), Node for its Kinesis emulator, and Sphinx
+setup-test: python ## the same, LocalStack (.tools/localstack), Node for its Kinesis emulator, Chromium, promtool and Sphinx
 	@"$(PYTHON)" -m scripts.set_up --localstack --docs
+	@$(IN_VENV)/python -m tests.support.spark.spark_classes
 
 demo: setup ## the main job on a day's worth of real input: read, killed, resumed, compared with the input
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
+unit: python ## rule tables, algorithms and the rules of the layout, without Java, Node or ZooKeeper: before each commit (PYSPARK=4.2 takes another PySpark)
+	@"$(PYTHON)" -m scripts.set_up --no-java $(if $(PYSPARK),--pyspark $(PYSPARK))
+	@echo "unit: tests/unit tests/architecture"
+	@.venv$(if $(PYSPARK),-pyspark-$(PYSPARK))/bin/python -m pytest tests/unit tests/architecture $(PARALLEL) $(ARGS)
+
 test: setup-test ## all tests but the drills, in random order
-	@$(IN_VENV)/python -m tests.support.spark.spark_classes
+	@echo "test: tests, without tests/drills"
 	@$(IN_VENV)/python -m pytest $(PARALLEL) --ignore=tests/drills --durations=10 $(ARGS)
 
-drills: setup-test ## the long tests: jobs killed at every step, outages, random trees, at scale
-	@$(IN_VENV)/python -m tests.support.spark.spark_classes
+drills: setup-test ## the long proofs: jobs killed at every step, outages, random trees, at scale (ARGS="--share 2/6" runs a sixth)
+	@echo "drills: tests/drills"
 	@$(IN_VENV)/python -m pytest tests/drills $(PARALLEL) --durations=10 $(ARGS)
 
-coverage: setup-test ## the same with branch coverage, which takes a few minutes more, and a floor for it
-	@$(IN_VENV)/python -m tests.support.spark.spark_classes
-	@$(IN_VENV)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
+coverage: setup-test ## all tests but the drills, with branch coverage and a floor for it; takes a few minutes more
+	@$(IN_VENV)/python -m pytest $(PARALLEL) --ignore=tests/drills --cov --cov-report=term:skip-covered $(if $(ARGS),,--cov-fail-under=85) $(ARGS)
 
 integration: setup-test ## the tests with Spark, ZooKeeper and a local Kinesis alone
-	@$(IN_VENV)/python -m tests.support.spark.spark_classes
 	@$(IN_VENV)/python -m pytest tests/integration $(PARALLEL) $(ARGS)
 
 localstack: setup ## a local Kinesis until Ctrl-C: LocalStack and ZooKeeper in Docker, or LocalStack's pip runtime

@@ -1,6 +1,6 @@
 """Sets up a machine that has Python, make and git, so that the project runs on it.
 
-    python3 -m scripts.set_up [--no-java] [--localstack] [--lowest] [--docs]
+    python3 -m scripts.set_up [--no-java] [--localstack] [--lowest | --pyspark 4.2] [--docs]
 
 Packages go into a virtual environment in the checkout. Java (and for the tests Node, Chromium and
 promtool) are found, or installed with apt if the user may. A run with nothing to do takes well
@@ -52,16 +52,29 @@ def main(arguments: Sequence[str]) -> int:
         help="install the oldest supported packages, in .venv-lowest",
     )
     parser.add_argument(
+        "--pyspark",
+        metavar="VERSION",
+        help="the locked packages with this PySpark, in .venv-pyspark-VERSION",
+    )
+    parser.add_argument(
         "--docs", action="store_true", help="also what builds the documentation, 75 MB, in .venv"
     )
     options = parser.parse_args(arguments)
     name = "lowest" if options.lowest else "lock"
+    folder = (
+        f".venv-pyspark-{options.pyspark}"
+        if options.pyspark
+        else ".venv-lowest"
+        if options.lowest
+        else ".venv"
+    )
     environment = Environment(
         root=ROOT,
-        folder=ROOT / (".venv-lowest" if options.lowest else ".venv"),
+        folder=ROOT / folder,
         lock=ROOT / "requirements" / f"{name}.txt",
         log=ROOT / "set-up.log",
         added_lock=ROOT / "requirements" / "docs.txt" if options.docs else None,
+        instead=(f"pyspark=={options.pyspark}.*",) if options.pyspark else (),
     )
     try:
         with_lock(

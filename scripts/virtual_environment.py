@@ -40,7 +40,8 @@ class Environment:
     The project is installed editable, so its code may change freely. `with_project` False: only the
     lock file's packages, for a tool that runs beside the project. `size`: a hint for the user on
     the size of the download. `added_lock`: a second lock file, whose packages are added to the
-    first's; they stay when the environment is next wanted without it.
+    first's; they stay when the environment is next wanted without it. `instead`: requirements that
+    replace packages of the lock, such as an older PySpark.
     """
 
     root: Path
@@ -50,6 +51,7 @@ class Environment:
     with_project: bool = True
     size: str = "Spark is 450 MB: takes minutes"
     added_lock: Path | None = None
+    instead: tuple[str, ...] = ()
 
     @property
     def python(self) -> Path:
@@ -68,7 +70,12 @@ class Environment:
         interpreter = (
             f"{sysconfig.get_config_var('SOABI')} {sys.base_prefix} {self.folder}".encode()
         )
-        packages = _digest(interpreter, self._build_lock.read_bytes(), self.lock.read_bytes())
+        packages = _digest(
+            interpreter,
+            self._build_lock.read_bytes(),
+            self.lock.read_bytes(),
+            *(requirement.encode() for requirement in self.instead),
+        )
         project = (
             {"project": _digest((self.root / "pyproject.toml").read_bytes())}
             if self.with_project
@@ -175,6 +182,14 @@ class Environment:
             str(self.lock),
         ]
         self._pip(*options, what="installing the packages")
+        if self.instead:
+            say(f"instead: {', '.join(self.instead)}")
+            self._pip(
+                "--no-deps",
+                "--no-build-isolation",
+                *self.instead,
+                what=f"installing {', '.join(self.instead)}",
+            )
         self._check_packages()
 
     def _install_added(self, lock: Path) -> None:

@@ -40,14 +40,28 @@ TAKE_MINUTES = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share", default="1/1", metavar="K/N", help="the Kth of N equal shares of the tests"
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"share: {config.getoption('share')}"
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The drills of minutes run first; the order is random otherwise. One that starts last would
     keep one core busy while the others idle.
 
     Tests of single cases measure the coverage. For a property's thousands of examples, counting
     lines takes half as long as running them, and adds nothing.
     """
+    number, shares = map(int, config.getoption("share").split("/"))
+    chosen = set(sorted(item.nodeid for item in items)[number - 1 :: shares])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
+    items[:] = [item for item in items if item.nodeid in chosen]
     items.sort(key=lambda item: item.path.name not in TAKE_MINUTES)
     for item in items:
         if "property" in item.path.parts:
