@@ -22,6 +22,7 @@ from kinesis_spout import __version__
 from kinesis_spout.cli import early_interrupt
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.programs.installation import how_to_install
 
 COMMAND_GROUP = "kinesis_spout.commands"
 # In the order of the help.
@@ -48,7 +49,10 @@ OWN_COMMANDS = {
 }
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.
-EXTRAS_BY_MODULE = {"pyspark": ("PySpark", "spark"), "psutil": ("psutil", "spark,local")}
+EXTRAS_BY_MODULE = {
+    "pyspark": ("PySpark", ("spark",)),
+    "psutil": ("psutil", ("spark", "local")),
+}
 
 
 class CommandsByEntryPoint(TyperGroup):
@@ -155,7 +159,7 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
         if missing not in EXTRAS_BY_MODULE:
             raise
         package, extras = EXTRAS_BY_MODULE[missing]
-        install = f"pip install 'kinesis-spout[{extras}]'"
+        install = how_to_install(*extras)
         short_help = escape(f"(needs {package}) {install}")
         command.command(name, help=short_help, context_settings=_ANY_ARGUMENTS)(
             _missing_package(package, install)
@@ -166,7 +170,9 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
         else:
             command.command(name)(function)
     early_interrupt.end()  # the command handles Ctrl-C now
-    return typer.main.get_command(command)
+    loaded = typer.main.get_command(command)
+    loaded.name = name  # a group has none of its own, and the list of commands shows it
+    return loaded
 
 
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -178,8 +184,7 @@ def _missing_package(package: str, install: str) -> Callable[[typer.Context], No
     def fail(ctx: typer.Context) -> None:
         with one_sentence(errors(), debug=root_options(ctx).debug):
             raise CliError(
-                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; "
-                f"run {install}"
+                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; {install}"
             )
 
     return fail

@@ -15,6 +15,7 @@ from kinesis_spout.doctor.checkup import Check
 from kinesis_spout.doctor.finding import Finding, failed, not_tried, ok, warning
 from kinesis_spout.doctor.installation import installed_version
 from kinesis_spout.doctor.requirement import numbers_of
+from kinesis_spout.programs.installation import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ LOWEST_JAVA = 17
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _CORE_JAR = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 _JAVA_LIMIT_S = 8.0
-INSTALL_SPARK = "pip install 'kinesis-spout[spark]'"
+_REINSTALL_SPARK = "run pip install --force-reinstall pyspark"
 
 
 def java_says(program: str) -> str:
@@ -91,8 +92,8 @@ class Runtimes:
         if self.pyspark_home is None:
             yield not_tried(
                 SPARK,
-                f"PySpark is not installed; the spout does without, a job needs it: run "
-                f"{INSTALL_SPARK}",
+                "PySpark is not installed; the spout does without, a job needs it: "
+                + how_to_install("spark"),
             )
             return
         version = self.pyspark_version or "of an unknown version"
@@ -104,7 +105,7 @@ class Runtimes:
             yield failed(
                 SPARK,
                 f"{named} has no jars of Spark; "
-                + ("unset SPARK_HOME, or correct it" if given else f"run {INSTALL_SPARK}"),
+                + ("unset SPARK_HOME, or correct it" if given else _REINSTALL_SPARK),
             )
         elif self.pyspark_version and numbers_of(jars[0]) != numbers_of(self.pyspark_version):
             yield failed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, MissingExtraError
+from kinesis_spout.programs.installation import how_to_install
 from kinesis_spout.prometheus_exporter.definitions import BY_NAME, PREFIX, Kind
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def prometheus() -> Any:
         import prometheus_client  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as exc:
         raise MissingExtraError(
-            "metrics for Prometheus need prometheus-client, which is not installed; pip install "
-            "'kinesis-spout[metrics]'"
+            "metrics for Prometheus need prometheus-client, which is not installed; "
+            + how_to_install("metrics")
         ) from exc
     return prometheus_client
 

@@ -27,6 +27,7 @@ import urllib3.exceptions
 from botocore.awsrequest import AWSResponse
 
 from kinesis_spout.errors import ConfigError, MalformedResponseError
+from kinesis_spout.programs.installation import how_to_install
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _cbor_codec() -> ModuleType:
 
 def _needs(what: str) -> ConfigError:
     return ConfigError.of(
-        "wire_format", f"needs {what}; install kinesis-spout[cbor], or read json", "cbor"
+        "wire_format", f"needs {what}; {how_to_install('cbor')}, or read json", "cbor"
     )
 
 

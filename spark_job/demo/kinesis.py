@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.programs.installation import how_to_install
 from kinesis_spout.programs.modules import clean_environment
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class DemoKinesis:
         if not line.strip().isdigit():
             _end(process)
             raise CliError(
-                "the local Kinesis (moto) did not start; run pip install 'kinesis-spout[local]'",
+                f"the local Kinesis (moto) did not start; {how_to_install('local')}",
                 log_file=log_file,
             )
         return cls(process, int(line))

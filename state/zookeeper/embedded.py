@@ -260,7 +260,7 @@ def find_jars() -> Path:
             return home / "jars"
     raise EmbeddedZookeeperError(
         "the embedded ZooKeeper is started from PySpark's jars, which were not found; "
-        "pip install 'pyspark>=4.2', or use the address of a ZooKeeper server"
+        "run pip install 'pyspark>=4.2', or use the address of a ZooKeeper server"
     )
 
 

@@ -24,7 +24,7 @@ _HIDDEN = frozenset({"password"})
 _WITH_PASSWORD = ("digest", "sasl")
 # The packages behind kazoo's SASL, by kind of identity.
 _NEEDS = {"sasl": ("puresasl",), "kerberos": ("puresasl", "kerberos")}
-_INSTALL = {"puresasl": "pip install 'kinesis-spout[sasl]'", "kerberos": "pip install kerberos"}
+_DISTRIBUTIONS = {"puresasl": "pure-sasl", "kerberos": "kerberos"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -112,7 +112,7 @@ class ZookeeperSecurity:
                 _refuse(
                     "auth",
                     f"{self.auth!r} needs the package {package}, which is not installed here; "
-                    f"{_INSTALL[package]}",
+                    f"run pip install {_DISTRIBUTIONS[package]}",
                 )
 
     def tls_context(self) -> ssl.SSLContext:

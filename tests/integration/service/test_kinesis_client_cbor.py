@@ -21,6 +21,7 @@ from kinesis_spout.errors import (
     ServiceUnavailableError,
     ThrottledError,
 )
+from kinesis_spout.programs.installation import how_to_install
 from kinesis_spout.service.client import KinesisClient
 from tests.architecture.source_tree import ROOT
 from tests.support.kinesis.stub_kinesis import (
@@ -227,7 +228,7 @@ def test_a_missing_package_is_named(
     done = described(stub_kinesis, tmp_path, package, "cbor")
     said = done.stderr.splitlines()[-1]
     assert "ConfigError" in said
-    assert f"needs {needed}; install kinesis-spout[cbor], or read json" in said
+    assert f"needs {needed}; {how_to_install('cbor')}, or read json" in said
     assert stub_kinesis.requests == []
 
 
@@ -239,7 +240,7 @@ def test_by_default_a_process_without_the_package_reads_json(
     done = described(stub_kinesis, tmp_path, package, AwsConfig().wire_format)
     assert done.returncode == 0, done.stderr
     assert kinds(stub_kinesis) == ["json-1.1"]
-    assert "install kinesis-spout[cbor]" in done.stderr
+    assert how_to_install("cbor") in done.stderr
 
 
 def described(

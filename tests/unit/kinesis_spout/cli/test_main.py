@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout import __version__
+from kinesis_spout.cli.main import OWN_COMMANDS
+from kinesis_spout.programs.installation import how_to_install
 from tests.support.shell.command_line import environment, run_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+ALL_COMMANDS = ("demo", "redrive", "run", *OWN_COMMANDS)
 
 
 def test_version_is_printed_alone(tmp_path: Path) -> None:
@@ -80,15 +84,15 @@ def test_without_pyspark_a_spark_command_says_what_to_install(tmp_path: Path) ->
         assert ended.returncode == 1
         assert ended.stdout == ""
         assert ended.stderr.count("\n") == 1
-        assert "pip install 'kinesis-spout[spark]'" in ended.stderr
+        assert how_to_install("spark") in ended.stderr
 
 
 def test_without_pyspark_the_help_still_lists_everything(tmp_path: Path) -> None:
     hide("pyspark", tmp_path)
     ended = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
     assert ended.returncode == 0
-    assert "(needs PySpark) pip install 'kinesis-spout[spark]'" in ended.stdout
-    assert "reset" in ended.stdout
+    assert listed_names(ended.stdout) == list(ALL_COMMANDS)
+    assert f"(needs PySpark) {how_to_install('spark')}" in flowing(ended.stdout)
 
 
 def test_without_the_demos_packages_the_demo_says_what_to_install(tmp_path: Path) -> None:
@@ -96,14 +100,15 @@ def test_without_the_demos_packages_the_demo_says_what_to_install(tmp_path: Path
     ended = run_cli("demo", "--json", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.count("\n") == 1
-    assert "pip install 'kinesis-spout[spark,local]'" in ended.stderr
+    assert how_to_install("spark", "local") in ended.stderr
 
 
 def test_without_the_demos_packages_the_help_and_run_are_complete(tmp_path: Path) -> None:
     hide("psutil", tmp_path)
     ended = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
     assert ended.returncode == 0
-    assert "(needs psutil) pip install 'kinesis-spout[spark,local]'" in ended.stdout
+    assert listed_names(ended.stdout) == list(ALL_COMMANDS)
+    assert f"(needs psutil) {how_to_install('spark', 'local')}" in flowing(ended.stdout)
     assert "Write a stream" in ended.stdout
 
 
@@ -143,6 +148,18 @@ def test_reset_requires_its_options(tmp_path: Path, missing: str) -> None:
     ended = run_cli("reset", *[part for pair in given.items() for part in pair], cwd=tmp_path)
     assert ended.returncode == 2
     assert missing in ended.stderr
+
+
+def listed_names(help_text: str) -> list[str]:
+    """The first column of the list of commands."""
+    _, _, listed = help_text.partition("─ Commands ─")
+    lines = [line.removeprefix("│ ") for line in listed.splitlines() if line.startswith("│")]
+    return [line.split()[0] for line in lines if not line.startswith(" ")]
+
+
+def flowing(help_text: str) -> str:
+    """The help without its frames and the breaks of its lines."""
+    return " ".join(help_text.replace("│", " ").split())
 
 
 def hide(module: str, folder: Path) -> None:

@@ -12,6 +12,7 @@ from kinesis_spout.doctor.finding import Finding, Verdict
 from kinesis_spout.doctor.installation import Installation, our_requirements
 from kinesis_spout.doctor.requirement import Requirement, numbers_of, requirements
 from kinesis_spout.doctor.runtimes import Runtimes
+from kinesis_spout.programs.installation import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,4 +177,4 @@ def test_without_pyspark_neither_is_tried() -> None:
     """The spout needs none of it."""
     found = runtimes(Runtimes(pyspark_version=None, pyspark_home=None))
     assert {one.verdict for one in found.values()} == {Verdict.NOT_TRIED}
-    assert "pip install 'kinesis-spout[spark]'" in found["Spark"].sentence
+    assert how_to_install("spark") in found["Spark"].sentence
