@@ -19,7 +19,13 @@ from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.record_lines import raw_line, record_line
-from kinesis_spout.cli.shared_options import connection_of, errors, root_options, security_of
+from kinesis_spout.cli.shared_options import (
+    connection_of,
+    errors,
+    root_options,
+    security_of,
+    typed_text,
+)
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.prometheus_exporter import MetricsServer
@@ -78,6 +84,7 @@ def consume(
         str | None,
         typer.Option(
             help="Name under which checkpoints are stored; without it, none are stored.",
+            callback=typed_text,
             rich_help_panel=INPUT,
         ),
     ] = None,

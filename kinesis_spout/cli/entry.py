@@ -2,6 +2,9 @@
 handled.
 """
 
+import io
+import sys
+
 from kinesis_spout.cli import early_interrupt
 
 
@@ -12,6 +15,9 @@ def main() -> None:
     process owns the application, 130 Ctrl-C, 143 SIGTERM.
     """
     early_interrupt.begin()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the locale lacks becomes an escape
+            stream.reconfigure(errors="backslashreplace")
     from kinesis_spout.cli.main import app  # noqa: PLC0415  # not before Ctrl-C is handled
 
     app()

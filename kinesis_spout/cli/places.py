@@ -20,13 +20,17 @@ from kinesis_spout.cli.shared_options import (
     parse_pairs,
     root_options,
     security_of,
+    typed_text,
 )
 from kinesis_spout.config import StreamRef
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
-Application = Annotated[str, typer.Option(help="Name under which the checkpoints are stored.")]
+Application = Annotated[
+    str,
+    typer.Option(help="Name under which the checkpoints are stored.", callback=typed_text),
+]
 Stream = Annotated[str, typer.Option(help="Name or ARN of the stream.")]
 Zookeeper = Annotated[
     str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")

@@ -13,7 +13,7 @@ from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.line_io import LineReader, LongLine
 from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
-from kinesis_spout.cli.shared_options import connection_of, errors, root_options
+from kinesis_spout.cli.shared_options import connection_of, errors, root_options, typed_text
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import KinesisError, RequestRefusedError
 from kinesis_spout.service.client import KinesisClient
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from kinesis_spout.service.record_putter import Accepted
+
 RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
 MAX_WARNINGS = 10
+MAX_NAMED_LINES = 10
 AGGREGATED_LINES = 20 * REQUEST_RECORDS  # that are packed together, if so many have arrived
 MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
@@ -51,6 +54,7 @@ def produce(
         typer.Option(
             metavar="TEXT",
             help="Partition key of all records (default: a random key for each).",
+            callback=typed_text,
         ),
     ] = None,
     key_from: Annotated[
@@ -58,6 +62,7 @@ def produce(
         typer.Option(
             metavar="FIELD",
             help="Take the partition key from this field of each line, a JSON object.",
+            callback=typed_text,
         ),
     ] = None,
     as_json: Annotated[
@@ -137,26 +142,43 @@ def _put_all(
             with patience(partial(_note, console), trying):
                 lines.put(batch)
     except KinesisError as exc:
-        first, last = lines.unconfirmed or (0, 0)
+        put = _counted(lines.put_count, "record was", "records were")
         raise CliError(
-            f"{exc}; {lines.put_count:,} records were put, lines {first} to {last} may have been "
-            "put, later lines were not"
+            f"{exc}; {put} put, {_named(lines.unconfirmed)} may have been put, later lines were not"
         ) from exc
     finally:
-        noun = "record" if lines.put_count == 1 else "records"
+        put = _counted(lines.put_count, "record", "records")
         console.print(
-            f"put {lines.put_count:,} {noun} on stream {escape(stream)}{_skipped(lines)}",
+            f"put {put} on stream {escape(stream)}{_skipped(lines)}",
             highlight=False,
             soft_wrap=True,
         )
     if lines.refused_count:
-        raise CliError(f"{lines.refused_count:,} lines were not put")
+        refused = _counted(lines.refused_count, "line was", "lines were")
+        raise CliError(f"{refused} not put")
 
 
 def _skipped(lines: "LinePutter") -> str:
     count = lines.empty_count
-    noun = "line was" if count == 1 else "lines were"
-    return f"; {count:,} empty {noun} skipped" if count else ""
+    return f"; {_counted(count, 'empty line was', 'empty lines were')} skipped" if count else ""
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def _named(lines: "Sequence[int]") -> str:
+    """As `line 14`, `lines 3 to 20`, `lines 3, 7 and 14`; many with gaps are counted."""
+    if not lines:
+        return "none"
+    first, last = lines[0], lines[-1]
+    if first == last:
+        return f"line {last}"
+    if last - first == len(lines) - 1:
+        return f"lines {first} to {last}"
+    if len(lines) <= MAX_NAMED_LINES:
+        return f"lines {', '.join(map(str, lines[:-1]))} and {last}"
+    return f"{len(lines):,} lines from {first} to {last}"
 
 
 def _record_maker(
@@ -171,7 +193,7 @@ def _record_maker(
 
 def _aggregating(
     putter: RecordPutter, client: KinesisClient
-) -> "Callable[[Sequence[OutgoingRecord]], int]":
+) -> "Callable[[Sequence[OutgoingRecord], Accepted], int]":
     from kinesis_spout.cli.aggregating_putter import (  # noqa: PLC0415  # protobuf, for one option
         AggregatingPutter,
     )
@@ -211,16 +233,16 @@ class _Numbered(NamedTuple):
 class LinePutter:
     """Puts lines on a stream as records, and reports the lines that cannot be put.
 
-    `put_records` puts all records that it gets, and returns how many; `split` divides the records
-    of a batch of lines into what it gets at a time. `record_of` makes a record of a line, and
-    raises `LineError`. Empty lines are skipped. Lines are counted from 1. `warn` gets a sentence
-    for each line that is not put. After `put` has raised, `unconfirmed` holds the first and the
-    last line that may or may not have been put.
+    `put_records` puts all records that it gets, and passes on each that was put; `split` divides
+    the records of a batch of lines into what it gets at a time. `record_of` makes a record of a
+    line, and raises `LineError`. Empty lines are skipped. Lines are counted from 1. `warn` gets a
+    sentence for each line that is not put. After `put` has raised, `unconfirmed` holds the lines
+    that may or may not have been put.
     """
 
     def __init__(
         self,
-        put_records: "Callable[[list[OutgoingRecord]], int]",
+        put_records: "Callable[[list[OutgoingRecord], Accepted], object]",
         record_of: "Callable[[bytes], OutgoingRecord]",
         warn: "Callable[[str], None]",
         split: "Callable[[Iterable[OutgoingRecord]], Iterable[list[OutgoingRecord]]]" = in_requests,
@@ -228,7 +250,7 @@ class LinePutter:
         self.put_count = 0
         self.refused_count = 0
         self.empty_count = 0
-        self.unconfirmed: tuple[int, int] | None = None
+        self.unconfirmed: list[int] = []
         self._put_records = put_records
         self._record_of = record_of
         self._warn = warn
@@ -272,17 +294,25 @@ class LinePutter:
         return record
 
     def _put(self, numbered: "Sequence[_Numbered]") -> None:
+        waiting = {id(one.record): one for one in numbered}
+
+        def accepted(record: OutgoingRecord, _shard_id: str | None) -> None:
+            del waiting[id(record)]
+            self.put_count += 1
+
         try:
-            self.put_count += self._put_records([one.record for one in numbered])
+            self._put_records([one.record for one in numbered], accepted)
         except RequestRefusedError as exc:
-            if len(numbered) == 1:
-                self._refuse(numbered[0].line, f"is refused: {exc}")
+            rest = list(waiting.values())
+            if len(rest) <= 1:
+                for one in rest:
+                    self._refuse(one.line, f"is refused: {exc}")
                 return
-            half = len(numbered) // 2
-            self._put(numbered[:half])
-            self._put(numbered[half:])
+            half = len(rest) // 2
+            self._put(rest[:half])
+            self._put(rest[half:])
         except KinesisError:
-            self.unconfirmed = (numbered[0].line, numbered[-1].line)
+            self.unconfirmed = [one.line for one in waiting.values()]
             raise
 
     def _refuse(self, line: int, why: str) -> None:

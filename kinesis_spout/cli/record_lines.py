@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
-from typing import TYPE_CHECKING
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -60,6 +62,9 @@ class _PutLine(msgspec.Struct, rename=_BASE64):
 
 _encoder = msgspec.json.Encoder()
 _put_decoder = msgspec.json.Decoder(_PutLine)
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NOT_JSON = (msgspec.DecodeError, ValueError, RecursionError)
+_LONGEST_PLAIN = 256  # characters of a number that is written without an exponent
 
 
 def record_line(emission: SpoutEmission) -> bytes:
@@ -124,35 +129,107 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
     A line without a key gets a random one.
     """
     try:
-        found = _put_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        found = _put_line(line)
+    except _NOT_JSON as exc:
         raise LineError(f"is not a JSON object with key and data ({exc})") from exc
     if (found.data is None) == (found.data_base64 is None):
         raise LineError("must have exactly one of data and dataBase64")
     key = random_key() if found.key is None else found.key
     if found.data is not None:
-        return OutgoingRecord(key, found.data.encode())
+        return OutgoingRecord(_utf8(key, "key"), _utf8(found.data, "data").encode())
     try:
-        return OutgoingRecord(key, b64decode(found.data_base64 or "", validate=True))
+        return OutgoingRecord(_utf8(key, "key"), b64decode(found.data_base64 or "", validate=True))
     except ValueError as exc:
         raise LineError("has a dataBase64 that is not base64") from exc
 
 
 def key_of_json(line: bytes, name: str) -> str:
-    """The value of the field `name` of the line's object, a string or a number, as text.
+    """The value of the field `name` of the line's object, a string or a number, as text. Equal
+    numbers have one text: 7, 7.0 and 70e-1 are `7`.
 
     Raises `LineError`.
     """
     try:
-        found = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        value = _field(line, name)
+    except _NOT_JSON as exc:
         raise LineError(
             f"is not JSON, so it has no field {name} for the partition key ({exc})"
         ) from exc
-    value = found.get(name) if isinstance(found, dict) else None
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, _Number):
+        return _number_text(value, name)
+    if not isinstance(value, str):
         raise LineError(f"has no field {name} with a string or a number for the partition key")
-    return str(value)
+    return _utf8(value, name)
+
+
+class _Number(str):
+    """A number as the line has it: a float would change some, and has no place for others."""
+
+    __slots__ = ()
+
+
+def _field(line: bytes, name: str) -> object:
+    """The value of a field: a string, a `_Number`, or anything else; None without it. Raises one
+    of `_NOT_JSON`.
+    """
+    line.decode()
+    try:
+        raw = _fields_decoder.decode(line).get(name)
+    except msgspec.ValidationError:
+        return None  # not an object
+    except msgspec.DecodeError:
+        found = _leniently(line)
+        return found.get(name) if isinstance(found, dict) else None
+    text = b"" if raw is None else bytes(raw)
+    return _Number(text.decode()) if text[:1] in b"-0123456789" and text else _leniently(text)
+
+
+def _put_line(line: bytes) -> _PutLine:
+    try:
+        return _put_decoder.decode(line)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(_leniently(line), _PutLine)
+
+
+def _leniently(text: bytes) -> Any:
+    """The value of a JSON text that may hold half a surrogate pair: the grammar allows it, and
+    msgspec does not. Raises ValueError or RecursionError.
+    """
+    if not text:
+        return None
+    return json.loads(
+        text.decode(), parse_float=_Number, parse_int=_Number, parse_constant=_refuse_constant
+    )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a value of JSON")
+
+
+def _number_text(number: str, name: str) -> str:
+    try:
+        sign, digits, exponent = Decimal(number).as_tuple()
+    except InvalidOperation as exc:
+        raise LineError(f"has a number in {name} whose exponent is too large for a key") from exc
+    kept = "".join(map(str, digits)).rstrip("0")
+    if not kept:
+        return "0"
+    exponent = int(exponent) + len(digits) - len(kept)
+    shortest = Decimal((sign, tuple(map(int, kept)), exponent))
+    is_short = len(kept) + abs(exponent) < _LONGEST_PLAIN
+    return f"{shortest:f}" if is_short else f"{shortest:E}"
+
+
+def _utf8(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise LineError(
+            f"has half a surrogate pair in {name}, which no UTF-8 text can hold"
+        ) from exc
+    return text
 
 
 def _key(partition_key: str | None) -> str | msgspec.UnsetType:

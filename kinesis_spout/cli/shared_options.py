@@ -4,6 +4,7 @@ KEY=VALUE`, and the options before the command's name. Also the console on stder
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,20 @@ def usage_errors(option: str) -> Iterator[None]:
         yield
     except (ConfigError, InvalidPositionError, InvalidSequenceNumberError) as exc:
         raise typer.BadParameter(str(exc), param_hint=option) from exc
+
+
+def typed_text(text: str | None) -> str | None:
+    """An option's text as it was typed, for a value that is stored or compared in UTF-8. Where the
+    locale is ASCII, Python has each byte of other characters as half a surrogate pair.
+
+    Raises typer's usage error. Not for a path: that has to keep the locale's form.
+    """
+    if text is None or text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text):
+        return text
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        raise typer.BadParameter("is not UTF-8") from None
 
 
 def shard_id_of(text: str) -> str:

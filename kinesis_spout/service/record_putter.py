@@ -174,9 +174,9 @@ class RecordPutter:
 
 
 def refusal(code: str, where: str) -> KinesisError:
-    """The error of a request of which no record was accepted, by the code of one of them."""
+    """The error of a record that was not accepted, by its code."""
     kind, advice = meaning_of(code, 400, operation="PutRecords")
-    return kind(f"no record was accepted by {where} ({code}); {advice}")
+    return kind(f"{where} refuses a record ({code}); {advice}")
 
 
 def _entry(record: OutgoingRecord) -> Entry:

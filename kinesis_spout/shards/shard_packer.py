@@ -27,6 +27,13 @@ class OutgoingAggregate(OutgoingRecord):
     packed: PackedRecord = field(kw_only=True, repr=False)
 
 
+def users_of(record: OutgoingRecord) -> tuple[UserRecord, ...]:
+    """The records of the user that are in it."""
+    if isinstance(record, OutgoingAggregate):
+        return record.packed.users
+    return (UserRecord(record.partition_key, record.data, record.explicit_hash_key),)
+
+
 def user_count(record: OutgoingRecord) -> int:
     """How many records of the user are in it."""
     return len(record.packed.users) if isinstance(record, OutgoingAggregate) else 1

@@ -21,6 +21,7 @@ from kinesis_spout.cli.shared_options import (
     errors,
     parse_pairs,
     root_options,
+    typed_text,
 )
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
@@ -195,6 +196,7 @@ def selection_of(
 
     Raises `typer.BadParameter`, or `ConfigError` for a bad stream.
     """
+    reasons = [typed_text(text) or "" for text in reasons]
     if not all(text.strip() for text in reasons):
         raise typer.BadParameter("give a part of the reason's text", param_hint="--reason")
     target = None

@@ -14,7 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import errors, parse_pairs, root_options, usage_errors
+from kinesis_spout.cli.shared_options import (
+    errors,
+    parse_pairs,
+    root_options,
+    typed_text,
+    usage_errors,
+)
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs.modules import load_function, split_name
 from spark_job.commands.child_processes import quiet
@@ -52,6 +58,7 @@ def run(
         str | None,
         typer.Option(
             help="Name of the application, under which ZooKeeper keeps its checkpoints.",
+            callback=typed_text,
             rich_help_panel=STREAM,
         ),
     ] = None,

@@ -105,23 +105,45 @@ class Redrive:
             for chunk in in_chunks(islice(self.letters.to_put(), limit), itemgetter(1)):
                 if stopping():
                     break
-                for target in sorted({name for name, _ in chunk}):
-                    if target not in putters:
-                        putters[target] = stack.enter_context(closing(self._putter(target)))
-                    putters[target].put(_records(chunk, target))
-                self.ledger.append(chunk)
-                count += len(chunk)
-                progress(count)
+                for target in {name for name, _ in chunk} - putters.keys():
+                    putters[target] = stack.enter_context(closing(self._putter(target)))
+                waiting = _Waiting(chunk)
+                try:
+                    for target in sorted({name for name, _ in chunk}):
+                        putters[target].put(waiting.records(target), waiting.accepted)
+                finally:
+                    # Also when the service refuses one for good: a later run puts the others again
+                    # otherwise, and so does every run after it.
+                    if put := waiting.put():
+                        self.ledger.append(put)
+                        count += len(put)
+                        progress(count)
         return count
 
     def _putter(self, target: str) -> RecordPutter:
         return RecordPutter(self.aws, self.target or StreamRef.parse(target))
 
 
-def _records(chunk: Sequence[tuple[str, Letter]], target: str) -> list[OutgoingRecord]:
-    return [
-        record
-        for name, letter in chunk
-        if name == target and letter.data is not None
-        for record in payload_records(letter)
-    ]
+class _Waiting:
+    """The letters of a chunk, and which of their records were not put yet."""
+
+    def __init__(self, chunk: Sequence[tuple[str, Letter]]) -> None:
+        self._letters = [
+            (target, letter, [] if letter.data is None else payload_records(letter))
+            for target, letter in chunk
+        ]
+        self._waiting = {id(one) for _, _, records in self._letters for one in records}
+
+    def records(self, target: str) -> list[OutgoingRecord]:
+        return [one for name, _, records in self._letters if name == target for one in records]
+
+    def accepted(self, record: OutgoingRecord, _shard_id: str | None) -> None:
+        self._waiting.discard(id(record))
+
+    def put(self) -> list[tuple[str, Letter]]:
+        """The letters of which every record was put."""
+        return [
+            (target, letter)
+            for target, letter, records in self._letters
+            if self._waiting.isdisjoint(map(id, records))
+        ]

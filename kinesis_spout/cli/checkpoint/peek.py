@@ -12,7 +12,7 @@ from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import printable, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, check_both_or_neither, operators_command
-from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
+from kinesis_spout.cli.shared_options import shard_id_of, typed_text, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import nearest_name
 from kinesis_spout.service.client import KinesisClient
@@ -39,7 +39,8 @@ def peek(
     *,
     stream: places.Stream,
     application: Annotated[
-        str | None, typer.Option(help="Show how this application stands to the record.")
+        str | None,
+        typer.Option(help="Show how this application stands to the record.", callback=typed_text),
     ] = None,
     zookeeper: places.ZookeeperOfApplication = None,
     zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,

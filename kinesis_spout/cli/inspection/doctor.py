@@ -23,6 +23,7 @@ from kinesis_spout.cli.shared_options import (
     parse_pairs,
     root_options,
     security_of,
+    typed_text,
 )
 from kinesis_spout.config import StreamRef
 from kinesis_spout.doctor.checkup import run
@@ -53,7 +54,8 @@ def doctor(
         str | None, typer.Option(help="Name or ARN of the stream; without it none is looked at.")
     ] = None,
     application: Annotated[
-        str | None, typer.Option(help="Name under which the checkpoints are stored.")
+        str | None,
+        typer.Option(help="Name under which the checkpoints are stored.", callback=typed_text),
     ] = None,
     zookeeper: Annotated[
         str | None,

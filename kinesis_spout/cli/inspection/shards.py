@@ -17,7 +17,7 @@ from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.cli.inspection.looking import refuse_another_stream
 from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
 from kinesis_spout.cli.places import Place, check_both_or_neither, note
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.shared_options import errors, root_options, typed_text
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
@@ -49,7 +49,8 @@ def shards(
     ],
     *,
     application: Annotated[
-        str | None, typer.Option(help="Name under which the checkpoints are stored.")
+        str | None,
+        typer.Option(help="Name under which the checkpoints are stored.", callback=typed_text),
     ] = None,
     zookeeper: places.ZookeeperOfApplication = None,
     zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,

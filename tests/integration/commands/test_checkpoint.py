@@ -13,6 +13,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.state_store import StateChange
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.operators_shell import SHARD, Shell
 
 
@@ -208,6 +209,26 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
         3,
         "unresolved",
     )
+
+
+def test_peek_shows_characters_that_the_locale_lacks_as_escapes(shell: Shell) -> None:
+    """The record is shown to its end. The application's name is the one that was typed."""
+    with closing(shell.store("étl")) as store:
+        store.acquire(this_process(0), timeout_s=1)
+    (number,) = shell.put("grün日")
+    place = (SHARD, number, "--stream", "orders", "--application", "étl")
+    named = (*place, "--zookeeper", shell.zookeeper, *shell.endpoint)
+    shown = shell.run("peek", *named, **ASCII_LOCALE)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.splitlines()[2:] == [
+        "  key      key",
+        r"  data     gr\xfcn\u65e5",
+        r"  \xe9tl: has no state of the shard, so it is not read yet",
+    ]
+    as_json = shell.run("peek", *named, "--json", **ASCII_LOCALE)
+    assert json.loads(as_json.stdout)["records"][0]["data"] == "grün日"
+    status = shell.operate("status", *shell.endpoint, application="étl", **ASCII_LOCALE)
+    assert "application  étl on stream orders" in status.stdout
 
 
 def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:

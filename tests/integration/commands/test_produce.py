@@ -10,6 +10,8 @@ import pytest
 
 from kinesis_spout.testing import throttle
 from tests.support.aggregates.delivered import delivered
+from tests.support.kinesis.refused_records import refuse
+from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.consuming import LIMIT_S, run, running
 from tests.support.state.zookeeper import wait_until
 
@@ -124,6 +126,31 @@ def test_throttled_records_are_put_again(orders: ServedFake) -> None:
     orders.model.faults.add(throttle(), operation="PutRecords", times=2)
     ended = run(orders, "produce", "orders", stdin=b"a\nb\n")
     assert (ended.returncode, len(held(orders))) == (0, 2)
+
+
+def test_a_record_that_is_refused_for_good_is_the_only_one_in_doubt(orders: ServedFake) -> None:
+    """The service has told the outcomes of the 19 others."""
+    orders.model.faults.add(
+        refuse(13, "KMSAccessDeniedException"), operation="PutRecords", times=None
+    )
+    lines = b"".join(b"%d\n" % number for number in range(20))
+    ended = run(orders, "produce", "orders", stdin=lines)
+    assert ended.returncode == 1
+    put, error = ended.stderr.splitlines()
+    assert put == "put 19 records on stream orders"
+    assert "stream orders" in error
+    assert "(KMSAccessDeniedException); allow kms:GenerateDataKey" in error
+    assert error.endswith("; 19 records were put, line 14 may have been put, later lines were not")
+
+
+def test_keys_and_fields_are_utf8_in_an_ascii_locale_too(orders: ServedFake) -> None:
+    """Python has their bytes as halves of surrogate pairs there."""
+    for option, line in (("--key", "b"), ("--key-from", '{"é": "é"}')):
+        ended = run(
+            orders, "produce", "orders", option, "é", stdin=line.encode(), variables=ASCII_LOCALE
+        )
+        assert (ended.returncode, ended.stderr) == (0, "put 1 record on stream orders\n")
+    assert held(orders) == [("é", b"b"), ("é", '{"é": "é"}'.encode())]
 
 
 def test_a_missing_stream_is_one_sentence_with_the_lines_that_are_not_put(

@@ -16,7 +16,7 @@ from kinesis_spout.aggregation.packing import UserRecord
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.errors import StreamNotFoundError
+from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
 from kinesis_spout.testing import FakeKinesisSettings, throttle
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
@@ -26,6 +26,7 @@ from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from spark_job.dead_letter.stream_sink import PART_BYTES, envelopes
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.large_records import largest, take_large_records
+from tests.support.kinesis.refused_records import refuse
 from tests.support.kinesis.services import (
     ACCESS_KEY,
     REGION,
@@ -335,6 +336,19 @@ def test_throttled_puts_are_repeated(spark: SparkSession, tmp_path: Path) -> Non
         dead.write(ORDERS.letters(1_100))
         assert dead.redrive().put() == 1_100
         assert sorted(dead.on()) == sorted(records_of(ORDERS.letters(1_100)))
+
+
+def test_letters_that_were_put_beside_a_refused_one_are_not_put_again(dead: Dead) -> None:
+    """Else each run puts them once more for as long as the service refuses that one."""
+    dead.fake.model.faults.add(
+        refuse(3, "KMSAccessDeniedException"), operation="PutRecords", times=None
+    )
+    dead.write(ORDERS.letters(5))
+    progress: list[int] = []
+    with pytest.raises(AccessDeniedError):
+        dead.redrive().put(progress=progress.append)
+    assert progress == [4]
+    assert dead.redrive().find().to_put == 1
 
 
 def test_a_stream_that_does_not_exist_is_an_error_and_the_ledger_stays_empty(dead: Dead) -> None:

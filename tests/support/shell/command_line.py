@@ -17,6 +17,8 @@ from tests.support.spark.spark_classes import quick_jvm
 
 ROOT = Path(kinesis_spout.__file__).parent.parent
 TIME_LIMIT_S = 300.0
+# Variables that make Python take the characters of its arguments and its output for ASCII.
+ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 def command_line(*arguments: str) -> list[str]:

@@ -71,13 +71,19 @@ def connection(fake: ServedFake) -> dict[str, str]:
     }
 
 
-def run(fake: ServedFake, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+def run(
+    fake: ServedFake,
+    *arguments: str,
+    stdin: bytes = b"",
+    variables: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
     """Run the command to its end. A command that does not end is killed, and the error has its
     stderr. The note of a slow machine, that the service has not answered yet, is left out.
+    `variables`: additional environment variables.
     """
     with subprocess.Popen(
         command_line(*arguments),
-        env=environment(PYTHONFAULTHANDLER="1", **connection(fake)),
+        env=environment(PYTHONFAULTHANDLER="1", **connection(fake), **(variables or {})),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -38,17 +38,20 @@ class Shell:
     zookeeper: str
     folder: Path
 
-    def run(self, *arguments: str) -> CompletedProcess[str]:
+    def run(self, *arguments: str, **variables: str) -> CompletedProcess[str]:
         return run_cli(
             *arguments,
             cwd=self.folder,
             AWS_ACCESS_KEY_ID=ACCESS_KEY,
             AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+            **variables,
         )
 
-    def operate(self, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
+    def operate(
+        self, *arguments: str, application: str = "etl", **variables: str
+    ) -> CompletedProcess[str]:
         named = ("--application", application, "--stream", "orders", "--zookeeper", self.zookeeper)
-        return self.run(*arguments, *named)
+        return self.run(*arguments, *named, **variables)
 
     def checkpoint(self, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
         stream = () if arguments[0] in {"show", "export", "reset", "history"} else self.endpoint
@@ -97,8 +100,8 @@ class Shell:
             self.fake.model.put("orders", "key", each.encode()).partition(":")[2] for each in data
         ]
 
-    def store(self) -> ZookeeperStateStore:
-        return ZookeeperStateStore(self.zookeeper, application="etl", stream="orders")
+    def store(self, application: str = "etl") -> ZookeeperStateStore:
+        return ZookeeperStateStore(self.zookeeper, application=application, stream="orders")
 
     def states(self) -> Mapping[str, ShardState]:
         with closing(self.store()) as store:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange
 from kinesis_spout.aggregation.packing import UserRecord
 from kinesis_spout.aggregation.user_records import unpacked
@@ -66,6 +68,33 @@ def records(*hash_keys: int) -> list[OutgoingRecord]:
     return [OutgoingRecord("k", b"%d" % number, str(key)) for number, key in enumerate(hash_keys)]
 
 
+class NoMoreError(Exception):
+    """The service accepts nothing more."""
+
+
+class Ending(Stream):
+    """A stream that accepts its first aggregate only."""
+
+    def put(
+        self, records: Iterable[OutgoingRecord], accepted: Accepted = lambda _record, _shard: None
+    ) -> int:
+        super().put(list(records)[:1], accepted)
+        raise NoMoreError
+
+
+def test_each_record_of_an_accepted_aggregate_is_reported_before_another_one_fails() -> None:
+    """Equal ones, too, and each as the object that the caller gave."""
+    stream: Any = Ending()
+    stream.shards = SPLIT
+    put = [OutgoingRecord("k", b"same", str(key)) for key in (1, 1, LAST, 1, LAST)]
+    accepted: list[OutgoingRecord] = []
+    with pytest.raises(NoMoreError):
+        AggregatingPutter(stream, lambda: SPLIT).put(
+            put, lambda record, _shard: accepted.append(record)
+        )
+    assert list(map(id, accepted)) == [id(put[index]) for index in (0, 1, 3)]
+
+
 def test_the_shards_are_listed_once_while_they_stay() -> None:
     stream: Any = Stream()
     listed: list[None] = []
@@ -89,7 +118,10 @@ def test_what_a_split_has_misplaced_is_put_again_in_its_shard() -> None:
     putter = AggregatingPutter(stream, lambda: stream.shards)
     putter.put(records(1, 2))
     stream.shards = SPLIT
-    assert putter.put(records(5, LAST, 6, HALF)) == 4
+    accepted: list[tuple[bytes, str | None]] = []
+    put = records(5, LAST, 6, HALF)
+    assert putter.put(put, lambda record, shard_id: accepted.append((record.data, shard_id))) == 4
+    assert accepted == [(b"0", "left"), (b"2", "left"), (b"1", "right"), (b"3", "right")]
     misplaced, *again = stream.held[1:]
     assert misplaced[0] == "left"
     assert [(taken, one.data) for taken, one in again] == [("right", b"1"), ("right", b"3")]

@@ -109,6 +109,76 @@ def test_any_other_key_is_refused(line: bytes) -> None:
         key_of_json(line, "id")
 
 
+@pytest.mark.parametrize(
+    ("numbers", "key"),
+    [
+        (["7", "7.0", "70e-1", "0.7E1", "7.000"], "7"),
+        (["0", "-0", "0.0", "0e9"], "0"),
+        (["-1.50", "-15e-1"], "-1.5"),
+        (["0.1", "0.10", "1e-1"], "0.1"),
+        (["10000000000000000", "1e16", "1e+16", "1E16"], "10000000000000000"),
+        (["9007199254740993", "9007199254740993.0"], "9007199254740993"),
+        (["9007199254740992", "9007199254740992.0"], "9007199254740992"),
+        (["1e400", "10e399", "1.0E+400"], "1E+400"),
+        (["2e-400"], "2E-400"),
+    ],
+)
+def test_equal_numbers_are_one_key(numbers: list[str], key: str) -> None:
+    """As texts they differ, and a float has no place for some, and takes others for equal."""
+    assert {key_of_json(f'{{"id": {text}}}'.encode(), "id") for text in numbers} == {key}
+
+
+STRANGE_VALUES = (
+    b"1e400",
+    b"-1e-999999",
+    b'"\\ud800"',
+    b'["\\udc00 \\ud800", {"\\ud83d": "\\ud83d"}]',
+    b"1" * 5_000,
+    b"[1e9999999999999999999999]",
+)
+
+
+@pytest.mark.parametrize("other", STRANGE_VALUES)
+def test_other_fields_may_hold_whatever_the_grammar_allows(other: bytes) -> None:
+    """Also what neither a float nor a text of UTF-8 can hold: nothing is done with it."""
+    line = b'{"other": %b, "key": "a", "data": "d", "number": 7.0}' % other
+    assert (key_of_json(line, "key"), key_of_json(line, "number")) == ("a", "7")
+    found = outgoing_of_json(line, str)
+    assert (found.partition_key, found.data) == ("a", b"d")
+
+
+@pytest.mark.parametrize("field", ["key", "data"])
+def test_half_a_surrogate_pair_in_the_field_itself_is_named(field: str) -> None:
+    """No key and no data can hold it, so it is not put as something else."""
+    line = json.dumps({"key": "a", "data": "d"} | {field: "\ud800"}).encode()
+    with pytest.raises(LineError, match=f"half a surrogate pair in {field}"):
+        outgoing_of_json(line, str)
+    with pytest.raises(LineError, match=f"half a surrogate pair in {field}"):
+        key_of_json(line, field)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"x": NaN, "id": "a"}',
+        b'{"x": "\\ud800", "y": Infinity, "id": "a"}',
+        b'{"id": "a", "x": 01}',
+        b'{"id": "a"} x',
+        b'{"x": "\\ud800"',
+        b'{"id": "a", "x": "\xff"}',
+        b'{"x": "\\ud800", "y": ' + b"[" * 100_000 + b"]" * 100_000 + b', "id": "a"}',
+    ],
+)
+def test_what_is_not_json_is_refused(line: bytes) -> None:
+    with pytest.raises(LineError, match="is not JSON"):
+        key_of_json(line, "id")
+
+
+def test_a_number_beyond_all_bounds_is_refused_as_a_key() -> None:
+    with pytest.raises(LineError, match="exponent is too large"):
+        key_of_json(b'{"id": 1e9999999999999999999999}', "id")
+
+
 def test_letters_are_appended_to_a_file_as_lines(tmp_path: Path) -> None:
     """A line that a crash has torn stays a line of its own."""
     path = tmp_path / "dead"
