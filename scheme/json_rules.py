@@ -29,7 +29,8 @@ digits and of decimals.
 # These mean the same in Java's and in Python's regular expressions. Spark has a year 0000, Python
 # does not.
 DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+# Of more than six decimals, both cut off what is below a microsecond.
+TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?"
 ZONE = "(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])"
 TEXT_FORMS = {
     "BINARY": "[A-Za-z0-9+/]*={0,2}",

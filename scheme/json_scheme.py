@@ -34,8 +34,9 @@ class JsonScheme:
     - DECIMAL: integers, and plain notation without an exponent, of up to 38 digits. A number that
       would have to be rounded is malformed.
     - DATE: `2026-01-31`. TIMESTAMP: `2026-01-31T12:00:00Z`, or an offset like `+02:00` instead of
-      the Z. TIMESTAMP_NTZ: the same without Z or offset. A space may replace the T, and up to 6
-      decimals may follow the seconds. Years are 1 to 9999.
+      the Z. TIMESTAMP_NTZ: the same without Z or offset. A space may replace the T, and up to 9
+      decimals may follow the seconds. The first 6 are kept: a time is cut to its microsecond. Years
+      are 1 to 9999.
     - BINARY: padded base64.
     - The payload is one JSON object. Malformed are text after it, an array, a scalar, null, and an
       empty payload; and JSON with a duplicate key in an object, a byte order mark, a lone

@@ -86,7 +86,8 @@ class FakeKinesis(ControlPlane, ShardListing, DataPlane, Subscriptions):
         None on an AUTO stream.
 
         `arrival_ms`: its arrival time in ms since 1970, now by default. It may be earlier than that
-        of the records before it.
+        of the records before it, and than the stream: within the retention the record is read, in
+        the order of its sequence number.
         """
         with self.lock:
             target = self.stream(stream)

@@ -33,7 +33,8 @@ numbers = st.one_of(
     st.floats(width=32),
     st.decimals(-(10**9), 10**9, places=4).map(float),
 )
-times = st.datetimes().map(lambda moment: moment.isoformat())
+fractions = st.sampled_from(["", "7", "789", "7890"])  # of a microsecond, as Go and Java write them
+times = st.tuples(st.datetimes(), fractions).map(lambda each: each[0].isoformat() + each[1])
 zoned = st.tuples(times, st.sampled_from(["", "Z", "+02:00", "-11:30", " UTC"])).map("".join)
 scalars = st.one_of(
     st.none(),

@@ -83,11 +83,11 @@ class Stream:
                 for name, consumer in self.consumers.items()
                 if not consumer.is_gone(now_ms)
             }
-        horizon_ms = self.horizon_ms(now_ms)
+        kept_ms = self._kept_ms(now_ms)
         for shard in list(self.shards.values()):
-            if shard.oldest_ms < horizon_ms:
-                shard.trim(horizon_ms)
-            if shard.closed_ms is not None and shard.closed_ms < horizon_ms:
+            if shard.oldest_ms < kept_ms:
+                shard.trim(kept_ms)
+            if shard.closed_ms is not None and shard.closed_ms < kept_ms:
                 del self.shards[shard.shard_id]
 
     def _set_back(self, by_ms: int) -> None:
@@ -100,8 +100,15 @@ class Stream:
             shard.opened_ms -= by_ms
 
     def horizon_ms(self, now_ms: int) -> int:
+        """The time before which no shard is listed."""
         # Not `created_ms`, which may be later than the clock.
-        return max(self._opened_ms, now_ms - self.retention_hours * _HOUR_MS)
+        return max(self._opened_ms, self._kept_ms(now_ms))
+
+    def _kept_ms(self, now_ms: int) -> int:
+        """Records that arrived then or later are kept, also from before the stream: a test may put
+        them with the arrival times of another one.
+        """
+        return now_ms - self.retention_hours * _HOUR_MS
 
     def open_shards(self) -> list[Shard]:
         """The open shards in order of their hash keys.

@@ -40,6 +40,16 @@ def outcome(ddl: str, text: str) -> Any:
             '"2020-01-01 01:00:00.5+02:00"',
             datetime(2019, 12, 31, 23, 0, 0, 500_000, tzinfo=UTC),
         ),
+        (
+            "v TIMESTAMP",
+            '"1960-01-01T00:00:00.123456789Z"',
+            datetime(1960, 1, 1, 0, 0, 0, 123_456, tzinfo=UTC),
+        ),
+        (
+            "v TIMESTAMP_NTZ",
+            '"9999-12-31T23:59:59.9999999"',
+            datetime(9999, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001  # a wall-clock time has no zone
+        ),
         ("v TIMESTAMP_NTZ", '"2020-01-01T01:00:00"', datetime(2020, 1, 1, 1)),  # noqa: DTZ001  # a wall-clock time has no zone
         ("v ARRAY<INT>", "[1,null]", [1, None]),
         ("v MAP<STRING, INT>", '{"b":1,"a":null}', {"a": None, "b": 1}),
@@ -49,7 +59,7 @@ def outcome(ddl: str, text: str) -> Any:
 )
 def test_a_value_must_have_the_json_type_of_its_field(ddl: str, text: str, value: Any) -> None:
     """Each type accepts the values that it holds without loss; a floating type rounds to the
-    nearest.
+    nearest, and a time is cut to its microsecond.
     """
     got = outcome(ddl, f'{{"v":{text}}}')
     assert got == value
@@ -74,6 +84,7 @@ def test_a_value_must_have_the_json_type_of_its_field(ddl: str, text: str, value
                 '"2020-01-01"',
                 "0",
                 '"0001-01-01T00:00:00+01:00"',
+                '"2020-01-01T00:00:00.1234567890Z"',
             )
         ),
         *(

@@ -100,6 +100,26 @@ def test_arrival_times_need_not_be_in_order() -> None:
     ]
 
 
+def test_records_may_have_arrived_before_their_stream_was_created() -> None:
+    """Within the retention they are read, in the order of their sequence numbers: from the start,
+    from a time, and beside younger ones.
+    """
+    fake, clock = new_fake()
+    now_ms = clock.now_ms()
+    hours_ago = (0.001, 23, 2, 0, 0.5)
+    for hours in hours_ago:
+        fake.put(STREAM, "key", b"%g" % hours, arrival_ms=now_ms - round(hours * 3_600_000))
+    assert data(page(fake, iterator(fake))) == [b"%g" % hours for hours in hours_ago]
+    two_hours_ago_s = now_ms / 1000 - 7_200
+    assert data(page(fake, iterator(fake, "AT_TIMESTAMP", timestamp_s=two_hours_ago_s))) == [
+        b"%g" % hours for hours in hours_ago
+    ]
+    fake.create("past")
+    fake.put("past", "key", b"25", arrival_ms=now_ms - 25 * 3_600_000)
+    fake.put("past", "key", b"23", arrival_ms=now_ms - 23 * 3_600_000)
+    assert [one.data for one in fake.records("past", SHARD)] == [b"23"]
+
+
 def test_a_time_in_the_future_is_refused() -> None:
     """The service refuses AT_TIMESTAMP later than now."""
     fake, clock = new_fake()
