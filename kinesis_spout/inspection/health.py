@@ -120,10 +120,17 @@ class Look:
         the end, and where it is not known.
         """
         tip = self.tips.get(shard_id)
-        if tip is not None:
+        if tip is not None and self.is_measured(shard_id):
             return tip.next_ms
         progress = self.now.progress(shard_id)
         return None if progress is None or progress.position.is_end else progress.verified_ms
+
+    def is_measured(self, shard_id: str) -> bool:
+        """Whether the service has said how far the reader is behind. That nothing is left to read
+        says nothing of a shard whose records may have expired unread.
+        """
+        tip = self.tips.get(shard_id)
+        return tip is not None and (tip.next_ms is not None or not self._has_lapsed(shard_id))
 
     def lag_ms(self, shard_id: str) -> int | None:
         """How far the reader is behind, in time of arrival; 0 at the tip. An upper bound unless the
@@ -132,7 +139,7 @@ class Look:
         frontier_ms = self.frontier_ms(shard_id)
         if frontier_ms is not None:
             return max(0, self.now.now_ms - frontier_ms)
-        return 0 if shard_id in self.tips else None
+        return 0 if self.is_measured(shard_id) else None
 
     def has_moved(self, shard_id: str) -> bool:
         """Whether the shard was read on during the window."""
@@ -176,7 +183,8 @@ class Look:
 
     def speed(self, shard_id: str) -> float | None:
         """How fast the position moves through the stream's time: 1 keeps pace with the clock, less
-        falls behind. None where it is not known, and where nothing was there to be read.
+        falls behind; never negative. None where it is not known, as where the position has moved
+        and the times of arrival go back, and where nothing was there to be read.
         """
         nothing_to_read = self.keeps_up(shard_id) and not self.has_moved(shard_id)
         if nothing_to_read or self.phase(shard_id) not in READ_PHASES:
@@ -184,6 +192,11 @@ class Look:
         return self._pace(shard_id)
 
     def _pace(self, shard_id: str) -> float | None:
+        pace = self._measured_pace(shard_id)
+        return None if pace is None or pace < 0 else pace
+
+    def _measured_pace(self, shard_id: str) -> float | None:
+        """Negative where an earlier record arrived later, or the position was set back."""
         was, tip = self.tips_before.get(shard_id), self.tips.get(shard_id)
         if was is not None and tip is not None and was.next_ms and tip.next_ms:
             asked_ms = tip.asked_ms - was.asked_ms
@@ -219,7 +232,7 @@ class Look:
             return None
         left_ms = max(0, frontier_ms - self.horizon_ms)
         # A time of verification that moves alone takes no record out of the shard.
-        pace = max(0.0, self._pace(shard_id) or 0.0) if self.has_moved(shard_id) else 0.0
+        pace = self._pace(shard_id) or 0.0 if self.has_moved(shard_id) else 0.0
         if left_ms and pace >= 1:
             return None
         return round(left_ms / (1 - pace)) if left_ms else 0

@@ -510,7 +510,7 @@ def _shard_status(look: Look, shard_id: str) -> ShardStatus:
         checkpoint=None if state is None else state.checkpoint_text,
         waits_for=look.now.lineage.waits_for(shard_id),
         lag_ms=look.lag_ms(shard_id),
-        lag_measured=shard_id in look.tips,
+        lag_measured=look.is_measured(shard_id),
         lost_in_ms=look.lost_in_ms(shard_id),
         unresolved=0 if state is None else state.unresolved_count,
         oldest_ms=None if oldest_ms is None else max(0, look.now.now_ms - oldest_ms),

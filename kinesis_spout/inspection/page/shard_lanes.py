@@ -197,7 +197,8 @@ class _Drawing:
         phase, lag_ms = look.phase(shard_id), look.lag_ms(shard_id)
         said = phase.value
         if phase in READ_PHASES and lag_ms is not None:
-            said = f"lag {lag(lag_ms, measured=shard_id in look.tips)}" if lag_ms else "at its tip"
+            measured = look.is_measured(shard_id)
+            said = f"lag {lag(lag_ms, measured=measured)}" if lag_ms else "at its tip"
         if state is not None and state.unresolved:
             said += f", {count(state.unresolved_count)} unacked"
         return said

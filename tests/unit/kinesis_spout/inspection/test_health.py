@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.health import Health, Look, TipAnswer, worth_asking
 from state.position import SHARD_END, TRIM_HORIZON
 from state.task_log import TaskLog
@@ -124,6 +127,18 @@ def test_records_that_may_have_expired_are_losing_whatever_else_is_said() -> Non
     assert look(ONE, lapsed, tips={1: behind(9)}).lost_in_ms(shard(1)) is not None
 
 
+def test_a_shard_whose_records_may_have_expired_is_not_at_its_tip() -> None:
+    """That nothing is left to read does not say that everything was read. What the service does say
+    of a record that is left is its lag.
+    """
+    lapsed = state(1, after(5), verified_until_ms=NOW_MS - OLD)
+    seen = look(ONE, lapsed, tips={1: AT_TIP})
+    assert (seen.lag_ms(shard(1)), seen.is_measured(shard(1))) == (OLD, False)
+    assert seen.lost_in_ms(shard(1)) == 0
+    some_left = look(ONE, lapsed, tips={1: behind(9)})
+    assert (some_left.lag_ms(shard(1)), some_left.is_measured(shard(1))) == (9, True)
+
+
 def test_a_shard_that_is_not_listed_in_both_looks_is_lost() -> None:
     """A listing may be late once."""
     late = Look(before=snapshot(ONE, HERE, now_ms=BEGAN_MS), now=snapshot(HERE))
@@ -200,6 +215,21 @@ def test_records_are_lost_when_the_horizon_reaches_the_position() -> None:
     still = look(ONE, HERE, tips={1: behind(4 * HOUR_MS)})
     assert still.lost_in_ms(shard(1)) == 20 * HOUR_MS
     assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed(shard(1)) == 0.5
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_position_that_moves_to_earlier_arrivals_has_no_speed(*, is_asked: bool) -> None:
+    """Arrival times need not be in the order of the records, and an operator may set a shard back.
+    Neither is a speed below zero. What is unread then expires as if the position stood still.
+    """
+    seen = moving(ms=-109, lag_ms=4 * HOUR_MS)
+    if is_asked:
+        was = TipAnswer(BEGAN_MS, NOW_MS - 4 * HOUR_MS + 109)
+        seen = replace(moving(ms=1, lag_ms=4 * HOUR_MS), tips_before={shard(1): was})
+    assert seen.has_moved(shard(1))
+    assert seen.speed(shard(1)) is None
+    assert seen.lost_in_ms(shard(1)) == 20 * HOUR_MS
+    assert explain(seen, shard(1)).root.kind == "of unknown pace"
 
 
 def test_the_lag_is_measured_where_the_service_was_asked() -> None:
