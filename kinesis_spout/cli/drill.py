@@ -25,13 +25,16 @@ from kinesis_spout.drills.history.redeliveries import redeliveries
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.history.verdict_table import verdict_table
 from kinesis_spout.drills.overview import listing, overview
+from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, takes_scratch
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.html.text import visible
 from kinesis_spout.programs.modules import load_function
 from state.errors import StateError
 
 _FILE_WIDTH = 320
+_LOG_LINES = 12
 LOCALSTACK = "http://127.0.0.1:4566"
 JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
 
@@ -72,7 +75,7 @@ def drill(
         typer.Option(
             metavar="MODULE:FUNCTION",
             help="Your function of a TrackedBatch, in place of the drill's own. It is found from "
-            "the current directory.",
+            "the current directory. What it writes to its sinks stays there.",
             rich_help_panel=JOB,
         ),
     ] = None,
@@ -148,8 +151,9 @@ def drill(
 ) -> None:
     """Disturb a job with kills, faults and reshards, and show whether a record was lost.
 
-    It starts a job of its own that reads a stream of its own, so nothing of yours
-    is disturbed. A verdict says what was put, delivered again and lost.
+    It starts a job of its own that reads a stream of its own, so it disturbs nothing
+    of yours, unless your own function does: --process is called for real, and gets a
+    scratch directory to write to. A verdict says what was put, delivered again and lost.
 
     Exit codes: 0 all promises were kept, 1 one was broken, 3 a service cannot be reached.
     """
@@ -175,12 +179,13 @@ def drill(
     with StopSignals(once=True), one_sentence(errors(), debug=root_options(ctx).debug):
         for sentence in choice.left_out:
             _say(f"left out: {sentence}")
+        _warn_of_function(setting)
         verdicts: list[Verdict] = []
         undone: list[str] = []
         for one in choice.chosen:
             try:
                 with _directory(keep, one.name) as directory:
-                    verdict, page = _judged(one, directory)
+                    verdict, page = _judged(one, directory, is_kept=keep is not None)
             except DrillError as exc:
                 _say_error(exc)
                 undone.append(one.name)
@@ -189,9 +194,12 @@ def drill(
                 _say_error(exc)
                 _report(verdicts, [*undone, one.name], json_file)
                 raise typer.Exit(UNREACHABLE) from exc
-            verdicts.append(verdict)
             if html_file is not None:
                 _write(_page_file(html_file, one, choice.chosen), page.encode())
+            if verdict.undone is not None:
+                undone.append(one.name)
+            else:
+                verdicts.append(verdict)
         _report(verdicts, undone, json_file)
     if undone or not all(one.ok for one in verdicts):
         raise typer.Exit(FAILED)
@@ -221,7 +229,27 @@ def _choice(names: Sequence[str], setting: Setting, minutes: float) -> Choice:
         return choose(names, setting, minutes=minutes)
 
 
-def _judged(one: Chosen, directory: Path) -> tuple[Verdict, str]:
+def _warn_of_function(setting: Setting) -> None:
+    """Say what the drill cannot keep from being touched."""
+    if setting.process is None:
+        return
+    errors().print(
+        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code, and is called for "
+        "real: whatever it writes to outside of its scratch directory has records of the drill in "
+        "it afterwards, some of them several times. "
+        + (
+            f"Its parameter {SCRATCH} gets that directory; the environment variable "
+            f"{SCRATCH_VARIABLE} names it, too."
+            if takes_scratch(load_function(setting.process))
+            else f"It has no parameter {SCRATCH}, which would get that directory; the environment "
+            f"variable {SCRATCH_VARIABLE} names it, too."
+        ),
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, str]:
     """Run a drill, and judge it. Returns the verdict and its page. Raises as `Chosen.run`."""
     _say(f"{one.name}: {one.sentence}")
     began_s = time.monotonic()
@@ -235,6 +263,7 @@ def _judged(one: Chosen, directory: Path) -> tuple[Verdict, str]:
         drained_s=drilled.drained_s,
         troubles=drilled.troubles,
         again=again,
+        undone=drilled.undone,
     )
     verdict = replace(verdict, notes=[*drilled.notes, *verdict.notes])
     about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
@@ -242,8 +271,25 @@ def _judged(one: Chosen, directory: Path) -> tuple[Verdict, str]:
     _write(directory / "history.json", encode_history(drilled.history))
     _write(directory / "verdict.json", verdict_json(verdict))
     _write(directory / "verdict.html", page.encode())
-    _say(f"{time.monotonic() - began_s:6.1f} s  {'ok' if verdict.ok else 'BROKEN'}")
+    if drilled.undone is not None:
+        _say_error(DrillError(drilled.undone))
+    else:
+        _say(f"{time.monotonic() - began_s:6.1f} s  {'ok' if verdict.ok else 'BROKEN'}")
+    if drilled.log is not None and (drilled.undone is not None or drilled.troubles):
+        _show_log(drilled.log, is_kept=is_kept)
     return verdict, page
+
+
+def _show_log(log: Path, *, is_kept: bool) -> None:
+    """The end of the log of a job that did not do what the drill waited for."""
+    where = str(log) if is_kept else f"{log.name}, which --keep DIR keeps"
+    try:
+        lines = log.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    _say(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
+    for line in lines[-_LOG_LINES:]:
+        _say(f"  {visible(line)}")
 
 
 def _page_file(file: Path, one: Chosen, chosen: Sequence[Chosen]) -> Path:

@@ -11,7 +11,7 @@ from kinesis_spout.drills.world.setting import Extra
 from kinesis_spout.drills.world.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from kinesis_spout.drills.history.events import History
@@ -96,13 +96,17 @@ class Drill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drilled:
-    """What a drill was, to be judged. `troubles`: what went wrong beside the promises."""
+    """What a drill was, to be judged. `troubles`: what went wrong beside the promises. `undone`:
+    why it could not do its work, if it could not. `log`: of the process that was started last.
+    """
 
     drill: str
     history: History
     drained_s: float | None
     notes: list[str]
     troubles: list[str] = field(default_factory=list)
+    undone: str | None = None
+    log: Path | None = None
 
 
 def run_drill(
@@ -113,23 +117,38 @@ def run_drill(
     Raises `DrillError`, `KinesisError` or `StateError`.
     """
     with World(directory, drill.setting(setting), tell) as world:
-        world.producers.start()
-        if not drill.is_cold:
-            world.job.start()
-            world.wait_for_acks(WARM)
-        tell(f"it {drill.sentence}")
-        drilled = disturbed(world, drill.name, lambda: drill.act(world))
+
+        def act() -> None:
+            tell(f"it {drill.sentence}")
+            drill.act(world)
+
+        drilled = disturbed(world, drill.name, act, is_cold=drill.is_cold)
         if drill.spares:
             drilled.troubles.extend(f"{run} did not outlast it" for run in world.ended)
         return drilled
 
 
 def disturbed(
-    world: World, name: str, act: Callable[[], object], *, drain_limit_s: float = DRAIN_LIMIT_S
+    world: World,
+    name: str,
+    act: Callable[[], object],
+    *,
+    is_cold: bool = False,
+    drain_limit_s: float = DRAIN_LIMIT_S,
 ) -> Drilled:
-    """Do something to a world whose records are on their way, and let it recover and drain. An
-    error of the act is a trouble: what happened until then is judged.
+    """Let records come and start the job unless `is_cold`, do something to them, and let it recover
+    and drain. An error of the act is a trouble: what happened until then is judged. A job that does
+    not get to work is not.
     """
+    try:
+        world.producers.start()
+        if not is_cold:
+            world.job.start()
+            world.wait_for_acks(WARM)
+    except DrillError as exc:
+        world.producers.stop()
+        world.job.end()
+        return _drilled(world, name, undone=str(exc))
     troubles, drained_s = [], None
     world.is_disturbed = True
     try:
@@ -140,10 +159,23 @@ def disturbed(
     except DrillError as exc:
         troubles.append(str(exc))
         world.job.end()
+    return _drilled(world, name, drained_s=drained_s, troubles=troubles)
+
+
+def _drilled(
+    world: World,
+    name: str,
+    *,
+    drained_s: float | None = None,
+    troubles: Sequence[str] = (),
+    undone: str | None = None,
+) -> Drilled:
     return Drilled(
         drill=name,
         history=world.history(),
         drained_s=drained_s,
         notes=world.notes,
-        troubles=troubles,
+        troubles=list(troubles),
+        undone=undone,
+        log=world.log,
     )

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.catalog import DRILLS
-from kinesis_spout.drills.drill import DRAIN_LIMIT_S, WARM, Drilled, Need, disturbed
+from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drilled, Need, disturbed
 from kinesis_spout.drills.world.disturbances import disturb
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.use import level_notes, longest_run
@@ -58,13 +58,10 @@ def run_soak(
     sparing = [one for one in drills if one.spares] or drills
     extras = frozenset(extra for one in drills for extra in one.extras)
     with World(directory, replace(setting, extras=extras), tell) as world:
-        world.producers.start()
-        world.job.start()
-        world.wait_for_acks(WARM)
         seconds = minutes * 60
-        end_s = time.monotonic() + seconds
 
         def act() -> None:
+            end_s = time.monotonic() + seconds
             while (left_s := end_s - time.monotonic()) > 0:
                 _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
                 world.wait_for_acks(_AT_WORK)

@@ -28,8 +28,10 @@ from kinesis_spout.drills.spark_arguments import (
     RETRY_FIRST_DELAY,
     RETRY_LIMIT,
     RETRY_MAX_DELAY,
+    SCRATCH,
     Outage,
     SparkArguments,
+    takes_scratch,
 )
 from kinesis_spout.drills.teller import Teller, is_poison, key_and_number
 from kinesis_spout.programs.modules import load_function
@@ -107,6 +109,16 @@ def writing_to(given: SparkArguments, outages: Outages) -> Callable[[TrackedBatc
         failpoint("sink-written")
 
     return process
+
+
+def users_function(given: SparkArguments) -> Callable[[TrackedBatch], object]:
+    """The function that the user named, with the scratch directory where a parameter of it asks for
+    that. Raises `ConfigError`.
+    """
+    function = load_function(given.process)
+    if takes_scratch(function):
+        return partial(function, **{SCRATCH: given.scratch})
+    return function
 
 
 def telling(
@@ -190,7 +202,7 @@ def run(given: SparkArguments, ending: threading.Event) -> None:
     """Run the query until it fails or the end is asked for. Raises the query's error."""
     teller = Teller(given.path)
     outages = Outages(given.outages)
-    process = load_function(given.process) if given.process else writing_to(given, outages)
+    process = users_function(given) if given.process else writing_to(given, outages)
     source = KinesisSource(**given.source)  # type: ignore[arg-type]  # it checks them
     spark = session(given)
     signal.signal(signal.SIGTERM, lambda *_: ending.set())  # after PySpark's own handlers

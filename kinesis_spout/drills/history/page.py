@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 100  # of a table
 _MAX_PROMISE_CHARS = 600
+_OF_PROMISES = frozenset({"lost", "out of order", "unexplained repeats", "to drain at the end"})
 _NS = 1e9
 
 
@@ -42,7 +43,7 @@ def verdict_page(
     again = redeliveries(history) if again is None else again
     shown = timeline(history, verdict.faults, again)
     return document(
-        f"{'Kept' if verdict.ok else 'Broken'}: {cut(verdict.drill)}",
+        f"{_title(verdict)}: {cut(verdict.drill)}",
         _banner(verdict),
         _figures(verdict),
         *_promises(verdict),
@@ -60,6 +61,12 @@ def verdict_page(
             *(element("p", {}, line) for line in about),
         ),
     )
+
+
+def _title(verdict: Verdict) -> str:
+    if verdict.undone is not None:
+        return "Not done"
+    return "Kept" if verdict.ok else "Broken"
 
 
 # the verdict --------------------------------------------------------------------------------------
@@ -90,6 +97,8 @@ def _banner(verdict: Verdict) -> Element:
 
 
 def _broken(verdict: Verdict) -> str:
+    if verdict.undone is not None:
+        return "The drill could not do its work"
     if not verdict.broken:
         return "The drill did not end well"
     many = len(verdict.broken)
@@ -97,6 +106,8 @@ def _broken(verdict: Verdict) -> str:
 
 
 def _in_short(verdict: Verdict) -> str:
+    if verdict.undone is not None:
+        return f"{cut(verdict.undone, _MAX_PROMISE_CHARS)}. No promise was tested."
     faults = plural(len(verdict.faults), "fault")
     lost = "none was lost" if not verdict.lost else f"{count(verdict.lost)} were lost"
     took = [one.recovered_s for one in verdict.faults if one.recovered_s is not None]
@@ -126,6 +137,7 @@ def _figures(verdict: Verdict) -> Element:
         ("from put to delivery, 99 %", _seconds(p99_s), False),
         ("to drain at the end", _seconds(verdict.drained_s), False),
     ]
+    hidden = _OF_PROMISES if verdict.undone is not None else frozenset[str]()
     return element(
         "dl",
         {"class": "figures"},
@@ -137,6 +149,7 @@ def _figures(verdict: Verdict) -> Element:
                 element("dd", {}, figure),
             )
             for name, figure, is_bad in figures
+            if name not in hidden
         ),
     )
 

@@ -62,6 +62,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     - `drained_s`: from the last put, or fault, until everything was done; None if it never was.
     - `delays`: None if nothing was delivered.
     - `faults`: in the order of their begin. `notes`: sentences about what is no breach.
+    - `undone`: why the drill could not do its work; then nothing says whether a promise was kept.
     """
 
     drill: str
@@ -80,6 +81,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     delays: Delays | None
     faults: list[FaultFigures]
     notes: list[str]
+    undone: str | None = None
 
 
 def judge(
@@ -89,10 +91,12 @@ def judge(
     drained_s: float | None = None,
     troubles: Sequence[str] = (),
     again: Sequence[Redelivery] | None = None,
+    undone: str | None = None,
 ) -> Verdict:
     """`drained_s`: as the drill measured it; measured by the history if it is None. It does not
     count if something was never done. `troubles`: what went wrong beside the promises, in
     sentences; it is broken with any. `again`: the history's redeliveries, if they are known.
+    `undone`: as in `Verdict`; what has no outcome is not lost then, and no promise is judged.
     """
     again = redeliveries(history) if again is None else again
     found = breaches(history, again)
@@ -100,18 +104,18 @@ def judge(
         drained_s = None
     elif drained_s is None:
         drained_s = measures.drained_s(history)
-    broken = [*troubles, *sentences(found)]
+    broken = [*troubles, *sentences(found)] if undone is None else []
     steps = Counter(told.step for told in history.told)
     return Verdict(
         drill=drill,
-        ok=not broken,
+        ok=not broken and undone is None,
         broken=broken,
         records=len(history.puts),
         deliveries=steps[Step.GOT],
         acked=_records(history, Step.ACK),
         failed=steps[Step.FAIL] + steps[Step.REJECT],
         letters=_records(history, Step.LETTER),
-        lost=len(found[Promise.PROCESSED]),
+        lost=len(found[Promise.PROCESSED]) if undone is None else 0,
         duplicates=sum(one.is_duplicate for one in again),
         unexplained=len(found[Promise.ONCE]),
         out_of_order=len(found[Promise.ORDER]),
@@ -119,6 +123,7 @@ def judge(
         delays=_delays(history),
         faults=_fault_figures(history, again),
         notes=list(_notes(history, again)),
+        undone=undone,
     )
 
 

@@ -47,6 +47,10 @@ class Job(Runs, Protocol):
         """The processes that run, by run."""
         ...
 
+    def log(self, run: str) -> Path:
+        """The file with all that a run writes to its stderr."""
+        ...
+
     def errors(self, run: str) -> str:
         """The last lines of a run's log."""
         ...

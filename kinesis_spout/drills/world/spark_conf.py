@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.spark_arguments import SparkArguments
+from kinesis_spout.drills.spark_arguments import SCRATCH, SparkArguments
 from kinesis_spout.drills.world.setting import Extra
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def spark_arguments(
         checkpoint=str(directory / CHECKPOINT),
         outages=str(directory / OUTAGES),
         process=setting.process or "",
+        scratch=str(directory / SCRATCH),
         is_poisoned=Extra.POISON in setting.extras,
     )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesis_spout.drills.history.events import Fault
+from kinesis_spout.drills.spark_arguments import SCRATCH_VARIABLE
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.job_clock import add_variables
 from kinesis_spout.programs.modules import clean_environment, module_path
@@ -75,14 +76,16 @@ class SparkJob:
             path=str(self.path(run)),
             checkpoint=self._arguments.checkpoint + apart,
             out=self._arguments.out + apart,
+            scratch=self._arguments.scratch + apart,
         )
-        with self._log(run).open("wb") as log:
+        Path(given.scratch).mkdir(exist_ok=True)
+        with self.log(run).open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", PROGRAM, msgspec.json.encode(given).decode()],
                 stdin=subprocess.PIPE,  # the job ends when this process is gone
                 stdout=log,
                 stderr=log,
-                env=self._environment(run, stop_at),
+                env=self._environment(run, stop_at) | {SCRATCH_VARIABLE: given.scratch},
                 start_new_session=True,  # Ctrl-C reaches the drill alone, which ends the job
             )
         self._running.append(_Running(run, process))
@@ -112,7 +115,7 @@ class SparkJob:
                 kill_family(one.process)
                 raise DrillError(
                     f"{one.run} did not end within {CLOSING_LIMIT_S:.0f} s of its SIGTERM; see "
-                    f"{self._log(one.run)}"
+                    f"{self.log(one.run).name}"
                 ) from None
             finally:
                 self._close_pipe(one)
@@ -130,7 +133,7 @@ class SparkJob:
         return {one.run: one.process.pid for one in list(self._running)}
 
     def errors(self, run: str, lines: int = 12) -> str:
-        text = self._log(run).read_text(errors="replace")
+        text = self.log(run).read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 
     def end(self) -> None:
@@ -142,7 +145,7 @@ class SparkJob:
     def path(self, run: str) -> Path:
         return self._directory / f"{run}.told"
 
-    def _log(self, run: str) -> Path:
+    def log(self, run: str) -> Path:
         return self._directory / f"{run}.log"
 
     def _close_pipe(self, one: _Running) -> None:

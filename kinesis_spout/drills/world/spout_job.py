@@ -110,3 +110,6 @@ class SpoutJob:
 
     def path(self, run: str) -> Path:
         return self._processes.path(run)
+
+    def log(self, run: str) -> Path:
+        return self._processes.log(run)

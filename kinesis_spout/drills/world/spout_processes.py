@@ -68,7 +68,7 @@ class SpoutProcesses:
             self._given, path=str(self.path(run)), task=task, seed=self._given.seed + self._runs
         )
         arguments = ["-m", program.__name__, msgspec.json.encode(given).decode()]
-        with (self._directory / f"{run}.err").open("wb") as errors:
+        with self.log(run).open("wb") as errors:
             process = subprocess.Popen(
                 [sys.executable, *arguments],
                 stderr=errors,
@@ -122,6 +122,9 @@ class SpoutProcesses:
     def path(self, run: str) -> Path:
         return self._directory / f"{run}.told"
 
+    def log(self, run: str) -> Path:
+        return self._directory / f"{run}.err"
+
     def errors(self, run: str, lines: int = 12) -> str:
-        text = (self._directory / f"{run}.err").read_text(errors="replace")
+        text = self.log(run).read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])

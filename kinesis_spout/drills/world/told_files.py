@@ -58,6 +58,11 @@ class ToldFiles:
         return len(self._told)
 
     @property
+    def last(self) -> Told | None:
+        """The line that was told last; None before the first one."""
+        return max(self._told, key=lambda one: one.at_ns, default=None)
+
+    @property
     def last_reason(self) -> str:
         """Why the last record failed that did; empty if none has."""
         return next((one.reason for one in reversed(self._told) if one.reason), "")

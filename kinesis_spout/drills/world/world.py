@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kinesis_spout.drills.credentials import REGION, aws_of
 from kinesis_spout.drills.history.checks import left
-from kinesis_spout.drills.history.events import Fault, History
+from kinesis_spout.drills.history.events import Fault, History, Step
 from kinesis_spout.drills.patience import Patience
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
 from kinesis_spout.drills.world.ensemble import ZookeeperEnsemble
@@ -151,11 +151,8 @@ class World:
         while not fact():
             self.files.read()
             if patience.is_over(self.files.lines, now_s := time.monotonic()):
-                reason = self.files.last_reason
-                why = f"; the last record that failed says {reason!r}" if reason else ""
-                raise DrillError(
-                    f"{what} did not happen within {patience.waited_s(now_s):.0f} s{why}"
-                )
+                waited_s = patience.waited_s(now_s)
+                raise DrillError(f"{what} did not happen within {waited_s:.0f} s: {self._slow()}")
             self.look_after()
             self._tick.wait(_TICK_S)
 
@@ -191,7 +188,10 @@ class World:
         while not (ended := self.job.ended()):
             self.producers.check()
             if time.monotonic() > deadline_s:
-                raise DrillError(f"the job did not end of {of} within {WAIT_LIMIT_S:.0f} s")
+                self.files.read()
+                raise DrillError(
+                    f"the job did not end of {of} within {WAIT_LIMIT_S:.0f} s: {self._slow()}"
+                )
             self._tick.wait(_TICK_S)
         run, words = ended[0]
         self.tell(f"{run} ended of {of}: {_last_line(words)}")
@@ -222,6 +222,32 @@ class World:
             self.faults.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
             self._restarts_of = len(self.faults)
             self.job.start()
+
+    @property
+    def log(self) -> Path | None:
+        """Of the process that was started last; None before the first one."""
+        runs = list(self.job.tasks)
+        return self.job.log(runs[-1]) if runs else None
+
+    def _slow(self) -> str:
+        """How far the job has come, and where to look."""
+        see = "" if self.log is None else f"; see {self.log.name}"
+        last = self.files.last
+        if last is not None:
+            last_s = (time.monotonic_ns() - last.at_ns) / 1e9
+            done = (
+                f"the function was called and has not returned for {last_s:.0f} s"
+                if last.step is Step.GOT
+                else f"the last outcome of a record was {last_s:.0f} s ago"
+            )
+            done += f"; acked or dead-lettered so far: {len(self.files.resolved):,}"
+        elif self.samples.states:
+            done = "the job has its shards in ZooKeeper, and its function has not got a record yet"
+        else:
+            done = "the job has stored nothing in ZooKeeper, so it was still starting"
+        reason = self.files.last_reason
+        why = f"; the last record that failed says {reason!r}" if reason else ""
+        return f"{done}{why}{see}"
 
     # the end --------------------------------------------------------------------------------------
     def drain(self, limit_s: float) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
-from kinesis_spout.drills.spark_arguments import Outage
+from kinesis_spout.drills.spark_arguments import Outage, SparkArguments
 from kinesis_spout.drills.teller import Teller
-from spark_job.commands.drill_job import Outages, letters_to, telling
+from spark_job.commands.drill_job import Outages, letters_to, telling, users_function
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,32 @@ def test_a_function_is_not_called_while_the_sink_is_out(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="outage of sink"):
         process(_EmptyBatch())  # type: ignore[arg-type]  # the part of a batch that it uses
     assert called == []
+
+
+USERS_MODULE = """
+def asks(batch, scratch="/data/real"):
+    return batch, scratch
+
+def asks_not(batch):
+    return batch
+"""
+
+
+def test_a_function_gets_the_scratch_directory_where_a_parameter_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of its default, which is its real sink. Any other function is called as it is."""
+    (tmp_path / "users_of_scratch.py").write_text(USERS_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = SparkArguments(
+        source={}, master="", conf={}, path="", out="", checkpoint="", outages="", scratch="/drill"
+    )
+    batch: Any = object()
+
+    asks = users_function(replace(given, process="users_of_scratch:asks"))
+    assert asks(batch) == (batch, "/drill")
+    asks_not = users_function(replace(given, process="users_of_scratch:asks_not"))
+    assert asks_not(batch) is batch
 
 
 class _EmptyBatch:

@@ -74,6 +74,17 @@ def test_a_broken_one_names_the_promises_with_their_examples() -> None:
     assert page.values("div", "class").count("bad") == 3
 
 
+def test_a_drill_that_was_not_done_says_why_and_judges_nothing() -> None:
+    why = "the outcome of 100 more records did not happen within 120 s: it was still starting"
+    page = parsed(replace(KEPT, ok=False, undone=why, acked=0), MadeUp().history())
+    assert page.texts["h1"] == ["The drill could not do its work"]
+    assert page.texts["title"][0] == "Not done: driver-killed"
+    assert f"{why}. No promise was tested." in page.texts["p"]
+    assert "Broken promises" not in page.texts["h2"]
+    assert {"records put", "acked"} <= {*page.texts["dt"]}
+    assert {"lost", "out of order", "unexplained repeats"}.isdisjoint(page.texts["dt"])
+
+
 def test_the_figures_are_those_of_the_verdict() -> None:
     page = parsed(KEPT, MadeUp().history())
     figures = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))

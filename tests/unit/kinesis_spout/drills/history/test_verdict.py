@@ -80,3 +80,13 @@ def test_the_table_is_plain_text_of_at_most_80_columns() -> None:
     assert "   13.00 s    1.00 s          -         1  kill -9" in lines
     assert lines[-1] == "short: 1 promise broken"
     assert verdict_table(judge(good(), drill="short")).splitlines()[-1] == "short: ok"
+
+
+def test_a_drill_that_was_not_done_has_lost_and_broken_nothing() -> None:
+    """Its records have no outcome because nothing ran, and nobody waited for them."""
+    history = good()
+    history.told = []
+    verdict = judge(history, drill="short", undone="the job was still starting")
+    assert (verdict.ok, verdict.undone) == (False, "the job was still starting")
+    assert (verdict.broken, verdict.lost) == ([], 0)
+    assert msgspec.json.decode(verdict_json(verdict), type=Verdict) == verdict
