@@ -120,16 +120,13 @@ class ShardSearch:
                 return Counted(records, is_more=True)
 
     def _getter(self, position: Position) -> KinesisShardGetter:
-        ending = self._shard.ending_sequence
-        if ending is not None and ending < self._shard.starting_sequence:
-            ending = None  # an emulator's odd value
         return KinesisShardGetter(
             self._client,
             self._shard.shard_id,
             position,
             pacer=self._pacer,
             clock=self._clock,
-            ending_sequence=ending,
+            ending_sequence=self._shard.last_sequence,
         )
 
     def _page(self, getter: KinesisShardGetter, limit: int) -> Page:

@@ -12,7 +12,17 @@ from kinesis_spout.service.record_columns import NO_RECORDS, PageRecords
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from state.plan import ChildShard
+
+
+def continue_shard(shard_id: str, child_shards: Iterable[ChildShard]) -> bool:
+    """Whether one of these continues the shard. An answer that names such a child and nothing to go
+    on with is evidence of the shard's end. Without a child it proves nothing, whether it was polled
+    or pushed: the shard may be open, or closed with records left.
+    """
+    return any(shard_id in child.parents for child in child_shards)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +33,10 @@ class Page(PageRecords):
     - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock
       then, to the second. Of a pushed page, whose time nobody knows, the earliest that it may be;
       `latest_ms` is the latest then.
-    - `ended`: the shard ends after these records (there may be some); `child_shards` continue it,
-      as far as the service said.
+    - `ended`: the shard ends after these records (there may be some), and there is evidence of it;
+      `child_shards` continue it, as far as the service said.
+    - `next_iterator`: None also where the service gave none without evidence of the end. Such a
+      page is not `at_tip` either: nothing that a malformed answer says counts.
     - `millis_behind_latest`: 0 when the service did not tell; then `at_tip` is false.
     - `gone`: the service does not know the shard any more. The page is empty, and `ended` is
       false: nothing says how far the shard was read.

@@ -257,7 +257,7 @@ class PushOrPollGetter:
             self._poll_from_s = self._clock.monotonic_s() + _patience_s(event)
         else:
             page = replace(page, next_iterator=self._polling.iterator)  # still good
-        if ends_without_children(event):
+        if ends_without_children(event, self.shard_id):
             self._give_up(Fallback.BROKEN)  # polling tells whether it has ended
         return page
 

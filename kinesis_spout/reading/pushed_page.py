@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesis_spout.reading.page import Page
+from kinesis_spout.reading.page import Page, continue_shard
 from kinesis_spout.service.record_columns import NO_RECORDS
 from state.position import Position, PositionKind
 
@@ -19,16 +19,17 @@ def is_in_order(event: SubscriptionEvent) -> bool:
     return first is None or last is None or first <= last
 
 
-def ends_without_children(event: SubscriptionEvent) -> bool:
-    """Whether it says that the shard has ended, but names no children. Shards end with children, so
-    this is no evidence of the end: the shard has to be polled.
+def ends_without_children(event: SubscriptionEvent, shard_id: str) -> bool:
+    """Whether it says that the shard has ended, but names no children of it: no evidence of the
+    end, so the shard has to be polled.
     """
-    return event.continuation is None and not event.page.child_shards
+    return event.continuation is None and not continue_shard(shard_id, event.page.child_shards)
 
 
 def page_of(event: SubscriptionEvent, shard_id: str, *, position: Position) -> Page:
     """The event as a page, without the records before `position`, which were read before."""
     decoded = event.page
+    is_malformed = ends_without_children(event, shard_id)
     page = Page(
         shard_id=shard_id,
         columns=decoded.columns,
@@ -40,8 +41,8 @@ def page_of(event: SubscriptionEvent, shard_id: str, *, position: Position) -> P
         millis_behind_latest=decoded.millis_behind_latest or 0,
         child_shards=decoded.child_shards,
         next_iterator=None,
-        ended=event.continuation is None and not ends_without_children(event),
-        at_tip=decoded.millis_behind_latest == 0,
+        ended=event.continuation is None and not is_malformed,
+        at_tip=decoded.millis_behind_latest == 0 and not is_malformed,
         service_time_ms=event.service_time_ms,
         latest_ms=event.latest_ms,
     )

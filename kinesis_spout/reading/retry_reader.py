@@ -192,7 +192,8 @@ class RetryReader:
         """
         in_time = True
         while self.done < len(self._retries) and not self._stops and in_time:
-            jumped = self._getter is None
+            # A getter without an iterator asks again whether the shard has ended.
+            jumped = self._getter is None or self._getter.iterator is None
             getter = self._getter or self._jump()
             done, rows = self.done, self.rows
             # Every read makes progress: at least one call, and a range that was begun is finished.
@@ -327,10 +328,8 @@ class RetryReader:
         """
         passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
         missing = max(self.done, passed)
-        # An end without children is malformed, so it proves no more than a tip.
-        proven = bool(page.child_shards) or self._began_at == self._tip_at == missing
-        seems_over = page.at_tip or page.ended
-        end = len(self._retries) if seems_over and proven else passed
+        proven = page.ended or (page.at_tip and self._began_at == self._tip_at == missing)
+        end = len(self._retries) if proven else passed
         records = self._unpacked(page.records)
         while self.done < end and not self._stops:
             anyway = at_least_one and not self.rows
@@ -348,7 +347,7 @@ class RetryReader:
             anyway = at_least_one and not self.rows
             retry = self._retries[self.done]
             yield from self._extend_range(retry, records, budget, anyway=anyway)
-            if seems_over and not self._stops:
+            if page.at_tip and not self._stops:
                 self._tip_at, self._getter = self.done, None  # ask again, with a new iterator
 
     def _unpacked(self, records: pa.RecordBatch) -> pa.RecordBatch:

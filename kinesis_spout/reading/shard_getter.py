@@ -20,7 +20,7 @@ from kinesis_spout.errors import (
     StillThrottledError,
     ThrottledError,
 )
-from kinesis_spout.reading.page import Page
+from kinesis_spout.reading.page import Page, continue_shard
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from state.position import SHARD_END, Position, PositionKind
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 _PATIENCE_S = 120.0
+# Answers in a row that prove a shard's end where nothing else does: a malformed one is seldom
+# followed by another one.
+_SAME_ANSWERS = 3
 # Refusals count as continuous across shorter pauses. A longer one is the caller's, not a wait of
 # this getter, and what came before it says nothing.
 _MAX_PAUSE_S = 60.0
@@ -91,8 +94,15 @@ class KinesisShardGetter:
     """The getter over `KinesisClient`.
 
     `iterator` is a hint for `position`. `ending_sequence` is the one that the listing shows for a
-    closed shard. It ends the shard in addition to a missing next iterator: some emulators never end
-    a closed shard, others list a number that no record has.
+    closed shard.
+
+    The shard's end needs evidence. A missing next iterator alone is none: a malformed answer lacks
+    it too. One of these is enough:
+
+    - The last answer lacks it and names children of the shard.
+    - The position has reached `ending_sequence`, with or without a next iterator, as some emulators
+      never end a closed shard. Others list a number that no record has.
+    - Answers of one position, from new iterators, all lack it and have no records.
 
     An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
     with the backoff of throttling. A shard that is refused for `patience_s` seconds on end raises
@@ -126,6 +136,7 @@ class KinesisShardGetter:
         self._ending_sequence = ending_sequence
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._patience_s = patience_s
+        self._same_ends = 0  # the newest answers, all of this position, that claim its end
         self._refused_since_s: float | None = None
         self._refused_last_s = 0.0
         self.throttled = 0  # so many fetches were refused, as the shard's limits were used up
@@ -145,6 +156,7 @@ class KinesisShardGetter:
     def move_to(self, position: Position) -> None:
         """Continue at `position`: somebody else has read up to there."""
         self._position, self._iterator = position, None
+        self._same_ends = 0
         self._refused_since_s = None
 
     def ready_at_s(self) -> float:
@@ -233,7 +245,7 @@ class KinesisShardGetter:
         self._iterator_is_a_hint = False
         if decoded.last is not None:
             self._position = Position.after(decoded.last)
-        ended = decoded.next_iterator is None or self._is_beyond_the_end()
+        ended = self._has_ended(decoded)
         if ended:
             self._position, self._iterator = SHARD_END, None
         return self._page(decoded, fetched.service_time_ms, ended=ended, limit=limit)
@@ -274,8 +286,22 @@ class KinesisShardGetter:
             next_iterator=self._iterator,
             ended=ended,
             # Full pages do not count: an emulator says 0 ms behind where more records follow.
-            at_tip=decoded.millis_behind_latest == 0 and decoded.count < limit,
+            at_tip=(
+                decoded.millis_behind_latest == 0
+                and decoded.count < limit
+                and (ended or decoded.next_iterator is not None)
+            ),
             service_time_ms=service_time_ms,
+        )
+
+    def _has_ended(self, decoded: DecodedPage) -> bool:
+        """Whether there is evidence that the shard ends after this answer, the newest one."""
+        is_last = decoded.next_iterator is None
+        self._same_ends = self._same_ends + 1 if is_last and not decoded.count else 0
+        return (
+            self._is_beyond_the_end()
+            or (is_last and continue_shard(self._shard_id, decoded.child_shards))
+            or self._same_ends == _SAME_ANSWERS
         )
 
     def _is_beyond_the_end(self) -> bool:

@@ -247,7 +247,7 @@ class SubscribedGetter:
     # pages ----------------------------------------------------------------------------------------
     def _page_of(self, event: SubscriptionEvent) -> Page:
         """The event as a page, without records that were handed over before."""
-        if ends_without_children(event):
+        if ends_without_children(event, self.shard_id):
             # The polling getter asks again whether the shard has ended.
             self._must_poll = True
             self._drop_feed()
@@ -277,7 +277,8 @@ class SubscribedGetter:
 
     def _poll(self, limit: int) -> Page:
         page = self._polling.fetch_unless_throttled(limit)
-        self._must_poll = False
+        # Without an iterator, the shard may have ended, which further polls prove.
+        self._must_poll = self._must_poll and page.next_iterator is None
         if page.count:
             self._continuation = None
         if page.ended or page.gone:

@@ -39,7 +39,8 @@ class DecodedPage(PageRecords):
     """One GetRecords answer.
 
     - `millis_behind_latest`: None when the answer has none.
-    - `next_iterator`: None at the end of the shard, which may come together with records.
+    - `next_iterator`: None at the end of the shard, which may come together with records, and in a
+      malformed answer.
     """
 
     millis_behind_latest: int | None

@@ -71,7 +71,7 @@ class ShardInfo:
 
     - `hash_key_range`: inclusive at both ends.
     - `ending_sequence`: of a closed shard, at or above its last record; None for an open shard.
-      Emulators list odd values.
+      Emulators list odd values. `last_sequence` is the one to read up to.
     """
 
     shard_id: str
@@ -83,3 +83,11 @@ class ShardInfo:
     @property
     def is_closed(self) -> bool:
         return self.ending_sequence is not None
+
+    @property
+    def last_sequence(self) -> SequenceNumber | None:
+        """The number at which a closed shard was read to its end; None if there is none. A number
+        below the shard's start would take the first page for the last one.
+        """
+        ending = self.ending_sequence
+        return None if ending is None or ending < self.starting_sequence else ending

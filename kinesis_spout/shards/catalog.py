@@ -302,16 +302,11 @@ class ShardCatalog:
         return self._gone
 
     def endings(self) -> dict[str, SequenceNumber]:
-        """The ending sequence numbers of closed shards."""
-        closed = (
-            (shard, shard.ending_sequence)
-            for shard in self._listing
-            if shard.ending_sequence is not None
-        )
-        # An emulator writes a number below the shard's own start. Reading up to that number would
-        # take the first page for the last one.
+        """The numbers at which closed shards were read to their ends."""
         return {
-            shard.shard_id: ending for shard, ending in closed if ending >= shard.starting_sequence
+            shard.shard_id: last
+            for shard in self._listing
+            if (last := shard.last_sequence) is not None
         }
 
     def hash_key_ranges(self) -> dict[str, tuple[int, int]]:

@@ -176,7 +176,7 @@ def _range(
         end=None if ends.sequence is None else ends,
         # Nothing of a stream can have expired from before it was created.
         covered_ms=None if begins_ms is None else max(begins_ms, pin.created_ms),
-        ending_sequence=shard.ending_sequence,
+        ending_sequence=shard.last_sequence,
         hash_range=HashRange(*shard.hash_key_range),
     )
 

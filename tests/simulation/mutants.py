@@ -194,8 +194,15 @@ OURS = (
     Mutant(
         "an empty page is treated as the shard's end",
         "kinesis_spout/reading/shard_getter.py",
-        "        ended = decoded.next_iterator is None or self._is_beyond_the_end()\n",
-        "        ended = decoded.next_iterator is None or not decoded.count\n",
+        "            self._is_beyond_the_end()\n"
+        "            or (is_last and continue_shard(self._shard_id, decoded.child_shards))\n",
+        "            self._is_beyond_the_end()\n            or not decoded.count\n",
+    ),
+    Mutant(
+        "a missing iterator alone is the end of a shard",
+        "kinesis_spout/reading/shard_getter.py",
+        "_SAME_ANSWERS = 3\n",
+        "_SAME_ANSWERS = 1\n",
     ),
     Mutant(
         "the last record of a span is read again",

@@ -8,6 +8,7 @@ from kinesis_spout.testing import (
     ServiceError,
     drop,
     duplicate_listing,
+    early_end,
     end_without_children,
     error,
     expired_iterator,
@@ -104,7 +105,7 @@ class StreamSteps(Past):
                 expired_iterator(),
                 expired_iterator(),
                 end_without_children(),
-                end_without_children(),
+                early_end(),
             ]
         if operation in ("GetRecords", "GetShardIterator"):
             kinds += [error("ResourceNotFoundException", "Shard does not exist")] * 3

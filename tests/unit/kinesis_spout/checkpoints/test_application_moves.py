@@ -15,7 +15,7 @@ from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.printing import move_lines
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.shards.history_recorder import MARGIN_MS
-from kinesis_spout.testing import ManualClock
+from kinesis_spout.testing import ManualClock, early_end
 from kinesis_spout.testing.manual_clock import START_MS
 from state.errors import ConflictError, StreamMismatchError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
@@ -102,6 +102,17 @@ def test_a_shard_moved_back_is_read_again_exactly_from_there(one: SimulatedJob) 
     assert move.arrival_ms == START_MS
     assert run_job(one, plan)[1] == numbers[2:]
     assert one.states()[shard(0)].checkpoint == SequenceNumber(numbers[-1])
+
+
+@pytest.mark.parametrize("skip", range(4))
+def test_what_a_move_skips_and_repeats_is_counted_past_an_end_that_is_named_too_early(
+    one: SimulatedJob, *, skip: int
+) -> None:
+    numbers = one.put(6)
+    plan, _ = run_job(one)
+    one.fake.faults.add(early_end(), operation="GetRecords", skip=skip)
+    assert effect(moved(one, "TRIM_HORIZON", shard(0))[shard(0)]) == ("0", "6")
+    assert run_job(one, plan)[1] == numbers
 
 
 def test_unresolved_records_before_the_position_stay_and_are_not_repeated(

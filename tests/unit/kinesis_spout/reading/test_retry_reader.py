@@ -15,6 +15,7 @@ from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, Retry
 from kinesis_spout.testing import (
     alter,
     early_end,
+    end_without_children,
     error,
     expired_iterator,
     internal_failure,
@@ -227,6 +228,34 @@ def test_a_single_end_without_children_proves_no_retry_gone(one: SimulatedJob) -
     one.fake.faults.add(early_end(), operation="GetRecords", times=1)
     found = Found(one, [single(put[1]), single(put[8_999])])
     assert (found.numbers, found.gone) == ([put[1], put[8_999]], [])
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_range_is_read_on_after_an_end_in_the_middle_of_it(
+    one: SimulatedJob, *, times: int
+) -> None:
+    """The answers with the end have some of its records, or none."""
+    put = one.put(3_500, data=b"")
+    one.fake.insert_empty_pages(STREAM, shard(0), 3)
+    put += one.put(10, data=b"")
+    for skip in (1, 5):
+        one.fake.faults.add(early_end(), operation="GetRecords", skip=skip, times=times)
+    found = Found(one, [span(put[0], put[-1], len(put)), single(put[-1])])
+    assert (found.gone, found.short) == ([], [])
+    assert sorted(set(found.numbers)) == put
+
+
+def test_the_answers_that_prove_an_end_without_children_keep_to_the_pace_and_not_to_the_time(
+    one: SimulatedJob,
+) -> None:
+    """Every reader starts with none of them, so one that stopped in between would never end."""
+    old = one.put(2)
+    one.clock.advance(23 * HOUR_S)
+    one.fake.split(STREAM, shard(0))
+    one.clock.advance(2 * HOUR_S)
+    one.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+    found = Found(one, [single(old[0]), single(old[1])], time_s=0.0)
+    assert (found.gone, found.done) == (old, 2)
 
 
 def test_a_tip_in_the_middle_of_a_range_is_asked_for_again_after_what_was_found(

@@ -284,6 +284,66 @@ def test_the_end_may_come_with_records_and_names_the_children() -> None:
     assert (again.ended, again.count, len(client.fetches)) == (True, 0, 1)
 
 
+@pytest.mark.parametrize("behind_ms", [0, None, 90_000])
+def test_a_missing_iterator_alone_is_neither_the_end_nor_the_tip(behind_ms: int | None) -> None:
+    """A malformed answer says so of an open shard. The next page comes from a new iterator."""
+    client = ScriptedClient(fetched([4, 5], after=None, behind_ms=behind_ms), fetched([6]))
+    getter = getter_of(client)
+    page = getter.fetch(10)
+    assert (page.ended, page.at_tip, page.count) == (False, False, 2)
+    assert (getter.position, getter.iterator) == (after(5), None)
+    assert getter.fetch(10).first == SequenceNumber(6)
+    assert client.iterators_for == [TRIM_HORIZON, after(5)]
+
+
+@pytest.mark.parametrize("behind_ms", [0, None, 90_000])
+def test_the_same_answer_from_new_iterators_is_the_end(behind_ms: int | None) -> None:
+    """Of an emulator that names no children and lists a number that no record reaches. Some say how
+    long ago the shard was closed.
+    """
+    end = fetched([], after=None, behind_ms=behind_ms)
+    client = ScriptedClient(fetched([4, 5], after=None, behind_ms=behind_ms), end)
+    getter = getter_of(client, ending_sequence=SequenceNumber(2**63 - 1))
+    pages = [getter.fetch(10) for _ in range(4)]
+    assert [page.ended for page in pages] == [False, False, False, True]
+    assert not any(page.at_tip for page in pages[:3])
+    assert getter.position == SHARD_END
+    assert client.iterators_for == [TRIM_HORIZON, *[after(5)] * 3]
+
+
+@pytest.mark.parametrize(
+    "between", [fetched([6]), fetched([6], after=None), fetched([], behind_ms=5)]
+)
+def test_another_answer_between_them_disproves_the_end(between: FetchedPage) -> None:
+    """The answers before it were malformed, and so count for nothing."""
+    end = fetched([], after=None)
+    client = ScriptedClient(end, end, between, end, end, end)
+    getter = getter_of(client)
+    assert [getter.fetch(10).ended for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_a_position_that_somebody_else_has_read_up_to_is_asked_anew() -> None:
+    """What was answered elsewhere in the shard says nothing of it."""
+    end = fetched([], after=None)
+    getter = getter_of(ScriptedClient(end))
+    assert [getter.fetch(10).ended for _ in range(2)] == [False] * 2
+    getter.move_to(after(7))
+    assert [getter.fetch(10).ended for _ in range(3)] == [False, False, True]
+
+
+def test_children_of_another_shard_are_no_evidence_of_the_end() -> None:
+    child = {"ShardId": "c", "ParentShards": ["another"], "HashKeyRange": {}}
+    client = ScriptedClient(fetched([4], after=None, ChildShards=[child]), fetched([5]))
+    getter = getter_of(client)
+    assert not getter.fetch(10).ended
+    assert getter.fetch(10).first == SequenceNumber(5)
+
+
+def test_a_listed_end_that_was_read_needs_no_further_answer() -> None:
+    client = ScriptedClient(fetched([4, 5], after=None))
+    assert getter_of(client, ending_sequence=SequenceNumber(5)).fetch(10).ended
+
+
 @pytest.mark.parametrize(
     ("ending", "ended"), [(5, True), (4, True), (6, False), (2**63 - 1, False), (None, False)]
 )

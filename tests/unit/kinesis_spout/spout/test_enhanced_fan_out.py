@@ -10,7 +10,12 @@ import pytest
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.config import SpoutConfig
-from kinesis_spout.testing import FakeKinesisSettings, error, internal_failure
+from kinesis_spout.testing import (
+    FakeKinesisSettings,
+    end_without_children,
+    error,
+    internal_failure,
+)
 from kinesis_spout.testing.faults.plan import alter, drop
 from kinesis_spout.testing.service import requests
 from state.state_store import TaskShare
@@ -316,6 +321,25 @@ def test_an_end_without_children_is_not_believed(reading: Reading) -> None:
     reading.go_on(10)
     assert reading.came == wanted
     assert reading.spout.metrics().shards.keys() == {SHARD}
+
+
+def test_a_shard_that_ends_without_children_is_polled_until_that_is_proven(
+    reading: Reading,
+) -> None:
+    """No subscription comes in between: the answers to the polls are of one position."""
+    world = reading.world
+    wanted = world.put(2)
+    reading.go_on(1)
+    for operation in ("SubscribeToShard", "GetRecords"):
+        world.fake.faults.add(end_without_children(), operation=operation, times=None)
+    world.fake.split(STREAM, SHARD)
+    subscriptions = world.service.subscriptions
+    reading.go_on(2)
+    assert world.states()[SHARD].finished
+    assert world.service.subscriptions - subscriptions <= 2  # of the children
+    wanted += world.put(10)
+    reading.go_on(10)
+    assert sorted(reading.came) == sorted(wanted)
 
 
 def test_a_spout_that_takes_no_records_is_not_pushed_to_without_bound() -> None:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+import pytest
 from pyspark.sql.datasource import InputPartition
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import ShardInfo
-from kinesis_spout.testing import ManualClock
-from spark_job.batch_read.batch_reader import complete_listing, new_reader
+from kinesis_spout.testing import (
+    FakeKinesis,
+    FakeKinesisServer,
+    ManualClock,
+    alter,
+    early_end,
+)
+from spark_job.batch_read.batch_reader import complete_listing, new_reader, pin_load
 from spark_job.batch_read.shard_ranges import LoadPin
 from state.sequence_number import SequenceNumber
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pytest
+    from kinesis_spout.testing.service.answers import ListShardsAnswer, ShardAnswer
 
 PIN = LoadPin.at(1_800_000_000_000, 0)
 MIDDLE, LAST = 2**127, 2**128 - 1
@@ -74,3 +83,63 @@ def test_only_a_reader_that_was_asked_to_takes_filters() -> None:
 
 def test_a_partition_that_spark_makes_where_there_is_none_has_no_rows() -> None:
     assert list(new_reader({"streamName": "orders"}, PIN).read(InputPartition(None))) == []
+
+
+def stream_of(records: int, *, shards: int) -> FakeKinesis:
+    """A stream with records for several pages of each shard, put a minute ago."""
+    clock = ManualClock()
+    fake = FakeKinesis(clock=clock)
+    fake.create("orders", shards=shards)
+    for number in range(records):
+        fake.put("orders", f"key {number}", bytes(50_000))
+    clock.advance(60)
+    return fake
+
+
+def rows_read(fake: FakeKinesis) -> int:
+    """How many records a batch read of the stream gives."""
+    with FakeKinesisServer(fake) as server:
+        options = {
+            "streamName": "orders",
+            "endpointUrl": server.endpoint_url,
+            "region": REGION,
+            "awsAccessKeyId": ACCESS_KEY,
+            "awsSecretKey": SECRET_KEY,
+            "readsPerSecond": "1000",
+            "readBytesPerSecond": "1GiB",
+        }
+        reader = new_reader(options, pin_load(options))
+        return sum(
+            rows.num_rows for partition in reader.partitions() for rows in reader.read(partition)
+        )
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_end_that_is_named_too_early_loses_no_rows(*, is_closed: bool) -> None:
+    """Neither of an open shard nor of a closed one that holds more records."""
+    fake = stream_of(600, shards=2)
+    if is_closed:
+        fake.split("orders", fake.shards("orders")[0].shard_id)
+    for skip in (0, 3):
+        fake.faults.add(early_end(), operation="GetRecords", skip=skip, times=2)
+    assert rows_read(fake) == 600
+
+
+def test_a_number_below_the_start_of_a_closed_shard_is_not_its_end() -> None:
+    """An emulator lists one. Records are above it."""
+    fake = stream_of(600, shards=1)
+    fake.split("orders", fake.shards("orders")[0].shard_id)
+    fake.faults.add(alter(with_numbers_below_the_start), operation="ListShards", times=None)
+    assert rows_read(fake) == 600
+
+
+def with_numbers_below_the_start(answer: ListShardsAnswer) -> ListShardsAnswer:
+    def altered(shard: ShardAnswer) -> ShardAnswer:
+        numbers = shard.sequence_number_range
+        if numbers.ending_sequence_number is None:
+            return shard
+        below = str(int(numbers.starting_sequence_number) - 1)
+        numbers = msgspec.structs.replace(numbers, ending_sequence_number=below)
+        return msgspec.structs.replace(shard, sequence_number_range=numbers)
+
+    return msgspec.structs.replace(answer, shards=list(map(altered, answer.shards)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.errors import AccessDeniedError, DataLossError
-from kinesis_spout.testing import end_without_children, error
+from kinesis_spout.testing import early_end, end_without_children, error
 from state.znodes.store import ZnodeStateStore
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
@@ -138,6 +138,44 @@ def test_a_finished_shard_of_the_pin_is_no_loss_when_its_state_is_removed(
         driver.close()
         assert shard(0) not in job.states()
         next_plan(job.coordinator(), plan)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("skip", range(6))
+def test_an_end_that_is_named_too_early_loses_no_record(*, skip: int, times: int) -> None:
+    """Neither of an open shard nor of a closed one that holds more records."""
+    with simulated(shards=2) as job:
+        put = job.put(10, key=job.key_of(0)) + job.put(10, key=job.key_of(1))
+        job.fake.faults.add(early_end(), operation="GetRecords", skip=skip, times=times)
+        coordinator, plan, found = job.coordinator(idle_wait="0s", max_records_per_shard=4), "", []
+        for stage in range(4):
+            for _ in range(15):
+                job.clock.advance(1)
+                if (following := next_plan(coordinator, plan)) != plan:
+                    plan = following
+                    found += run(job, coordinator, plan)
+            assert sorted(found) == sorted(put)
+            if stage == 1:
+                job.fake.split(STREAM, shard(0))
+                job.clock.advance(60)
+            indices = (1, 2, 3) if stage else (0, 1)
+            put += [one for index in indices for one in job.put(5, key=job.key_of(index))]
+        assert [name for name, state in job.states().items() if state.end_was_read] == [shard(0)]
+
+
+def test_an_end_without_children_is_followed_though_no_record_has_the_listed_number() -> None:
+    """The same answer from new iterators proves it, in one task."""
+    with simulated(shards=1) as job:
+        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        put = job.put(5)
+        job.fake.split(STREAM, shard(0))
+        job.clock.advance(60)
+        put += job.put(5, key=job.key_of(1)) + job.put(5, key=job.key_of(2))
+        coordinator = job.coordinator(idle_wait="0s")
+        coordinator.prepare_available_now()
+        _, found = read_all(job, coordinator)
+        assert sorted(found) == sorted(put)
+        assert job.states()[shard(0)].end_was_read
 
 
 def test_a_shard_that_came_and_went_unobserved_is_loss() -> None:

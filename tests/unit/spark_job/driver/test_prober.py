@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import AccessDeniedError
-from kinesis_spout.testing import error, expired_iterator, throttle
+from kinesis_spout.testing import early_end, error, expired_iterator, throttle
 from spark_job.driver.prober import Probe, Prober, ProbeResult
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
@@ -68,6 +68,14 @@ def test_the_end_of_a_shard_is_work(job: SimulatedJob, prober: Prober) -> None:
     """A task has to read it, so that the children are known and the end is settled."""
     job.fake.split(STREAM, shard(0))
     assert ask(prober).has_work
+
+
+def test_an_end_without_children_is_work_and_no_end(job: SimulatedJob, prober: Prober) -> None:
+    """The task that reads it looks for evidence, and finds the shard open."""
+    job.fake.faults.add(early_end(), operation="GetRecords", times=1)
+    found = ask(prober)
+    assert (found.has_work, found.gone, found.tip_ms) == (True, False, None)
+    assert not ask(prober, iterator=found.iterator).has_work
 
 
 def test_a_stretch_without_records_behind_the_tip_is_work(

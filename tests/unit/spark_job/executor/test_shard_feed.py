@@ -12,7 +12,7 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.kpl import AggregatedRecordError
-from kinesis_spout.testing import alter, error
+from kinesis_spout.testing import alter, early_end, error
 from state.codec.values import encode_unchecked
 from state.errors import TaskLogError
 from state.plan import ChildShard, ShardReadResult, TaskPlan
@@ -117,6 +117,21 @@ def test_the_end_may_come_on_a_page_of_its_own_without_records() -> None:
         numbers, ends = read(job, plan)
         end = ends[shard(0)]
         assert (numbers, end.at_shard_end, len(end.children)) == ([], True, 2)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_end_that_is_named_too_early_is_not_in_the_log(
+    one: SimulatedJob, *, is_closed: bool
+) -> None:
+    """The page that names it has some of the shard's records; those after it are read."""
+    put = one.put(4_000, data=b"")
+    if is_closed:
+        one.fake.split(STREAM, shard(0))
+    one.fake.faults.add(early_end(), operation="GetRecords", times=1)
+    numbers, ends = read(one, task(whole(max_records=5_000)))
+    end = ends[shard(0)]
+    assert numbers == put
+    assert (end.count, end.at_shard_end, end.at_tip) == (4_000, is_closed, True)
 
 
 def test_a_page_that_exceeds_the_bytes_is_cut_and_says_nothing_of_what_follows(

@@ -6,9 +6,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from kinesis_spout.testing import error, internal_failure, throttle
+from kinesis_spout.reading.fallback import Fallback
+from kinesis_spout.testing import (
+    alter,
+    early_end,
+    end_without_children,
+    error,
+    internal_failure,
+    throttle,
+)
 from spark_job.executor.task_reader import Pace
 from tests.simulation.in_process import Service
 from tests.support.kinesis.fake_consumers import register
@@ -222,6 +231,29 @@ def test_the_end_of_a_shard_comes_with_its_children(pairs: SimulatedJob) -> None
     assert pushed.rows() == put
     assert (pushed.end.at_shard_end, pushed.end.pushed) == (True, 3)
     assert [child.parents for child in pushed.end.children] == [(shard(0),)] * 2
+
+
+@pytest.mark.parametrize("times", [1, None])
+def test_an_end_without_children_is_polled_for_evidence(
+    pairs: SimulatedJob, *, times: int | None
+) -> None:
+    """The log says that an open shard is at its tip, and that a closed one has ended."""
+    put = pairs.put(3)
+    if times is None:
+        pairs.fake.split(STREAM, shard(0))
+        for operation in ("SubscribeToShard", "GetRecords"):
+            pairs.fake.faults.add(end_without_children(), operation=operation, times=None)
+    else:
+        pairs.fake.faults.add(
+            alter(lambda event: msgspec.structs.replace(event, continuation_sequence_number=None)),
+            operation="SubscribeToShard",
+        )
+        pairs.fake.faults.add(early_end(), operation="GetRecords", times=1)
+    pushed = Pushed(pairs)
+    assert pushed.rows() == put
+    assert (pushed.end.at_shard_end, pushed.end.at_tip) == (times is None, True)
+    assert pushed.end.fallback == Fallback.BROKEN
+    assert pushed.rows() == put
 
 
 def test_a_task_takes_no_more_than_its_slice_has(pairs: SimulatedJob) -> None:
