@@ -203,6 +203,7 @@ OURS = (
         "kinesis_spout/reading/shard_getter.py",
         "_SAME_ANSWERS = 3\n",
         "_SAME_ANSWERS = 1\n",
+        "tests/unit/kinesis_spout/reading/test_shard_getter.py",
     ),
     Mutant(
         "the last record of a span is read again",
@@ -267,8 +268,8 @@ OURS = (
     Mutant(
         "one page at the tip makes retries gone",
         "kinesis_spout/reading/retry_reader.py",
-        "self._began_at == self._tip_at == missing\n",
-        "self._began_at == missing\n",
+        "self._began_at == self._tip_at == missing)\n",
+        "self._began_at == missing)\n",
         "tests/unit/kinesis_spout/reading/test_retry_reader.py",
     ),
     Mutant(

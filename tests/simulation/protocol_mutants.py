@@ -111,8 +111,8 @@ PROTOCOL = (
     Mutant(
         "one empty page at the tip makes retries gone",
         "kinesis_spout/reading/retry_reader.py",
-        "        proven = bool(page.child_shards) or self._began_at == self._tip_at == missing\n",
-        "        proven = bool(page.child_shards) or self._began_at == missing\n",
+        "page.ended or (page.at_tip and self._began_at == self._tip_at == missing)\n",
+        "page.ended or (page.at_tip and not page.count)\n",
         "tests/unit/kinesis_spout/reading/test_retry_reader.py",
     ),
     Mutant(
