@@ -108,6 +108,7 @@ def test_a_shard_moved_back_is_read_again_exactly_from_there(one: SimulatedJob) 
 def test_what_a_move_skips_and_repeats_is_counted_past_an_end_that_is_named_too_early(
     one: SimulatedJob, *, skip: int
 ) -> None:
+    one.fake.insert_empty_pages(STREAM, shard(0), 2)
     numbers = one.put(6)
     plan, _ = run_job(one)
     one.fake.faults.add(early_end(), operation="GetRecords", skip=skip)

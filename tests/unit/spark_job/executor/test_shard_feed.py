@@ -134,6 +134,19 @@ def test_an_end_that_is_named_too_early_is_not_in_the_log(
     assert (end.count, end.at_shard_end, end.at_tip) == (4_000, is_closed, True)
 
 
+@pytest.mark.parametrize("skip", range(4))
+def test_another_attempt_hands_over_the_log_past_an_end_that_is_named_too_early(
+    one: SimulatedJob, *, skip: int
+) -> None:
+    """It reads the published range to its last record and reports no loss."""
+    one.fake.insert_empty_pages(STREAM, shard(0), 2)
+    put = one.put(4_000, data=b"")
+    planned = PlannedTask(one, task(whole(max_records=5_000)))
+    assert numbers_of(planned.attempt()) == put
+    one.fake.faults.add(early_end(), operation="GetRecords", skip=skip, times=2)
+    assert numbers_of(planned.attempt()) == put
+
+
 def test_a_page_that_exceeds_the_bytes_is_cut_and_says_nothing_of_what_follows(
     one: SimulatedJob,
 ) -> None:
