@@ -3,6 +3,7 @@
     KinesisError
     |-- ConfigError (ValueError)              an option is unknown, malformed or contradicts another
     |-- CredentialsError                      none found, half found, refused or expired
+    |   `-- StaleCredentialsError (retryable) ... after the service has answered: new ones may come
     |-- AccessDeniedError                     valid credentials without permission (KMS included)
     |-- StreamNotFoundError                   no such stream in that region and account
     |-- ShardNotFoundError                    the stream exists, the shard does not (any more)
@@ -71,6 +72,14 @@ def _config_error(message: str, option: str | None) -> ConfigError:
 
 class CredentialsError(KinesisError):
     """No credentials, half of them, or credentials that the service does not accept."""
+
+
+class StaleCredentialsError(CredentialsError):
+    """The service has accepted the credentials before, and does not any more, or they are not found
+    any more. They are looked up again at each attempt.
+    """
+
+    retryable = True
 
 
 class AccessDeniedError(KinesisError):

@@ -60,27 +60,34 @@ class ProcessServices:
 
     @classmethod
     def here(cls, settings: SourceSettings) -> ProcessServices:
-        """The services of this process for these settings. Makes them at the first call.
+        """The services of this process for these settings, whose driver has reached Kinesis. Makes
+        them at the first call.
 
         A forked process gets its own: two processes must not share a connection.
         """
         key = (os.getpid(), settings)
         with _lock:
             if key not in _services:
-                _services[key] = cls.connect(settings)
+                _services[key] = cls.connect(settings, answered_before=True)
             return _services[key]
 
     @classmethod
-    def connect(cls, settings: SourceSettings, *, retry_for_s: float = 60) -> ProcessServices:
+    def connect(
+        cls, settings: SourceSettings, *, retry_for_s: float = 60, answered_before: bool = False
+    ) -> ProcessServices:
         """New services, not shared with other callers. `retry_for_s`: how long calls to Kinesis are
-        retried.
+        retried. `answered_before`: as of `KinesisConnection`.
 
         Starts the embedded ZooKeeper if `zookeeper` names one that does not run.
         """
         clock = SystemClock()
         return cls(
             client=KinesisClient(
-                settings.aws, settings.stream, clock=clock, retry_for_s=retry_for_s
+                settings.aws,
+                settings.stream,
+                clock=clock,
+                retry_for_s=retry_for_s,
+                answered_before=answered_before,
             ),
             store=open_store(settings),
             clock=clock,

@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesis_spout.service.botocore_connection import region_in_words
+from kinesis_spout.service.surroundings import place_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,9 +30,5 @@ def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
 
 def services(aws: AwsConfig, stream: str, zookeeper: str | None = None) -> str:
     """What a command connects to, for `patience`."""
-    if aws.endpoint_url is None:
-        at = f"in {region_in_words(aws, aws.region)}"
-    else:
-        at = f"at {aws.endpoint_url}"
     also = "" if zookeeper is None else f", and ZooKeeper at {zookeeper}"
-    return f"stream {stream} {at}{also}"
+    return f"stream {stream} {place_in_words(aws, aws.region)}{also}"

@@ -28,7 +28,6 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.service.botocore_connection import region_in_words
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.permissions import (
     ASSUME_ROLE,
@@ -138,8 +137,7 @@ class KinesisCheckup:
         if service_ms is not None:
             local_ms = (before_ms + self.clock.now_ms()) / 2
             self._offset_s = (local_ms - service_ms) / 1_000
-        at = self.aws.endpoint_url or f"Kinesis in {self._region}"
-        yield ok(ENDPOINT, f"{at} answers")
+        yield ok(ENDPOINT, f"Kinesis {self._client.connection.place} answers")
 
     def look_at_clock(self) -> Iterator[Finding]:
         """The Date header of an answer has whole seconds: half of one is added for that."""
@@ -245,10 +243,6 @@ class KinesisCheckup:
     def described(self) -> StreamSummary | None:
         """The stream, once it was described."""
         return None if isinstance(self._described, KinesisError) else self._described
-
-    @property
-    def _region(self) -> str:
-        return region_in_words(self.aws, self.stream.region_or(self.aws.region))
 
     def _fan_out_checks(self) -> list[Check]:
         if self.consumer is None:

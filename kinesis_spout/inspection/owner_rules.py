@@ -93,9 +93,14 @@ def reads_fail(look: Look, shard_id: str) -> Cause | None:
     if told.says is not None:
         how = f"fail since {since}, and are tried again, last with: {printable(told.says)}"
     deed = None if told.says is None else deed_of(printable(told.says))
+    if deed is not None and deed.startswith(("check the network", "try again")):
+        deed = None
     see: tuple[Advice, ...]
     if shard_id in look.unanswered:
         how += "; explain meets the same, so it is not of the spout's host"
+    if deed is not None:
+        see = (Advice(Act.CHANGE, f"{deed}; the spout goes on by itself then"),)
+    elif shard_id in look.unanswered:
         see = (
             Advice(Act.WAIT, "wait until the service answers: the spout goes on by itself"),
             Advice(Act.LOOK, "see the AWS Health Dashboard of the region if it lasts"),
@@ -109,13 +114,11 @@ def reads_fail(look: Look, shard_id: str) -> Cause | None:
                 "proxy, VPC endpoint, security groups; it goes on by itself when it is answered",
             ),
         )
-    if deed is not None and deed.startswith(("check the network", "try again")):
-        deed = None
     return Cause(
         kind="reads fail",
         about=shard_id,
         says=f"the spout ({pid_of(run.owner)}) runs, and its reads {how}",
-        advice=(*(() if deed is None else (Advice(Act.CHANGE, deed),)), *see),
+        advice=see,
     )
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from dataclasses import dataclass
 from functools import cache, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 import botocore.exceptions as vendor
 from botocore.config import Config
@@ -33,18 +35,25 @@ from kinesis_spout.errors import (
     MalformedResponseError,
     RequestRefusedError,
     ShardNotFoundError,
+    StaleCredentialsError,
     StreamNotFoundError,
 )
 from kinesis_spout.service import put_records_wire, subscription, summary_wire
 from kinesis_spout.service.call_retry import call_with_retries
 from kinesis_spout.service.faults import (
-    EXPIRED_CREDENTIALS,
     EXPIRED_LISTING,
+    REFUSED_CREDENTIALS,
     meaning_of,
     meaning_of_local,
 )
 from kinesis_spout.service.get_records_wire import GetRecordsWire
 from kinesis_spout.service.shapes import service_time_ms, stream_summary
+from kinesis_spout.service.surroundings import (
+    endpoint_in,
+    place_in_words,
+    region_in,
+    region_of_instance,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +82,16 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
+# The calls by which botocore gets credentials, from STS and from IAM Identity Center.
+_GIVE_CREDENTIALS = frozenset({"AssumeRole", "AssumeRoleWithWebIdentity", "GetRoleCredentials"})
+# botocore has found no credentials, or not all. Those that were found may be replaced.
+_NOT_FOUND = (
+    vendor.NoCredentialsError,
+    vendor.NoAuthTokenError,
+    vendor.PartialCredentialsError,
+    vendor.ProfileNotFound,
+    vendor.ConfigParseError,
+)
 # What botocore raises without an answer of the service.
 _LOCAL_FAULTS = (
     vendor.BotoCoreError,
@@ -111,6 +130,10 @@ class KinesisConnection:
     Transient faults are retried for `retry_for_s` seconds; other errors are raised at once. The
     constructor only keeps its arguments, and a pickle holds nothing else: each process opens its
     own connection.
+
+    Once the service has answered, credentials that it refuses, or that are not found any more, are
+    transient: they are looked up again at each attempt, as somebody may be replacing them.
+    `answered_before`: it has answered another process of this job.
     """
 
     def __init__(
@@ -122,10 +145,15 @@ class KinesisConnection:
         retry_for_s: float = 60,
         random: Random | None = None,
         as_lists: bool = False,
+        answered_before: bool = False,
     ) -> None:
         self.aws = aws
         self.stream = stream
+        # Once a client was made: the region that it uses, whoever named that, and its place.
         self._region = stream.region_or(aws.region)
+        self._place: str | None = None
+        self._answered_before = answered_before
+        self._was_answered = False
         self._clock = clock
         self._retry_for_s = retry_for_s
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
@@ -139,6 +167,7 @@ class KinesisConnection:
             clock=self._clock,
             retry_for_s=self._retry_for_s,
             as_lists=self._as_lists,
+            answered_before=self._answered_before or self._was_answered,
         )
         return make, (self.aws, self.stream)
 
@@ -148,12 +177,14 @@ class KinesisConnection:
     @property
     def where(self) -> str:
         """The stream and its endpoint or region, for messages."""
-        at = (
-            f"at {self.aws.endpoint_url}"
-            if self.aws.endpoint_url
-            else f"in {region_in_words(self.aws, self._region)}"
-        )
-        return f"stream {self.stream.name} {at}"
+        return f"stream {self.stream.name} {self.place}"
+
+    @property
+    def place(self) -> str:
+        """`in` a region, or `at` an endpoint that an option or the configuration names. Reads files
+        before the first call.
+        """
+        return self._place or place_in_words(self.aws, self._region)
 
     def close(self) -> None:
         """Close this process's connections. The next call opens new ones and looks credentials up
@@ -211,21 +242,35 @@ class KinesisConnection:
     def send(
         self, operation: str, arguments: dict[str, Any], *, about: str | None
     ) -> dict[str, Any]:
-        """One attempt. Expired credentials are looked up again, once: a file or a role may have new
-        ones.
+        """One attempt. Credentials that are refused are looked up again, unless that was just done:
+        a file or a role may have new ones.
         """
-        for credentials_may_be_old in (True, False):
+        may_be_old = self._built is not None
+        while True:
+            client: Any = None
             try:
-                answer: dict[str, Any] = getattr(self._vendor_client(), operation)(**arguments)
+                client = self._vendor_client()
+                answer: dict[str, Any] = getattr(client, operation)(**arguments)
             except vendor.ClientError as exc:
-                if not (credentials_may_be_old and _code(exc) in EXPIRED_CREDENTIALS):
+                if not (may_be_old and _code(exc) in REFUSED_CREDENTIALS):
                     self._raise_service_error(exc, about)
             except _LOCAL_FAULTS as exc:
+                if isinstance(self._local_error(exc), CredentialsError):
+                    self._drop(client)
                 self._raise_local_error(exc)
             else:
+                self._was_answered = True
                 return answer
-            self.close()
-        raise AssertionError("the second attempt returns or raises")
+            self._drop(client)
+            may_be_old = False
+
+    def _drop(self, client: Any) -> None:
+        """Close a client, unless another thread has dropped it and made a new one."""
+        with _building:
+            if self._built is None or self._built[1] is not client:
+                return
+            self._built = None
+        client.close()
 
     def raise_event_error(self, about: str, code: str, message: str) -> NoReturn:
         """Translate an exception event of a subscription, as the same error of an answer."""
@@ -243,7 +288,7 @@ class KinesisConnection:
         try:
             answer = self._vendor_client().describe_stream_summary(**self.stream_argument())
         except vendor.ClientError as exc:
-            if exc.operation_name == "AssumeRole":
+            if exc.operation_name in _GIVE_CREDENTIALS:
                 self._raise_service_error(exc, None)
             answer = exc.response
         except _LOCAL_FAULTS as exc:
@@ -282,7 +327,10 @@ class KinesisConnection:
         with _building:
             built = self._built
             if built is None or built[0] != os.getpid():
-                client = _new_vendor_client(self.aws, self._region)
+                session = new_session(self.aws, self._region)
+                client = _new_vendor_client(session, self.aws)
+                self._region = session.get_config_variable("region")
+                self._place = place_in_words(self.aws, self._region)
                 self.wire.hook(client)
                 put_records_wire.hook(client)
                 summary_wire.hook(client)
@@ -299,15 +347,18 @@ class KinesisConnection:
             ) from exc
         status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
         kind, advice = meaning_of(code, status, operation=exc.operation_name)
+        if kind is RequestRefusedError and exc.operation_name in _GIVE_CREDENTIALS:
+            kind = CredentialsError
         where = f"{about} of {self.where}" if about else self.where
-        if exc.operation_name == "AssumeRole":
-            raise kind(
-                f"role {self.aws.role_arn} cannot be assumed for {self.where} ({code}); {advice}"
-            ) from None
-        if kind is CredentialsError:
+        if kind is CredentialsError and (self._was_answered or self._answered_before):
+            kind, advice = StaleCredentialsError, f"{advice}; put new ones where the job finds them"
+        if exc.operation_name in _GIVE_CREDENTIALS:
+            role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the profile's role"
+            raise kind(f"{role} cannot be assumed for {self.where} ({code}); {advice}") from None
+        if issubclass(kind, CredentialsError):
             # The service's message may quote the request with its signed headers, so it is neither
             # shown nor chained.
-            raise CredentialsError(
+            raise kind(
                 f"the service refuses the credentials for {where} ({code}); {advice}"
             ) from None
         if kind is StreamNotFoundError and about is not None:
@@ -331,17 +382,41 @@ class KinesisConnection:
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
         """Translate an error of botocore's own, raised without an answer of the service."""
-        error = local_error(exc, self.aws, self.where)
-        if isinstance(exc, vendor.EndpointConnectionError) and (self._region or "") in str(exc):
-            # The address is made of the region, and not given by an option or by the environment.
+        if self._is_without_address(exc):
             self._check_region_is_known(exc)
-        raise error from exc
+        raise self._local_error(exc) from exc
+
+    def _local_error(self, exc: Exception) -> KinesisError:
+        error = local_error(exc, self.aws, self.where)
+        is_missing = isinstance(exc, _NOT_FOUND)
+        may_come = self._was_answered or (self._answered_before and not is_missing)
+        if may_come and (is_missing or isinstance(error, CredentialsError)):
+            return StaleCredentialsError(str(error))
+        return error
+
+    def _is_without_address(self, exc: Exception) -> bool:
+        """Whether the host that is made of the region has no address, and the service has never
+        answered here. After an answer it is an outage, and so is the failure of a host that the
+        configuration names, and that of a name server.
+        """
+        if self._was_answered or self._answered_before:
+            return False
+        if not isinstance(exc, vendor.EndpointConnectionError):
+            return False
+        host = _host(exc.kwargs["endpoint_url"])
+        configured = self.aws.endpoint_url or endpoint_in(Session(profile=self.aws.profile))
+        return (
+            self._region is not None
+            and self._region in host
+            and (configured is None or host != _host(configured))
+            and _is_unknown_name(exc)
+        )
 
     def _check_region_is_known(self, exc: Exception) -> None:
         """Raise `ConfigError` for a region that no partition lists: it has no address, so a retry
         cannot help. Called only after a failed connection: an unlisted region may be reachable.
         """
-        session = Session()
+        session = Session(profile=self.aws.profile)
         known = [
             name
             for part in session.get_available_partitions()
@@ -350,37 +425,31 @@ class KinesisConnection:
         if self._region in known:
             return
         nearest = nearest_name(self._region or "", known)
-        hint = f"; did you mean {nearest}?" if nearest else ""
-        raise ConfigError.of(
-            "region", f"is not a region that can be reached{hint}", self._region
-        ) from exc
-
-
-def region_in_words(aws: AwsConfig, region: str | None) -> str:
-    """The region that is used, for messages: `region`, or that of the environment or the profile;
-    `the default region` where nothing names one. Reads files.
-    """
-    if region is None:
-        try:
-            region = Session(profile=aws.profile).get_config_variable("region")
-        except (vendor.BotoCoreError, ValueError):  # the call itself says what is wrong
-            region = None
-    return region or "the default region"
+        rule = "is not a region that can be reached" + (
+            f"; did you mean {nearest}?" if nearest else ""
+        )
+        if self.aws.region is not None:
+            raise ConfigError.of("region", rule, self._region) from exc
+        raise ConfigError(f"region {self._region!r} of stream {self.stream} {rule}") from exc
 
 
 def new_session(aws: AwsConfig, region: str | None) -> Session:
-    """A session of botocore with these credentials. Reads files. Raises botocore's errors."""
+    """A session of botocore with these credentials, for `region` or the one that is found here.
+    Reads files, and may call the instance's metadata. Raises botocore's errors.
+    """
     session = Session(profile=aws.profile)
+    region = region or region_in(session) or region_of_instance(session)
+    session.set_config_variable("region", region)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     if aws.access_key_id is not None and aws.secret_access_key is not None:
         session.set_credentials(aws.access_key_id, aws.secret_access_key, aws.session_token)
     if aws.role_arn is not None:
-        session = _session_of_role(session, aws, aws.role_arn, region)
+        session = _session_of_role(session, aws, aws.role_arn)
+        session.set_config_variable("region", region)
     return session
 
 
-def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
-    session = new_session(aws, region)
+def _new_vendor_client(session: Session, aws: AwsConfig) -> Any:
     settings = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
         max_pool_connections=_POOL_CONNECTIONS,
@@ -389,9 +458,7 @@ def _new_vendor_client(aws: AwsConfig, region: str | None) -> Any:
         tcp_keepalive=True,
         user_agent_extra="kinesis-spout",
     )
-    return session.create_client(
-        "kinesis", region_name=region, endpoint_url=aws.endpoint_url, config=settings
-    )
+    return session.create_client("kinesis", endpoint_url=aws.endpoint_url, config=settings)
 
 
 @cache
@@ -410,7 +477,7 @@ class _FixedCredentials:
         return self._credentials
 
 
-def _session_of_role(source: Session, aws: AwsConfig, role_arn: str, region: str | None) -> Session:
+def _session_of_role(source: Session, aws: AwsConfig, role_arn: str) -> Session:
     """A session with the role's credentials. It assumes the role again before they expire."""
     source_credentials = source.get_credentials()
     if source_credentials is None:
@@ -421,7 +488,7 @@ def _session_of_role(source: Session, aws: AwsConfig, role_arn: str, region: str
     sts_settings = Config(
         retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30
     )
-    sts = partial(source.create_client, region_name=region, config=sts_settings)
+    sts = partial(source.create_client, config=sts_settings)
     fetcher = AssumeRoleCredentialFetcher(sts, source_credentials, role_arn, extra_args=extra)
     session = Session(profile=aws.profile)
     credentials = DeferredRefreshableCredentials(
@@ -441,9 +508,47 @@ def local_error(exc: Exception, aws: AwsConfig, where: str) -> KinesisError:
     kind, sentence = meaning_of_local(type(exc))
     text = " ".join(str(exc).split())[:300]
     return kind(
-        sentence.format(where=where, profile=aws.profile, kind=type(exc).__name__, text=text)
+        sentence.format(
+            where=where,
+            peer=_peer(exc, where),
+            profile=_profile(exc, aws),
+            kind=type(exc).__name__,
+            text=text,
+        )
     )
+
+
+def _peer(exc: Exception, where: str) -> str:
+    """Who did not answer, for messages: STS, a proxy or the metadata of an instance are other hosts
+    than the endpoint in `where`.
+    """
+    facts = exc.kwargs if isinstance(exc, vendor.BotoCoreError) else {}
+    if facts.get("proxy_url"):
+        return f"the proxy {facts['proxy_url']}"  # botocore has masked its password
+    parts = urlsplit(str(facts.get("endpoint_url", "")))
+    url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return url if parts.hostname and url not in where else "the service"
+
+
+def _profile(exc: Exception, aws: AwsConfig) -> str:
+    """The profile that was not found, and the variable that names it, for messages."""
+    name = str(exc.kwargs["profile"]) if isinstance(exc, vendor.ProfileNotFound) else aws.profile
+    variables = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE") if aws.profile is None else ()
+    named_by = next((f" of {one}" for one in variables if os.environ.get(one) == name), "")
+    return f"profile {name}{named_by}"
 
 
 def _code(exc: vendor.ClientError) -> str:
     return str(exc.response.get("Error", {}).get("Code", ""))
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _is_unknown_name(exc: vendor.EndpointConnectionError) -> bool:
+    """Whether a name server has answered that the host has no address."""
+    cause: BaseException | None = exc.kwargs["error"]
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None and cause.errno != socket.EAI_AGAIN

@@ -64,7 +64,7 @@ class KinesisClient:
     own connection.
 
     `as_lists`: pages are for a caller that reads record by record, so their columns are lists where
-    that costs less than Arrow.
+    that costs less than Arrow. `answered_before`: as of `KinesisConnection`.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class KinesisClient:
         retry_for_s: float = 60,
         random: Random | None = None,
         as_lists: bool = False,
+        answered_before: bool = False,
     ) -> None:
         self.aws = aws
         self.stream = stream
@@ -87,6 +88,7 @@ class KinesisClient:
             retry_for_s=retry_for_s,
             random=random,
             as_lists=as_lists,
+            answered_before=answered_before,
         )
 
     def __repr__(self) -> str:

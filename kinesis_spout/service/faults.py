@@ -21,7 +21,6 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 
-EXPIRED_CREDENTIALS = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 EXPIRED_LISTING = "ExpiredNextTokenException"
 
 _THROTTLED = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
@@ -135,6 +134,10 @@ _MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
 }
 
 
+REFUSED_CREDENTIALS = frozenset(
+    code for code, (kind, _advice) in _MEANINGS.items() if kind is CredentialsError
+)
+
 _NO_KEYS = (
     "no AWS credentials were found for {where}; give an access key and its secret, a profile, the "
     "environment variables "
@@ -145,7 +148,7 @@ _NOT_RENEWED = (
     "they come from"
 )
 _NO_ANSWER = (
-    "no answer came from the service for {where} ({kind}); check the network and the endpoint, or "
+    "no answer came from {peer} for {where} ({kind}); check the network and the endpoint, or "
     "try again later"
 )
 _NOT_READABLE = "the service's answer for {where} cannot be read ({kind}); check the endpoint"
@@ -162,7 +165,7 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     ),
     "ProfileNotFound": (
         CredentialsError,
-        "profile {profile} is in no AWS configuration file; check its name",
+        "{profile} is in no AWS configuration file; check its name",
     ),
     "CredentialRetrievalError": (CredentialsError, _NOT_RENEWED),
     "MetadataRetrievalError": (CredentialsError, _NOT_RENEWED),
@@ -194,7 +197,7 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
 
 def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str]:
     """The error class of an exception of botocore's own, and its message with the placeholders
-    {where}, {profile}, {kind} and {text}.
+    {where}, {peer}, {profile}, {kind} and {text}.
     """
     return next(
         _LOCAL_MEANINGS[ancestor.__name__]

@@ -74,6 +74,7 @@ class RecordPutter:
     `KinesisError`. Transient faults are retried for `retry_for_s` seconds without any record being
     accepted. The constructor only keeps its arguments.
     `connection`: one of this stream that is shared with another caller, with its own patience.
+    `answered_before`: as of `KinesisConnection`.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class RecordPutter:
         retry_for_s: float = 60,
         random: Random | None = None,
         connection: KinesisConnection | None = None,
+        answered_before: bool = False,
     ) -> None:
         self._clock = clock
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
@@ -94,6 +96,7 @@ class RecordPutter:
             clock=clock,
             retry_for_s=retry_for_s,
             random=self._random,
+            answered_before=answered_before,
         )
 
     def __repr__(self) -> str:

@@ -1,5 +1,8 @@
 """What a process finds around it of the way to the service: a region, and an endpoint.
 
+The region is the one that botocore finds, else `AWS_REGION`, which the other AWS tools read and
+botocore does not, else the region of the instance.
+
 Executors on other machines have neither the environment nor the files of the driver. So the driver
 sends along what it finds. Credentials are never part of it.
 """
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as vendor
 from botocore.session import Session
+from botocore.utils import IMDSRegionProvider
 
 from kinesis_spout.errors import ConfigError
 
@@ -27,6 +31,7 @@ _VARIABLES = (
     "AWS_PROFILE",
     "AWS_DEFAULT_PROFILE",
     "AWS_DEFAULT_REGION",
+    "AWS_REGION",
     "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_ENDPOINT_URL",
@@ -78,7 +83,7 @@ def _found(
 ) -> Surroundings:
     session = Session(profile=profile)
     try:
-        return Surroundings(session.get_config_variable("region"), _endpoint_url(session))
+        return Surroundings(region_in(session), endpoint_in(session))
     except vendor.BotoCoreError:
         return Surroundings()
 
@@ -115,7 +120,37 @@ def _with(aws: AwsConfig, **found: str | None) -> AwsConfig:
         return aws
 
 
-def _endpoint_url(session: Session) -> str | None:
+def region_in(session: Session) -> str | None:
+    """The region that the environment or the files name. Raises botocore's errors."""
+    found: str | None = session.get_config_variable("region")
+    return found or os.environ.get("AWS_REGION") or None
+
+
+def place_in_words(aws: AwsConfig, region: str | None) -> str:
+    """Where a stream is, for messages: `at` an endpoint or `in` a region, whichever `aws`,
+    `region`, the environment or the files name. Reads files.
+    """
+    endpoint_url = aws.endpoint_url
+    session = Session(profile=aws.profile)
+    try:
+        region = region or region_in(session)
+        endpoint_url = endpoint_url or endpoint_in(session)
+    except (vendor.BotoCoreError, ValueError):  # the call itself says what is wrong
+        pass
+    if endpoint_url is not None and "@" not in endpoint_url:  # no password is shown
+        return f"at {endpoint_url}"
+    return f"in {region or 'the default region'}"
+
+
+def region_of_instance(session: Session) -> str | None:
+    """The region of the EC2 instance that this process runs on, by its metadata; None elsewhere.
+    Waits a second for it, or as `AWS_METADATA_SERVICE_TIMEOUT` says.
+    """
+    found: str | None = IMDSRegionProvider(session).provide()
+    return found
+
+
+def endpoint_in(session: Session) -> str | None:
     """The endpoint that botocore's clients of Kinesis take where they are given none. Its order
     (https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html) is no public call.
     """

@@ -766,6 +766,12 @@ ERRORS = {
         "A value exceeds what one ZooKeeper node or transaction takes.",
         "Lower [`statesPerWrite`](options.md) or [`maxUnresolvedPerShard`](options.md).",
     ),
+    "StaleCredentialsError": Trouble(
+        "The service has accepted the credentials of a running job before, and refuses them now: "
+        "they were rotated or have expired.",
+        "Put new ones where the job finds them. It looks them up again at each attempt, and waits "
+        "for them as for a service that does not answer.",
+    ),
     "StillThrottledError": Trouble(
         "Other consumers use up the shard's read limits.",
         "Lower [`readsPerSecond`](options.md), move other consumers to enhanced fan-out, or add "

@@ -47,7 +47,9 @@ def read_ranges(
     Raises `KinesisError`.
     """
     clock = SystemClock()
-    with closing(KinesisClient(settings.aws, settings.stream, clock=clock)) as client:
+    with closing(
+        KinesisClient(settings.aws, settings.stream, clock=clock, answered_before=True)
+    ) as client:
         budget = ByteBudget(HELD_BYTES)
         readings = [
             _Reading(

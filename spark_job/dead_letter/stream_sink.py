@@ -69,7 +69,7 @@ class StreamSink:
 
         Blocks until the stream has accepted all of them. Raises `KinesisError`.
         """
-        with closing(RecordPutter(self.aws, self.stream)) as putter:
+        with closing(RecordPutter(self.aws, self.stream, answered_before=True)) as putter:
             letters = map(letter_of, rows)
             putter.put(
                 record for letter in letters for record in self.records_of(letter, self._takes)

@@ -79,7 +79,9 @@ class TargetStream:
 
     def __init__(self, settings: SinkSettings, stream: StreamRef, clock: Clock) -> None:
         retry_for_s = settings.retry_for_ms / 1000
-        self._client = KinesisClient(settings.aws, stream, clock=clock, retry_for_s=retry_for_s)
+        self._client = KinesisClient(
+            settings.aws, stream, clock=clock, retry_for_s=retry_for_s, answered_before=True
+        )
         self._clock = clock
         self._name = stream.name
         self.putter = RecordPutter(

@@ -6,8 +6,10 @@ import json
 import pickle
 import socket
 import threading
-from contextlib import closing
-from typing import TYPE_CHECKING, NoReturn
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -16,7 +18,6 @@ from kinesis_spout.errors import (
     AccessDeniedError,
     ConfigError,
     CredentialsError,
-    KinesisError,
     ServiceUnavailableError,
 )
 from kinesis_spout.service.client import KinesisClient
@@ -34,7 +35,13 @@ from tests.support.kinesis.stub_kinesis import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from kinesis_spout.clock import Clock
+
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
 
 
 def test_no_credentials_is_an_error_that_names_the_ways_to_give_them(
@@ -90,36 +97,193 @@ def test_a_region_that_is_not_known_is_an_error(
         client.describe()
 
 
-@pytest.mark.parametrize(
-    ("region", "kind", "says"),
-    [
-        ("us-esat-1", ConfigError, "'us-esat-1' is not a region that can be reached"),
-        ("eu-central-1", ServiceUnavailableError, "try again"),
-    ],
-)
+def _no_address(*_: object, **__: object) -> NoReturn:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def _no_name_server(*_: object, **__: object) -> NoReturn:
+    raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+
+def _refused(*_: object, **__: object) -> list[tuple[Any, ...]]:
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))]
+
+
+@pytest.mark.parametrize("given_by", ["option", "AWS_DEFAULT_REGION", "AWS_REGION", "ARN"])
+@pytest.mark.parametrize("role_arn", [None, ROLE])
 def test_a_region_that_does_not_exist_is_an_error_at_once(
-    no_aws_environment: object,
+    no_aws_environment: Callable[[str, str], None],
     monkeypatch: pytest.MonkeyPatch,
-    region: str,
-    kind: type[KinesisError],
-    says: str,
+    given_by: str,
+    role_arn: str | None,
 ) -> None:
-    """It has no address, and never will. A known region without an address is a fault of the
-    network, which may pass.
-    """
-
-    def no_address(*_: object, **__: object) -> NoReturn:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", no_address)
+    """It has no address, and never will."""
+    monkeypatch.setattr(socket, "getaddrinfo", _no_address)
     clock = WaitlessClock()
-    aws = AwsConfig(region=region, access_key_id="a", secret_access_key="b")
+    region = {"region": "us-esat-1"} if given_by == "option" else {}
+    stream = StreamRef("flights")
+    if given_by == "ARN":
+        stream = StreamRef.of("arn:aws:kinesis:us-esat-1:123456789012:stream/flights")
+    elif given_by != "option":
+        no_aws_environment(given_by, "us-esat-1")
+    aws = AwsConfig(access_key_id="a", secret_access_key="b", role_arn=role_arn, **region)
     with (
-        closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client,
-        pytest.raises(kind, match=says),
+        closing(KinesisClient(aws, stream, clock=clock)) as client,
+        pytest.raises(ConfigError, match=r"'us-esat-1'.* is not a region that can be reached"),
     ):
         client.describe()
-    assert (clock.sleeps == []) is (kind is ConfigError)
+    assert clock.sleeps == []
+
+
+@pytest.mark.parametrize("failure", [_no_address, _no_name_server, _refused])
+@pytest.mark.parametrize(
+    "region_by",
+    ["option", "ARN", "AWS_DEFAULT_REGION", "AWS_REGION", "profile", "default profile", "instance"],
+)
+def test_a_network_that_fails_is_waited_for_whoever_names_the_region(
+    no_aws_environment: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    failure: Callable[..., Any],
+    region_by: str,
+) -> None:
+    """A known region without an address is a fault of the network, which may pass. The error names
+    the endpoint.
+    """
+    given, stream = _region_by(region_by, no_aws_environment, tmp_path)
+    clock = WaitlessClock()
+    hosts: list[str] = []
+    aws = AwsConfig(**given)
+    with serve_metadata("eu-central-1b") as metadata:
+        if region_by == "instance":
+            no_aws_environment("AWS_EC2_METADATA_DISABLED", "false")
+            no_aws_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
+        elsewhere = socket.getaddrinfo
+
+        def look_up(host: str, *rest: Any, **more: Any) -> Any:
+            if host == "127.0.0.1":
+                return elsewhere(host, *rest, **more)
+            hosts.append(host)
+            return failure()
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        with (
+            closing(KinesisClient(aws, stream, clock=clock)) as client,
+            pytest.raises(ServiceUnavailableError) as caught,
+        ):
+            client.describe()
+    assert hosts[0].endswith("eu-central-1.amazonaws.com")  # that of an ARN has the account, too
+    assert f"https://{hosts[0]} for stream flights in eu-central-1" in str(caught.value)
+    assert sum(clock.sleeps) > 40
+
+
+def _region_by(
+    name: str, set_environment: Callable[[str, str], None], folder: Path
+) -> tuple[dict[str, str], StreamRef]:
+    """Options and a stream that have the region eu-central-1 so; and keys."""
+    given = {"access_key_id": "a", "secret_access_key": "b"}
+    stream = StreamRef("flights")
+    match name:
+        case "option":
+            given["region"] = "eu-central-1"
+        case "ARN":
+            stream = StreamRef.of("arn:aws:kinesis:eu-central-1:123456789012:stream/flights")
+        case "AWS_DEFAULT_REGION" | "AWS_REGION":
+            set_environment(name, "eu-central-1")
+        case "profile" | "default profile":
+            file = folder / "config"
+            section = "profile work" if name == "profile" else "default"
+            file.write_text(
+                f"[{section}]\nregion = eu-central-1\naws_access_key_id=a\n"
+                "aws_secret_access_key=b\n"
+            )
+            set_environment("AWS_CONFIG_FILE", str(file))
+            given = {"profile": "work"} if name == "profile" else {}
+    return given, stream
+
+
+@contextmanager
+def serve_metadata(zone: str) -> Iterator[str]:
+    """The metadata of an instance in this zone, and their endpoint."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self._send("a token")
+
+        def do_GET(self) -> None:
+            self._send(zone)
+
+        def _send(self, text: str) -> None:
+            self.send_response_only(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)
+
+
+def test_a_host_that_an_option_names_may_come_back(
+    no_aws_environment: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its name holds a region that no partition lists."""
+    monkeypatch.setattr(socket, "getaddrinfo", _no_address)
+    aws = AwsConfig(
+        region="local-1",
+        endpoint_url="http://kinesis.local-1.invalid:4566",
+        access_key_id="a",
+        secret_access_key="b",
+    )
+    with (
+        closing(KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock())) as client,
+        pytest.raises(ServiceUnavailableError, match=r"at http://kinesis\.local-1\.invalid:4566"),
+    ):
+        client.describe()
+
+
+def test_a_region_that_has_answered_is_no_wrong_region(
+    no_aws_environment: object, monkeypatch: pytest.MonkeyPatch, stub_kinesis: StubKinesis
+) -> None:
+    """A new region, that botocore does not list yet, has an outage of its names. Then it is waited
+    for, and so it is by another process of the same job.
+    """
+    stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
+    aws = AwsConfig(region="mars-north-1", access_key_id="a", secret_access_key="b")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", stub_kinesis.url)
+    client = KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock())
+    client.describe()
+    monkeypatch.delenv("AWS_ENDPOINT_URL_KINESIS")
+    client.close()
+    monkeypatch.setattr(socket, "getaddrinfo", _no_address)
+    with closing(client), pytest.raises(ServiceUnavailableError):
+        client.describe()
+    executor = KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock(), answered_before=True)
+    with closing(executor), pytest.raises(ServiceUnavailableError):
+        executor.describe()
+
+
+def test_an_error_of_sts_names_its_host(
+    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+) -> None:
+    """The stream's endpoint is not the one that does not answer, and it is waited for."""
+    no_aws_environment("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+    clock = WaitlessClock()
+    aws = config_of(stub_kinesis.url, role_arn=ROLE)
+    with (
+        closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client,
+        pytest.raises(ServiceUnavailableError, match=r"came from http://127\.0\.0\.1:1 for"),
+    ):
+        client.describe()
+    assert sum(clock.sleeps) > 40
 
 
 def test_an_endpoint_of_the_environment_that_does_not_answer_is_no_fault_of_the_region(
@@ -149,49 +313,174 @@ def test_the_region_comes_from_the_arn(
         KinesisClient(config_of(stub_kinesis.url), StreamRef.parse(arn=arn))
 
 
-def test_expired_credentials_are_looked_up_again_once(
-    stub_kinesis: StubKinesis,
-    no_aws_environment: Callable[[str, str], None],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """A file that has been refreshed since is read again. If that does not help, it is an error at
-    once.
-    """
-    file = tmp_path_factory.mktemp("aws") / "credentials"
+REFUSALS = [
+    "ExpiredTokenException",
+    "UnrecognizedClientException",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "IncompleteSignatureException",
+]
+
+
+def keys_in(stub: StubKinesis) -> list[str]:
+    return [
+        request.headers["Authorization"].split("Credential=")[1].split("/")[0]
+        for request in stub.requests
+    ]
+
+
+@pytest.fixture
+def keys_file(no_aws_environment: Callable[[str, str], None], tmp_path: Path) -> Path:
+    """The shared credentials file."""
+    file = tmp_path / "credentials"
     no_aws_environment("AWS_SHARED_CREDENTIALS_FILE", str(file))
-    file.write_text("[default]\naws_access_key_id=OLD\naws_secret_access_key=x\n")
+    write_keys(file, "OLD")
+    return file
+
+
+def write_keys(file: Path, key: str) -> None:
+    file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
+
+
+def reader_of(stub: StubKinesis, clock: Clock, **more: Any) -> KinesisClient:
+    aws = AwsConfig(region="eu-central-1", endpoint_url=stub.url, wire_format="json")
+    return KinesisClient(aws, StreamRef("flights"), clock=clock, **more)
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_credentials_that_are_refused_are_looked_up_again_at_once(
+    stub_kinesis: StubKinesis, keys_file: Path, code: str
+) -> None:
+    """A file that has other keys since is read again."""
+    clock = WaitlessClock()
     stub_kinesis.answers("GetRecords", page(b"a"))
-    with closing(
-        KinesisClient(
-            AwsConfig(region="eu-central-1", endpoint_url=stub_kinesis.url, wire_format="json"),
-            StreamRef("flights"),
-        )
-    ) as client:
+    with closing(reader_of(stub_kinesis, clock)) as client:
         client.get_records("it", 1)
-        file.write_text("[default]\naws_access_key_id=NEW\naws_secret_access_key=y\n")
-        stub_kinesis.answers("GetRecords", error("ExpiredTokenException"), page(b"a"))
+        write_keys(keys_file, "NEW")
+        stub_kinesis.answers("GetRecords", error(code), page(b"a"))
         assert client.get_records("it", 1).page.count == 1
-        keys = [
-            request.headers["Authorization"].split("Credential=")[1].split("/")[0]
-            for request in stub_kinesis.requests
-        ]
-        assert keys == ["OLD", "OLD", "NEW"]
-        stub_kinesis.answers("GetRecords", error("ExpiredTokenException"))
-        with pytest.raises(CredentialsError, match="temporary credentials"):
+    assert keys_in(stub_kinesis) == ["OLD", "OLD", "NEW"]
+    assert clock.sleeps == []
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_the_first_call_does_not_wait_for_other_credentials(
+    stub_kinesis: StubKinesis, keys_file: Path, code: str
+) -> None:
+    """They were wrong from the start."""
+    clock = WaitlessClock()
+    stub_kinesis.answers("GetRecords", error(code))
+    with (
+        closing(reader_of(stub_kinesis, clock)) as client,
+        pytest.raises(CredentialsError) as caught,
+    ):
+        client.get_records("it", 1)
+    assert not caught.value.retryable
+    assert clock.sleeps == []
+    assert keys_in(stub_kinesis) == ["OLD"]
+    assert keys_file.exists()
+
+
+@pytest.mark.parametrize("process", ["driver", "executor"])
+@pytest.mark.parametrize("code", REFUSALS)
+def test_keys_that_arrive_later_are_waited_for_as_in_an_outage(
+    stub_kinesis: StubKinesis, keys_file: Path, code: str, process: str
+) -> None:
+    """A process that begins meanwhile waits, too, if the service has answered its job before."""
+
+    class Rotating(WaitlessClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if len(self.sleeps) == 3:
+                write_keys(keys_file, "NEW")
+                stub_kinesis.answers("GetRecords", error(code), page(b"b"))
+
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    clock = Rotating()
+    begins_late = process == "executor"
+    with closing(reader_of(stub_kinesis, clock, answered_before=begins_late)) as client:
+        if not begins_late:
             client.get_records("it", 1)
-    assert len(stub_kinesis.requests) == 5
+        stub_kinesis.answers("GetRecords", error(code))
+        assert client.get_records("it", 1).page.columns.to_arrow().num_rows == 1
+        assert keys_in(stub_kinesis)[-1] == "NEW"
+        stub_kinesis.answers("GetRecords", error(code))
+        with pytest.raises(CredentialsError, match=code):
+            client.get_records("it", 1)
+    assert 40 < sum(clock.sleeps) < 130
 
 
-def sts_answer(key: str) -> Answer:
+@pytest.mark.parametrize("content", ["", "[default]\naws_access_key_id=NEW\n", "[def", None])
+def test_a_file_that_is_being_replaced_is_waited_for(
+    stub_kinesis: StubKinesis, keys_file: Path, content: str | None
+) -> None:
+    """It may be empty for a moment, or half of it written, or not there."""
+
+    class Rotating(WaitlessClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            write_keys(keys_file, "NEW")
+
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    clock = Rotating()
+    with closing(reader_of(stub_kinesis, clock)) as client:
+        client.get_records("it", 1)
+        if content is None:
+            keys_file.unlink()
+        else:
+            keys_file.write_text(content)
+        stub_kinesis.answers("GetRecords", error("UnrecognizedClientException"), page(b"a"))
+        client.get_records("it", 1)
+    assert keys_in(stub_kinesis) == ["OLD", "OLD", "NEW"]
+    assert len(clock.sleeps) == 1
+
+
+def test_a_role_is_assumed_with_the_new_keys_of_a_file(
+    stub_kinesis: StubKinesis,
+    keys_file: Path,
+    no_aws_environment: Callable[[str, str], None],
+) -> None:
+    """STS refuses those that were rotated."""
+    with serve(StubKinesis()) as sts:
+        no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
+        stub_kinesis.answers("GetRecords", page(b"a"))
+        aws = AwsConfig(
+            region="eu-central-1",
+            endpoint_url=stub_kinesis.url,
+            wire_format="json",
+            role_arn=ROLE,
+        )
+        clock = WaitlessClock()
+        refused = Answer(
+            403, b"<ErrorResponse><Error><Code>InvalidClientTokenId</Code></Error></ErrorResponse>"
+        )
+        with closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client:
+            sts.answers("AssumeRole", sts_answer("FIRST", ends_soon()))
+            client.get_records("it", 1)
+            write_keys(keys_file, "NEW")
+            sts.answers("AssumeRole", refused, sts_answer("SECOND", ends_soon()))
+            client.get_records("it", 1)
+            assert clock.sleeps == []
+            sts.answers("AssumeRole", refused, refused, refused, sts_answer("THIRD"))
+            client.get_records("it", 1)
+        assert keys_in(sts)[0] == "OLD"
+        assert set(keys_in(sts)[-5:]) == {"NEW"}
+    assert keys_in(stub_kinesis) == ["FIRST", "SECOND", "THIRD"]
+    assert len(clock.sleeps) == 1
+
+
+def ends_soon() -> str:
+    """The end of a role's session that is so near that each call assumes the role again."""
+    return (datetime.now(UTC) + timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def sts_answer(key: str, until: str = "2099-01-01T00:00:00Z") -> Answer:
     body = (
         '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>'
         f"<AccessKeyId>{key}</AccessKeyId><SecretAccessKey>y</SecretAccessKey><SessionToken>token-of-{key}</SessionToken>"
-        "<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
+        f"<Expiration>{until}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
     )
     return Answer(body=body.encode())
-
-
-ROLE = "arn:aws:iam::123456789012:role/reader"
 
 
 def test_a_role_is_assumed_with_its_external_id_and_again_when_it_expires(

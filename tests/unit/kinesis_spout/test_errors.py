@@ -10,6 +10,7 @@ from kinesis_spout.errors import (
     KeyThrottledError,
     KinesisError,
     ServiceUnavailableError,
+    StaleCredentialsError,
     StillThrottledError,
     SubscriptionInUseError,
     ThrottledError,
@@ -23,7 +24,7 @@ def test_only_transient_faults_are_retryable() -> None:
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, KinesisError)
     ]
-    waits = {ServiceUnavailableError, SubscriptionInUseError}
+    waits = {ServiceUnavailableError, SubscriptionInUseError, StaleCredentialsError}
     transient = {ThrottledError, KeyThrottledError, *waits}
     assert {kind for kind in kinds if kind.retryable} == transient
     assert issubclass(StillThrottledError, ThrottledError)

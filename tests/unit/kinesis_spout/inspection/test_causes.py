@@ -679,6 +679,35 @@ def test_the_missing_task_and_the_reason_of_an_outage_are_named() -> None:
     assert "'no rates'" in explain(TABLE["outage"][0], shard(1)).root.says
 
 
+@pytest.mark.parametrize(
+    ("says", "first"),
+    [
+        (
+            "the service refuses the credentials for stream orders (UnrecognizedClientException); "
+            + "check the access key and the secret key; put new ones where the job finds them",
+            "check the access key and the secret key; or, put new ones where the job finds them",
+        ),
+        (
+            "GetRecords failed (KMSThrottlingException); raise the account's KMS request quota",
+            "raise the account's KMS request quota",
+        ),
+    ],
+)
+@pytest.mark.parametrize("met_by", ["spout", "explain too"])
+def test_reads_that_the_service_refuses_are_no_fault_of_the_network(
+    says: str, first: str, met_by: str
+) -> None:
+    """The advice is the error's own: the service has answered."""
+    failing = FailingReads(since_ms=NOW_MS - 50_000, says=says)
+    seen = spout_look(tip=behind(60_000), failing_reads=failing)
+    if met_by == "explain too":
+        seen = replace(seen, unanswered={shard(1): says}, tips={})
+    advice = explain(seen, shard(1)).advice()
+    assert advice[0].text.startswith(first)
+    assert "goes on by itself" in advice[0].text
+    assert not any("DNS" in one.text or "Health Dashboard" in one.text for one in advice)
+
+
 def test_how_the_last_run_of_a_missing_task_ended_is_told() -> None:
     """Where it failed, that is to be mended first."""
     shared: dict[str, Any] = {"owners": (spout_task(0, 2),), "total_tasks": 2}

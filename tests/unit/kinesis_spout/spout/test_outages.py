@@ -45,10 +45,12 @@ OUTAGES = {
     "a truncated body": faults.replace(lambda _request: 1),
     "an expired iterator": faults.expired_iterator(),
     "a throttle": faults.throttle(),
+    "rotated keys": faults.error("UnrecognizedClientException"),
+    "an expired token": faults.error("ExpiredTokenException"),
 }
 FATAL = {
     "AccessDeniedException": AccessDeniedError,
-    "UnrecognizedClientException": CredentialsError,
+    "KMSAccessDeniedException": AccessDeniedError,
 }
 
 
@@ -180,6 +182,39 @@ def test_health_names_the_shards_that_cannot_be_fetched_since_when_and_why() -> 
         assert spout.metrics().outages["fetch"] == 1
 
 
+def test_keys_that_are_refused_show_in_health_until_new_ones_are_accepted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log says when they were refused and when that is over, and so does what is told."""
+    under_test = SpoutUnderTest()
+    with under_test.fresh() as spout, caplog.at_level(logging.WARNING, "kinesis_spout"):
+        pass_time(under_test, spout, 5)
+        under_test.put(2)
+        strike(under_test, OUTAGES["rotated keys"])
+        assert pass_time(under_test, spout, 600) == []
+        health = spout.health()
+        assert not health.ok
+        assert "UnrecognizedClientException" in (health.last_error or "")
+        with closing(under_test.store()) as store:
+            told = store.read_runs()[TaskShare(0, 1)].failing_reads
+        assert told is not None
+        assert "UnrecognizedClientException" in (told.says or "")
+        under_test.fake.faults.clear()
+        assert len(pass_time(under_test, spout, 30)) == 2
+        assert spout.health().ok
+    assert "tries again" in caplog.text
+    assert "the spout can fetch records again after 6" in caplog.text
+
+
+def test_a_spout_whose_keys_are_refused_from_the_start_ends() -> None:
+    """Nobody is rotating them."""
+    under_test = SpoutUnderTest()
+    strike(under_test, OUTAGES["rotated keys"])
+    with pytest.raises(CredentialsError) as caught, under_test.fresh():
+        pass
+    assert not caught.value.retryable
+
+
 def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
     """For somebody who looks from outside. What is throttled is told as that."""
     under_test = SpoutUnderTest()
@@ -231,7 +266,7 @@ def test_a_read_that_hangs_is_told_without_an_error() -> None:
     assert outages.failing_reads() is None
 
 
-@pytest.mark.parametrize("kind", ["503", "a dropped connection"])
+@pytest.mark.parametrize("kind", ["503", "a dropped connection", "rotated keys"])
 def test_an_outage_of_the_listing_ends_no_spout(kind: str) -> None:
     under_test = SpoutUnderTest()
     with under_test.fresh(shard_refresh_interval_s=1) as spout:
