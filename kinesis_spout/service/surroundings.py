@@ -127,8 +127,8 @@ def region_in(session: Session) -> str | None:
 
 
 def place_in_words(aws: AwsConfig, region: str | None) -> str:
-    """Where a stream is, for messages: `at` an endpoint or `in` a region, whichever `aws`,
-    `region`, the environment or the files name. Reads files.
+    """Where a stream is, for messages: `at` an endpoint or `in` a region, as `aws`, `region`, the
+    environment or the files name it. Reads files.
     """
     endpoint_url = aws.endpoint_url
     session = Session(profile=aws.profile)

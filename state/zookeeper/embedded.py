@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import locale
 import os
 import shutil
 import signal
@@ -46,6 +47,7 @@ _RUNNING = "running.json"
 _USED = "used"
 _POLL_S = 0.05
 _STOP_S = 15.0
+_UTF8_LOCALES = ("C.UTF-8", "en_US.UTF-8", "UTF-8")
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -246,6 +248,23 @@ def find_java() -> str:
             "set JAVA_HOME"
         )
     return java
+
+
+def java_environment() -> dict[str, str]:
+    """This process's environment, with a locale in which Java decodes paths as UTF-8, if one is
+    installed. In another, Java finds no path that is not ASCII, and writes beside it.
+
+    Sets the locale of the process for a moment.
+    """
+    before = locale.setlocale(locale.LC_CTYPE)
+    try:
+        for name in _UTF8_LOCALES:
+            with contextlib.suppress(locale.Error):
+                locale.setlocale(locale.LC_CTYPE, name)
+                return os.environ | {"LC_ALL": name}
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)
+    return dict(os.environ)
 
 
 def find_jars() -> Path:

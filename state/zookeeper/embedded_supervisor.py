@@ -26,6 +26,7 @@ from state.zookeeper.embedded import (
     Running,
     answers,
     four_letter_word,
+    java_environment,
     read_running,
     seconds_since_use,
     write_running,
@@ -132,6 +133,7 @@ class Supervisor:
             server = subprocess.Popen(
                 self._command,
                 cwd=self._directory,
+                env=java_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.zookeeper import CHROOT
-from state.zookeeper.embedded import answers, find_jars, find_java, four_letter_word
+from state.zookeeper.embedded import (
+    answers,
+    find_jars,
+    find_java,
+    four_letter_word,
+    java_environment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,6 +152,7 @@ class ZookeeperEnsemble:
                     "zoo.cfg",
                 ],
                 cwd=folder,
+                env=java_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

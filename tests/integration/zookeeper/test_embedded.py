@@ -62,6 +62,43 @@ def test_several_processes_that_start_at_once_share_one_server(directory: Path) 
     assert running_in(directory) == running
 
 
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "POSIX"},
+        {"LC_ALL": "xx_YY.UTF-8"},
+        {"LC_ALL": "xx_YY.ISO-8859-1"},
+        {"LANG": "C"},
+        {"LANG": "xx_YY.UTF-8", "LC_CTYPE": "POSIX"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=str,
+)
+def test_the_locale_does_not_matter_to_a_directory_that_is_not_ascii(
+    directory: Path, locale: dict[str, str]
+) -> None:
+    """Java decodes paths by it. Nothing is made beside the directory."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("LC_") and name not in ("LANG", "LANGUAGE")
+    }
+    starter = subprocess.run(
+        [sys.executable, "-c", STARTER, str(directory)],
+        cwd=REPOSITORY,
+        env=inherited | locale,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        text=True,
+        check=True,
+    )
+    assert starter.stdout.strip() == f"127.0.0.1:{running_in(directory).port}"
+    assert list(directory.parent.iterdir()) == [directory]
+    assert (directory / "data").is_dir()
+
+
 def test_it_listens_on_loopback_only(directory: Path) -> None:
     """Other machines cannot reach it."""
     port = int(ensure_running(directory).rpartition(":")[2])
