@@ -271,7 +271,7 @@ def consume(
             "--raw leaves out the ids that a command needs; use only one of them",
             param_hint="--raw, --exec",
         )
-    with StopSignals() as stop, one_sentence(errors(), debug=root_options(ctx).debug):
+    with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
         timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
         try:
             spout = SpoutConfig(

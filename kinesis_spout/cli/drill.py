@@ -176,7 +176,7 @@ def drill(
     )
     _check(setting)
     choice = _choice(names or [], setting, minutes)
-    with StopSignals(once=True), one_sentence(errors(), debug=root_options(ctx).debug):
+    with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
         for sentence in choice.left_out:
             _say(f"left out: {sentence}")
         _warn_of_function(setting)

@@ -11,6 +11,7 @@ Commands that look at an application, or change one, tell more by their codes:
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import traceback
@@ -45,6 +46,21 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
+# The flag of a command for an option of Spark's reader, or for a field of the spout.
+_FLAGS = {
+    "streamName": "--stream",
+    "streamArn": "--stream",
+    "stream": "--stream",
+    "applicationName": "--application",
+    "application": "--application",
+    "zookeeper": "--zookeeper",
+    "startingPosition": "--from",
+    "starting_position": "--from",
+    "region": "--region",
+    "endpointUrl": "--endpoint-url",
+    "endpoint_url": "--endpoint-url",
+}
+_OPTION = re.compile(rf"\boption ({'|'.join(_FLAGS)})(?![\w.])")
 BROKEN_PIPE = 141  # of a program ended by SIGPIPE
 _CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
     (UNREACHABLE, (ServiceUnavailableError, StoreUnavailableError)),
@@ -81,6 +97,8 @@ def operators_exit_code_of(exc: Exception) -> int:
 
 
 def _code_in(codes: tuple[tuple[int, tuple[type[Exception], ...]], ...], exc: Exception) -> int:
+    if isinstance(exc, CliError) and isinstance(exc.__cause__, Exception):
+        exc = exc.__cause__  # the sentence of a `CliError` may add to another error's
     return next((code for code, kinds in codes if isinstance(exc, kinds)), FAILED)
 
 
@@ -173,6 +191,7 @@ class StopSignals:
 def one_sentence(
     errors: Console,
     *,
+    ctx: typer.Context | None = None,
     debug: bool = False,
     log_file: Path | None = None,
     code_of: Callable[[Exception], int] = exit_code_of,
@@ -180,7 +199,8 @@ def one_sentence(
     """Turn an error raised inside into a sentence on `errors` and an exit code. A reader of stdout
     that is gone, as `head` goes, is no error to be told.
 
-    The traceback goes to `log_file` if there is one, and with `debug` also to `errors`.
+    `ctx`: the command's, whose flags the sentence then names. The traceback goes to `log_file` if
+    there is one, and with `debug` also to `errors`.
     """
     try:
         yield
@@ -201,7 +221,8 @@ def one_sentence(
             traceback.print_exc(file=errors.file)
         if log_file is not None:
             _append_traceback(log_file)
-        errors.print(_line("error:", "bold red", sentence_of(exc)), soft_wrap=True)
+        sentence = in_flags(sentence_of(exc), ctx)
+        errors.print(_line("error:", "bold red", sentence), soft_wrap=True)
         if log_file is not None and log_file.exists():
             errors.print(_line("details in", "dim", str(log_file)), soft_wrap=True)
         raise typer.Exit(code_of(exc)) from exc
@@ -212,6 +233,32 @@ def sentence_of(exc: BaseException) -> str:
     text = " ".join(str(exc).strip().split("\n\n")[0].split()) or type(exc).__name__
     ours = type(exc).__module__.split(".")[0] in {"kinesis_spout", "state", "scheme", "spark_job"}
     return text if ours else f"{type(exc).__name__}: {text}"
+
+
+def in_flags(sentence: str, context: typer.Context | None) -> str:
+    """A sentence with its options as the command spells them: `option startingPosition` is `option
+    --from`. One that the user gave as `--option KEY=VALUE` stays, and so does one that the command
+    has no flag for.
+    """
+    if context is None:
+        return sentence
+    flags = {flag: one for one in context.command.params for flag in one.opts}
+    pairs = {str(one).partition("=")[0].lower() for one in context.params.get("option") or ()}
+
+    def spelt(match: re.Match[str]) -> str:
+        flag = _FLAGS[match[1]]
+        if match[1].lower() in pairs:
+            return match[0]
+        if flag in flags:
+            return f"option {flag}"
+        argument = flags.get(flag.removeprefix("--"))
+        return (
+            match[0]
+            if argument is None
+            else f"argument {(argument.metavar or argument.name or '').upper()}"
+        )
+
+    return _OPTION.sub(spelt, sentence)
 
 
 def _append_traceback(log_file: Path) -> None:

@@ -64,7 +64,7 @@ def local(
     console = Console()
     with (
         StopSignals() as stop,
-        one_sentence(errors(), debug=root_options(ctx).debug),
+        one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug),
         stop.deferred(),
     ):
         if host not in LOOPBACK:

@@ -182,7 +182,7 @@ def _missing_package(package: str, install: str) -> Callable[[typer.Context], No
     """A command that fails because its package is not installed."""
 
     def fail(ctx: typer.Context) -> None:
-        with one_sentence(errors(), debug=root_options(ctx).debug):
+        with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
             raise CliError(
                 f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; {install}"
             )

@@ -185,7 +185,9 @@ def operators_command(ctx: typer.Context) -> Iterator[ExitStack]:
     error becomes a sentence, and one of the operator's exit codes.
     """
     with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        one_sentence(
+            errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=operators_exit_code_of
+        ),
         ExitStack() as stack,
     ):
         yield stack

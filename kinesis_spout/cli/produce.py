@@ -107,7 +107,7 @@ def produce(
     console = errors()
     with (
         StopSignals() as stop,
-        one_sentence(console, debug=root_options(ctx).debug),
+        one_sentence(console, ctx=ctx, debug=root_options(ctx).debug),
         stop.deferred(),
     ):
         ref = StreamRef.of(stream)

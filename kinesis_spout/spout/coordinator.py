@@ -206,7 +206,11 @@ class SpoutCoordinator:
         pin = self._store.read_start()
         if pin is None:
             listed = [shard.shard_id for shard in self._services.client.list_shards()]
-            pin = pin_start(self._store, self._config.start, self.catalog.service_now_ms(), listed)
+            now_ms = self.catalog.service_now_ms()
+            try:
+                pin = pin_start(self._store, self._config.start, now_ms, listed)
+            except ConfigError as exc:
+                raise exc.respelt("starting_position") from None
         if self._pause.look():
             self._stand_still()
         else:

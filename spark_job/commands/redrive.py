@@ -133,7 +133,7 @@ def redrive(
     """
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug
-    with StopSignals() as stop, one_sentence(errors(), debug=debug), ExitStack() as stack:
+    with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, pairs)
         now_ms = SystemClock().now_ms()
         selection = selection_of(
@@ -150,7 +150,7 @@ def redrive(
                 "--yes, or --dry-run to count them"
             )
         screen = stack.enter_context(quiet(log_file))
-        with one_sentence(Console(file=screen.stderr), debug=debug, log_file=log_file):
+        with one_sentence(Console(file=screen.stderr), ctx=ctx, debug=debug, log_file=log_file):
             spark = stack.enter_context(
                 spark_session("kinesis-spout redrive", master=master, conf=settings)
             )

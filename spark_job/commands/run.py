@@ -160,7 +160,7 @@ def run(
     }
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug
-    with StopSignals() as stop, one_sentence(errors(), debug=debug), ExitStack() as stack:
+    with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
         job = RunJob(
             source=source_of(named, pairs),
             sink=sink,
@@ -175,7 +175,7 @@ def run(
         console = Console(
             file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
         )
-        with one_sentence(console, debug=debug, log_file=log_file):
+        with one_sentence(console, ctx=ctx, debug=debug, log_file=log_file):
             _run(
                 job,
                 console,
@@ -196,6 +196,8 @@ def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> Ki
     fields = {name: text for name, text in named.items() if text is not None} | texts_from_options(
         options
     )
+    if "stream" not in fields and "stream_arn" not in fields:
+        raise ConfigError("option --stream is missing; give the name of the stream")
     return KinesisSource(**fields)
 
 

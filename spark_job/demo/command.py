@@ -74,7 +74,7 @@ def demo(
             "give --directory with the directory of an earlier demo", param_hint="--check"
         )
     console = Console(stderr=as_json)
-    with StopSignals(once=True), one_sentence(errors(), debug=root_options(ctx).debug):
+    with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
         began = time.monotonic()
         with _directory(directory, create=not check, keep=keep) as place:
             work = Demo(place, DemoScreen(console))

@@ -251,7 +251,7 @@ def find_java() -> str:
 
 
 def java_environment() -> dict[str, str]:
-    """This process's environment, with a locale in which Java decodes paths as UTF-8, if one is
+    """The environment of this process, in a locale in which Java decodes paths as UTF-8, if one is
     installed. In another, Java finds no path that is not ASCII, and writes beside it.
 
     Sets the locale of the process for a moment.

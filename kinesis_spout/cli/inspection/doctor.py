@@ -102,7 +102,10 @@ def doctor(
     """
     if conf and master is None:
         raise typer.BadParameter("it is for --master", param_hint="--conf")
-    with StopSignals(), one_sentence(errors(), debug=root_options(ctx).debug, code_of=_code_of):
+    with (
+        StopSignals(),
+        one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=_code_of),
+    ):
         place = Place(
             aws=connection_of(
                 {"region": region, "endpoint_url": endpoint_url, "profile": profile}, option or ()

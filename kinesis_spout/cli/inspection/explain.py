@@ -100,7 +100,9 @@ def explain_command(
         option=option or (),
     )
     with (
-        one_sentence(errors(), debug=root_options(ctx).debug, code_of=operators_exit_code_of),
+        one_sentence(
+            errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=operators_exit_code_of
+        ),
         StopSignals() as signals,
         looking(place, max_asked=ask) as looks,
     ):

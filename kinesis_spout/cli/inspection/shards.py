@@ -81,7 +81,7 @@ def shards(
     place = Place(
         application or "", stream, zookeeper or "", zookeeper_root, option, region, endpoint_url
     )
-    with one_sentence(errors(), debug=root_options(ctx).debug), ExitStack() as stack:
+    with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug), ExitStack() as stack:
         client = place.client(stack)
         store = None if application is None else place.store(stack)
         with place.patience(client):

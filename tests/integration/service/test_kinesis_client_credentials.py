@@ -85,6 +85,20 @@ def test_an_unknown_profile_is_an_error_that_names_it(
         client.describe()
 
 
+@pytest.mark.parametrize("variable", ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"])
+def test_a_profile_of_the_environment_that_is_unknown_is_named_with_its_variable(
+    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None], variable: str
+) -> None:
+    """No option names it."""
+    no_aws_environment(variable, "wrk")
+    aws = AwsConfig(region="eu-central-1", endpoint_url=stub_kinesis.url)
+    with (
+        closing(KinesisClient(aws, StreamRef("flights"))) as client,
+        pytest.raises(CredentialsError, match=f"profile wrk of {variable} is in no AWS"),
+    ):
+        client.describe()
+
+
 def test_a_region_that_is_not_known_is_an_error(
     stub_kinesis: StubKinesis, no_aws_environment: object
 ) -> None:

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import pytest
 import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
 from kinesis_spout.cli.exit_codes import (
     CliError,
@@ -198,6 +199,48 @@ def test_an_operators_command_tells_more_by_its_code(error: Exception, code: int
     ):
         raise error
     assert ended.value.exit_code == code
+
+
+def test_a_sentence_that_adds_to_an_error_keeps_its_code() -> None:
+    """As of `produce`, which says what was put before the service did not answer."""
+    error = CliError("no answer; 3 records were put")
+    error.__cause__ = ServiceUnavailableError("no answer")
+    assert ended_with(error)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "shown"),
+    [
+        (["s"], "option startingPosition: no", "option --from: no"),
+        (["s"], "option streamName: no", "argument STREAM: no"),
+        (["s"], "option streamArn is missing; no", "argument STREAM is missing; no"),
+        (["s"], "option endpointUrl: no", "option endpointUrl: no"),
+        (["s"], "option startingPositions: no", "option startingPositions: no"),
+        (["s"], "of plan 1: option region: no", "of plan 1: option --region: no"),
+        (["s", "--option", "REGION=x"], "option region: no", "option region: no"),
+    ],
+)
+def test_an_option_is_named_as_the_command_spells_it(
+    arguments: list[str], error: str, shown: str
+) -> None:
+    """A flag or an argument of the command, or what the user gave as `--option KEY=VALUE`."""
+    output = io.StringIO()
+    app = typer.Typer()
+
+    @app.command()
+    def read(
+        ctx: typer.Context,
+        stream: str,
+        start: Annotated[str | None, typer.Option("--from")] = None,
+        region: str | None = None,
+        option: list[str] | None = None,
+    ) -> None:
+        del stream, start, region, option
+        with one_sentence(Console(file=output), ctx=ctx):
+            raise ConfigError(error)
+
+    assert CliRunner().invoke(app, arguments).exit_code == 1
+    assert output.getvalue() == f"error: {shown}\n"
 
 
 def test_a_reader_that_is_gone_is_no_error_to_be_told() -> None:

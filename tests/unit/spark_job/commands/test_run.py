@@ -73,7 +73,19 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(
         (("--sink", "orc"), 2, "orc"),
         (("--available-now", "--trigger", "1 second"), 2, "leave it out"),
         (("--option", "secret-without-key"), 2, "expected key=value"),
-        (("--application", "etl", "--zookeeper", "zk:2181"), 1, "streamName"),
+        (("--application", "etl", "--zookeeper", "zk:2181"), 1, "option --stream is missing"),
+        (("--stream", "s", "--zookeeper", "zk:2181"), 1, "option --application is missing"),
+        (("--stream", "s", "--application", "a"), 1, "option --zookeeper is missing"),
+        (
+            ("--stream", "a/b", "--application", "a", "--zookeeper", "zk:2181"),
+            1,
+            "option --stream: 'a/b' is not a stream name",
+        ),
+        (
+            ("--option", "streamname=a/b", "--application", "a", "--zookeeper", "zk:2181"),
+            1,
+            "option streamName: 'a/b' is not a stream name",
+        ),
         (
             (
                 "--stream",
@@ -86,7 +98,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(
                 "LATTEST",
             ),
             1,
-            "LATTEST",
+            "option --from: 'LATTEST'",
         ),
         (
             (
