@@ -2,10 +2,21 @@
 ZooKeeper.
 """
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 
 __version__ = "0.1.0"
+
+
+def _refuse_other_python() -> None:
+    """Raise ImportError in a Python that finds these files and has not what they need."""
+    if find_spec("msgspec") is None:
+        raise ImportError(
+            f"kinesis-spout is imported by {sys.executable}, which has no package msgspec; use the "
+            "Python of the environment that kinesis-spout is installed in (spark-submit, and the "
+            "workers of Spark, use the one that PYSPARK_PYTHON names)"
+        )
 
 
 def _refuse_hidden(package: str, module: str) -> None:
@@ -25,5 +36,6 @@ def _refuse_hidden(package: str, module: str) -> None:
         )
 
 
+_refuse_other_python()
 _refuse_hidden("state", "sequence_number")
 _refuse_hidden("scheme", "record_scheme")

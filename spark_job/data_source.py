@@ -426,7 +426,13 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
 
 
 def register(spark: SparkSession, name: str = "kinesis") -> None:
-    """Register the source as `format(name)` in a session. Idempotent."""
+    """Register the source as `format(name)` in a session. Idempotent.
+
+    Raises `ConfigError` when Spark starts another Python for its workers, which cannot run it.
+    """
+    from spark_job.preflight import refuse_other_python  # noqa: PLC0415  # not in workers
+
+    refuse_other_python(spark)
     master, task_slots = spark_master(spark), _task_slots(spark)
 
     class RegisteredKinesisDataSource(KinesisDataSource):

@@ -4,7 +4,12 @@ that causes it.
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
@@ -13,9 +18,20 @@ from state.zookeeper.connect_string import EMBEDDED_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import SparkSession
+
     from spark_job.settings import SourceSettings
 
 
+# What a Python worker of Spark imports to read. Spark brings PySpark along, and files that a job
+# adds (`--py-files`) may hold what is pure Python.
+_COMPILED = ("msgspec", "pyarrow", "numpy")
+_PURE = ("botocore", "kazoo", "tenacity", "spark_job", "kinesis_spout", "state", "scheme")
+_LOOK = (
+    "import json, sys; from importlib.util import find_spec; print(json.dumps([sys.executable, "
+    "list(sys.version_info[:2]), [one for one in sys.argv[1:] if find_spec(one) is None]]))"
+)
+_LOOK_S = 30.0
 SERVICE_READS_PER_SECOND = 5
 RETRY_FOR_S = 15.0  # short, because a user is waiting at the line that starts the query
 
@@ -77,3 +93,48 @@ def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:
 
 def is_one_machine(master: str) -> bool:
     return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def refuse_other_python(spark: SparkSession) -> None:
+    """Raise `ConfigError` when the Python that Spark starts for its workers here cannot run the
+    source: it lacks our packages, or is of another version.
+
+    Starts that Python for a moment, unless it is of this program's environment. What cannot be
+    detected, as on Spark Connect, is left to Spark.
+    """
+    try:
+        context = spark.sparkContext
+        named, added_files = context.pythonExec, context._python_includes  # noqa: SLF001  # told nowhere else
+    except Exception:  # noqa: BLE001  # Connect raises several kinds
+        return
+    found = shutil.which(named)
+    if found is None or _is_of_this_environment(Path(found)):
+        return
+    needed = _COMPILED if added_files else (*_COMPILED, *_PURE)
+    try:
+        answer = subprocess.run(
+            [found, "-c", _LOOK, *needed], capture_output=True, timeout=_LOOK_S, check=True
+        ).stdout
+        executable, version, missing = json.loads(answer)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return
+    if missing:
+        fault = f"which has no package {missing[0]}"
+    elif version != list(sys.version_info[:2]):
+        fault = f"which is version {version[0]}.{version[1]}"
+    else:
+        return
+    own = ".".join(map(str, sys.version_info[:2]))
+    raise ConfigError(
+        f"Spark starts its Python workers with {executable or found} ({named}), {fault}, and this "
+        f"program runs with {sys.executable} (version {own}); set PYSPARK_PYTHON={sys.executable} "
+        "before the Spark session is made"
+    )
+
+
+def _is_of_this_environment(python: Path) -> bool:
+    """Whether it is this program's own interpreter, by any of its names. The link of a virtual
+    environment is not followed: other environments have links to the same file.
+    """
+    own = Path(sys.executable)
+    return python.parent.samefile(own.parent) and python.samefile(own)

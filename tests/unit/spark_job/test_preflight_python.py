@@ -1,0 +1,102 @@
+"""The Python that Spark starts for its workers, when it is another one than the program's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesis_spout.errors import ConfigError
+from spark_job.data_source import register
+from spark_job.preflight import refuse_other_python
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def session_with(python: str, added_files: Sequence[str] = ()) -> Any:
+    """As much of a session as is looked at."""
+    context = SimpleNamespace(pythonExec=python, _python_includes=list(added_files))
+    return SimpleNamespace(sparkContext=context)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The first `python3` of PATH, which lacks our packages: that of the system."""
+    python = tmp_path / "python3"
+    python.symlink_to(sys._base_executable)  # type: ignore[attr-defined]  # the Python that made the environment
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    return python
+
+
+def test_a_python_without_our_packages_is_refused_before_a_query(bare: Path) -> None:
+    """Reading, writing and streaming all register the source first. The sentence has both
+    interpreters, and what to set.
+    """
+    with pytest.raises(ConfigError) as caught:
+        register(session_with("python3"))
+    assert str(bare) in str(caught.value)
+    assert "has no package msgspec" in str(caught.value)
+    assert f"this program runs with {sys.executable} " in str(caught.value)
+    assert f"set PYSPARK_PYTHON={sys.executable} before" in str(caught.value)
+
+
+def test_a_python_of_another_version_is_refused(tmp_path: Path) -> None:
+    """Spark would not run its tasks."""
+    python = tmp_path / "python9"
+    python.write_text("#!/bin/sh\necho '[\"/opt/python9\", [3, 9], []]'\n")
+    python.chmod(0o755)
+    with pytest.raises(ConfigError, match=r"with /opt/python9 .* which is version 3\.9, and"):
+        refuse_other_python(session_with(str(python)))
+
+
+@pytest.mark.parametrize("name", ["python", "python3"])
+def test_the_programs_own_python_is_not_started(name: str) -> None:
+    """By any of the names that it has in its environment."""
+    refuse_other_python(session_with(str(Path(sys.executable).with_name(name))))
+    refuse_other_python(session_with(sys.executable))
+
+
+def test_what_cannot_be_detected_is_left_to_spark(tmp_path: Path) -> None:
+    """A Python that is on the executors only, one that does not answer, and Spark Connect."""
+    silent = tmp_path / "python3"
+    silent.write_text("#!/bin/sh\nexit 1\n")
+    silent.chmod(0o755)
+    refuse_other_python(session_with(str(silent)))
+    refuse_other_python(session_with("./environment/bin/python"))
+    refuse_other_python(SimpleNamespace())  # type: ignore[arg-type]  # Connect has no context
+
+
+def test_pure_packages_may_come_with_the_jobs_files(tmp_path: Path) -> None:
+    """`--py-files`, which only workers unpack."""
+    python = tmp_path / "python3"
+    version = list(sys.version_info[:2])
+    python.write_text(
+        '#!/bin/sh\nmissing=; for one in "$@"; do [ "$one" = kazoo ] && missing=\'"kazoo"\'; done\n'
+        f"echo '[\"{python}\", {version}, ['$missing']]'\n"
+    )
+    python.chmod(0o755)
+    with pytest.raises(ConfigError, match="has no package kazoo"):
+        refuse_other_python(session_with(str(python)))
+    refuse_other_python(session_with(str(python), ["ours.zip"]))
+
+
+def test_a_program_that_another_python_runs_is_told_so() -> None:
+    """As of spark-submit, whose first `python3` finds our files by PYTHONPATH."""
+    ended = subprocess.run(
+        [sys.executable, "-S", "-c", "import kinesis_spout"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert f"imported by {sys.executable}, which has no package msgspec" in ended.stderr
+    assert "PYSPARK_PYTHON" in ended.stderr
