@@ -181,8 +181,8 @@ class KinesisConnection:
 
     @property
     def place(self) -> str:
-        """`in` a region, or `at` an endpoint that an option or the configuration names. Reads files
-        before the first call.
+        """`in` a region, or `at` an endpoint, as `place_in_words` has it. Reads files before the
+        first call.
         """
         return self._place or place_in_words(self.aws, self._region)
 

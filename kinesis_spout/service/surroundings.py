@@ -127,19 +127,21 @@ def region_in(session: Session) -> str | None:
 
 
 def place_in_words(aws: AwsConfig, region: str | None) -> str:
-    """Where a stream is, for messages: `at` an endpoint or `in` a region, as `aws`, `region`, the
-    environment or the files name it. Reads files.
+    """Where a stream is, for messages: `at` the endpoint of `aws`, or `in` a region, and then `at`
+    an endpoint that the environment or the files name. Reads files.
     """
-    endpoint_url = aws.endpoint_url
+    if aws.endpoint_url is not None:
+        return f"at {aws.endpoint_url}"
+    endpoint_url = None
     session = Session(profile=aws.profile)
     try:
         region = region or region_in(session)
-        endpoint_url = endpoint_url or endpoint_in(session)
+        endpoint_url = endpoint_in(session)
     except (vendor.BotoCoreError, ValueError):  # the call itself says what is wrong
         pass
-    if endpoint_url is not None and "@" not in endpoint_url:  # no password is shown
-        return f"at {endpoint_url}"
-    return f"in {region or 'the default region'}"
+    place = f"in {region or 'the default region'}"
+    # No password is shown.
+    return place if endpoint_url is None or "@" in endpoint_url else f"{place} at {endpoint_url}"
 
 
 def region_of_instance(session: Session) -> str | None:

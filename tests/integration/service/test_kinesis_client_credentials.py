@@ -308,9 +308,12 @@ def test_an_endpoint_of_the_environment_that_does_not_answer_is_no_fault_of_the_
     aws = AwsConfig(region="local-1", access_key_id="a", secret_access_key="b")
     with (
         closing(KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock())) as client,
-        pytest.raises(ServiceUnavailableError, match="check the network and the endpoint"),
+        pytest.raises(
+            ServiceUnavailableError, match="check the network and the endpoint"
+        ) as caught,
     ):
         client.describe()
+    assert "stream flights in local-1 at http://127.0.0.1:1/" in str(caught.value)
 
 
 def test_the_region_comes_from_the_arn(
