@@ -683,8 +683,10 @@ def test_the_missing_task_and_the_reason_of_an_outage_are_named() -> None:
     ("says", "first"),
     [
         (
-            "the service refuses the credentials (UnrecognizedClientException); check the access "
-            "key and the secret key; put new ones where the job finds them",
+            (
+                "the service refuses the credentials (UnrecognizedClientException); check the "
+                "access key and the secret key; put new ones where the job finds them"
+            ),
             "check the access key and the secret key; or, put new ones where the job finds them",
         ),
         (
