@@ -51,6 +51,34 @@ class SystemClock:
         return hash(SystemClock)
 
 
+class SteadyTime:
+    """A time of day that was known once, `time_ms`, and goes on with the machine's monotonic clock:
+    nobody who sets the machine's clock changes it. Immutable, for any thread.
+
+    A machine that sleeps may stop its monotonic clock. Then this time is too early, and it looks as
+    if the machine's clock had been set forward.
+    """
+
+    __slots__ = ("_clock", "_local_ahead_ms", "_start_ms")
+
+    def __init__(self, clock: Clock, time_ms: int) -> None:
+        self._clock = clock
+        passed_ms = clock.monotonic_s() * 1_000
+        self._start_ms = time_ms - passed_ms
+        self._local_ahead_ms = clock.now_ms() - passed_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return round(self._start_ms + self._clock.monotonic_s() * 1_000)
+
+    def set_forward_ms(self) -> int:
+        """By how much the machine's clock was set forward since, or the machine has slept; negative
+        if it was set back.
+        """
+        local_ahead_ms = self._clock.now_ms() - self._clock.monotonic_s() * 1_000
+        return round(local_ahead_ms - self._local_ahead_ms)
+
+
 class InterruptibleClock(SystemClock):
     """The machine's clock. Its sleeps end with `InterruptedSleepError` once `interrupted` is set,
     so that no backoff delays an end.

@@ -36,7 +36,8 @@ MAX_CONCURRENT_SHARDS = 16
 class ApplicationMove:
     """What is to be written: a move of each shard, and the stored states that they are based on. A
     shard that is new since the application's last listing has none. `ahead_ms`: how far the
-    service's clock is ahead of this machine's.
+    service's clock is ahead of this machine's monotonic one, which nobody sets while a command
+    waits for its user.
     """
 
     moves: Sequence[Move]
@@ -47,8 +48,8 @@ class ApplicationMove:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where an application stands, and what the service lists. `states`: also the first states of
-    listed shards that have none. `now_ms`: the service's time. `ahead_ms`: how far its clock is
-    ahead of this machine's.
+    listed shards that have none. `now_ms`: the service's time. `ahead_ms`: as of
+    `ApplicationMove`.
     """
 
     summary: StreamSummary
@@ -62,8 +63,8 @@ class Standing:
 def find_standing(client: KinesisClient, store: ZnodeStateStore, clock: Clock) -> Standing:
     """Raises `StreamMismatchError`, and errors of the service and the store."""
     summary = client.describe()
-    local_ms = clock.now_ms()
-    now_ms, ahead_ms = summary.now_ms(local_ms), summary.ahead_ms(local_ms)
+    now_ms = summary.now_ms(clock.now_ms())
+    ahead_ms = now_ms - _monotonic_ms(clock)
     check_bound_stream(store, summary)
     stored = dict(store.load_states())
     listed = ShardLineage.of(client.list_shards(), {}).listed
@@ -151,7 +152,11 @@ def write_moves(
         for move in found.moves
     ]
     after = [change.after for change in changes]
-    with recorded_move(store, cause, after, now_ms=lambda: clock.now_ms() + found.ahead_ms):
+
+    def now_ms() -> int:
+        return _monotonic_ms(clock) + found.ahead_ms
+
+    with recorded_move(store, cause, after, now_ms=now_ms):
         store.move_states(changes)
         failpoint("states-moved")
 
@@ -160,6 +165,10 @@ def check_bound_stream(store: ZnodeStateStore, summary: StreamSummary) -> None:
     """Raise `StreamMismatchError` if the application's state is of another stream."""
     if store.read_stream() is not None:  # then binding only compares
         store.bind_stream(summary.identity)
+
+
+def _monotonic_ms(clock: Clock) -> int:
+    return round(clock.monotonic_s() * 1_000)
 
 
 def _with_new_shards(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.history_recorder import MARGIN_MS, thinned
 from state.errors import StoredDataError
-from state.moves.history import earlier, resume_position
+from state.moves.history import earlier, resume_position, time_of_next
 from state.state_store import HistoryEntry
 
 if TYPE_CHECKING:
@@ -48,24 +48,27 @@ def recorded_move(
         if shard not in removed
     }
     if lowest != before:
-        index = _write(store, index, _entry(now_ms, lowest, cause))
+        index = _write(store, index, lowest, cause, now_ms() + MARGIN_MS)
     yield
     after_it = _positions(store)
     if after_it != lowest:
-        _write(store, index, _entry(now_ms, after_it, cause))
+        _write(store, index, after_it, cause, now_ms() + MARGIN_MS)
 
 
-def _entry(now_ms: Callable[[], int], positions: dict[str, Position], cause: str) -> HistoryEntry:
-    return HistoryEntry(time_ms=now_ms() + MARGIN_MS, positions=positions, full=True, cause=cause)
-
-
-def _write(store: StateStore, index: HistoryIndex, entry: HistoryEntry) -> HistoryIndex:
+def _write(
+    store: StateStore,
+    index: HistoryIndex,
+    positions: dict[str, Position],
+    cause: str,
+    now_ms: int,
+) -> HistoryIndex:
     """Also make room. What cannot be read stays: a move does not fail of it."""
-    shards = len(entry.positions)
+    time_ms = time_of_next(index.marks, now_ms)
+    entry = HistoryEntry(time_ms=time_ms, positions=positions, full=True, cause=cause)
     added: list[tuple[int, HistoryEntry]] = []
     gone: list[HistoryMark] = []
     with suppress(StoredDataError):
-        added, gone = thinned(store, index, now_ms=entry.time_ms, horizon_ms=None, shards=shards)
+        added, gone = thinned(store, index, now_ms=now_ms, horizon_ms=None, shards=len(positions))
     return store.write_history(index, [*added, (index.next, entry)], remove=gone)
 
 

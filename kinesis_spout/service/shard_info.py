@@ -60,10 +60,6 @@ class StreamSummary:
         """
         return local_ms if self.service_time_ms is None else self.service_time_ms
 
-    def ahead_ms(self, local_ms: int) -> int:
-        """How far the service's clock was ahead of the caller's, `local_ms`."""
-        return self.now_ms(local_ms) - local_ms
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardInfo:

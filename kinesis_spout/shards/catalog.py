@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from kinesis_spout.clock import SteadyTime
 from kinesis_spout.shards.data_loss import DataLossDetector
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards
@@ -32,6 +33,8 @@ LISTED_LATE_MS = 60_000  # ListShards is eventually consistent: a new shard may 
 # At most so long between two listings while one lacks a shard that must exist, or one that has
 # retries.
 RELIST_S = 10.0
+# Two clocks that are read one after the other, and corrected in small steps, differ by less.
+CLOCK_WAS_SET_MS = 1_000
 
 
 class CatalogSettings(Protocol):
@@ -145,17 +148,15 @@ class ShardCatalog:
         self._relist_s = settings.shard_refresh_interval_ms / 1000
         self.retention_ms: int | None = None  # as of the last `describe`
         self._may_have_ignored_keys = False
-        self._service_ahead_ms = 0
+        self._service_time = SteadyTime(clock, clock.now_ms())
 
     # listing --------------------------------------------------------------------------------------
     def describe(self) -> StreamSummary:
-        """The stream's summary. Notes the retention, and how far the service's clock is ahead of
-        this machine's.
-        """
+        """The stream's summary. Notes the retention and the service's time."""
         summary = self._client.describe()
         self.retention_ms = summary.retention_ms
         self._may_have_ignored_keys |= summary.may_have_ignored_keys
-        self._service_ahead_ms = summary.ahead_ms(self._clock.now_ms())
+        self._service_time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
         return summary
 
     def bind(self) -> StreamSummary:
@@ -168,8 +169,17 @@ class ShardCatalog:
         return summary
 
     def service_now_ms(self) -> int:
-        """The service's clock now, in ms since 1970, as far as `describe` has seen it."""
-        return self._clock.now_ms() + self._service_ahead_ms
+        """The service's time, in ms since 1970: what the last `describe` said, and what has passed
+        since by the monotonic clock. Who sets this machine's clock does not change it.
+        """
+        return self._service_time.now_ms()
+
+    def known_now_ms(self) -> int | None:
+        """As `service_now_ms`; None while that may be too early, because this machine may have
+        slept since the last `describe`.
+        """
+        has_slept = self._service_time.set_forward_ms() > CLOCK_WAS_SET_MS
+        return None if has_slept else self.service_now_ms()
 
     def expire(self) -> None:
         """Make the next `refresh` list the shards: a shard has ended, so it has children. Any
@@ -489,7 +499,10 @@ class ShardCatalog:
             self.states = cache
 
     def _is_due(self, now_s: float) -> bool:
-        return self._is_expired or now_s - self._listed_s >= self._relist_s
+        if self._is_expired or now_s - self._listed_s >= self._relist_s:
+            return True
+        # The machine may have slept, or the service has the same clock.
+        return abs(self._service_time.set_forward_ms()) > CLOCK_WAS_SET_MS
 
     @contextmanager
     def _listing_at(self, now_s: float) -> Iterator[None]:

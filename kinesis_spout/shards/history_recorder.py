@@ -13,7 +13,7 @@ from state.errors import (
     StoredDataError,
     StoreUnavailableError,
 )
-from state.moves.history import max_entries, merged, resume_position, to_drop
+from state.moves.history import max_entries, merged, resume_position, time_of_next, to_drop
 from state.state_store import HistoryEntry, HistoryIndex, HistoryMark
 
 if TYPE_CHECKING:
@@ -61,17 +61,19 @@ class HistoryRecorder:
         self,
         states: Mapping[str, StoredState],
         *,
-        now_ms: int,
+        now_ms: int | None,
         retention_ms: int | None,
         at_once: bool = False,
     ) -> None:
         """Write what has changed since the last entry, if something has and it is time; `at_once`:
         also if it is not.
 
-        `states`: as they are stored, in a mapping that never changes. `now_ms`: the service's time.
-        Raises `StaleOwnerError`.
+        `states`: as they are stored, in a mapping that never changes. `now_ms`: the service's time,
+        None if nobody knows it now: then nothing is written. Raises `StaleOwnerError`.
         """
-        if not states or (self._recorded is not None and states is self._recorded.states):
+        if now_ms is None or not states:
+            return
+        if self._recorded is not None and states is self._recorded.states:
             return
         with self._lock:
             begun_s = self._clock.monotonic_s()
@@ -103,9 +105,11 @@ class HistoryRecorder:
         # Also where most have changed: such an entry takes the place of the one before it without
         # being written again.
         full = last is None or len(changed) * 2 >= len(states)
-        if index.marks and index.marks[-1].time_ms == now_ms:
-            now_ms += 1
-        entry = HistoryEntry(time_ms=now_ms, positions=positions if full else changed, full=full)
+        entry = HistoryEntry(
+            time_ms=time_of_next(index.marks, now_ms, after_ms=1),
+            positions=positions if full else changed,
+            full=full,
+        )
         horizon_ms = None if retention_ms is None else now_ms - retention_ms
         added, removed = thinned(
             self._store, index, now_ms=now_ms, horizon_ms=horizon_ms, shards=len(states)

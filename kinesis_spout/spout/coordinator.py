@@ -100,6 +100,7 @@ class SpoutHold:
         self._scheduler = context.scheduler
         self._changed = context.changed
         self._clock = context.services.clock
+        self._now_ms = context.now_ms
         self.deactivated_ms: int | None = None
         # The kind, the count of emissions, and since when.
         self._seen: tuple[str, int, int] | None = None
@@ -110,7 +111,7 @@ class SpoutHold:
             return Hold(kind=DEACTIVATED, since_ms=since_ms)
         now_ms = self._clock.now_ms()
         with self._changed:
-            kind = self._kind(now_ms)
+            kind = self._kind()
             emitted = 0 if kind is None else self._scheduler.emitted
         if kind is None:
             self._seen = None
@@ -122,12 +123,12 @@ class SpoutHold:
             return None
         return Hold(kind=kind, since_ms=self._seen[2])
 
-    def _kind(self, now_ms: int) -> str | None:
+    def _kind(self) -> str | None:
         """Hold `_changed`."""
         scheduler = self._scheduler
         if scheduler.at_limit and not (scheduler.is_full or scheduler.is_paused):
             return FULL
-        return NOT_TAKEN if scheduler.may_emit(now_ms) else None
+        return NOT_TAKEN if scheduler.may_emit(self._now_ms()) else None
 
 
 class SpoutCoordinator:
@@ -149,6 +150,7 @@ class SpoutCoordinator:
         self._hooks = context.hooks
         self._outages = context.outages
         self._changed = context.changed
+        self._now_ms = context.now_ms
         settings = SpoutCatalogSettings(
             config.stream_ref,
             round(config.shard_refresh_interval_s * 1000),
@@ -251,7 +253,7 @@ class SpoutCoordinator:
         if self._is_list_leader:
             self._history.record(
                 self.catalog.states,
-                now_ms=self.catalog.service_now_ms(),
+                now_ms=self.catalog.known_now_ms(),
                 retention_ms=self.catalog.retention_ms,
                 at_once=at_once,
             )
@@ -599,7 +601,7 @@ class SpoutCoordinator:
             if shard_id in self._scheduler.assigned or stored is None or stored.state.finished:
                 return
             state = self.catalog.verified_states([shard_id])[shard_id]
-            unresolved = by_the_time(state.unresolved, self._services.clock.now_ms())
+            unresolved = by_the_time(state.unresolved, self._now_ms())
             shard = TrackedShard(
                 replace(state, unresolved=unresolved),
                 retry_policy=self._config.retry,

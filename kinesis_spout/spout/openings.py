@@ -25,7 +25,7 @@ class SpoutOpenings:
 
     def __init__(self, context: SpoutContext) -> None:
         self._store = context.services.store
-        self._clock = context.services.clock
+        self._now_ms = context.now_ms
         self._scheduler = context.scheduler
         self._changed = context.changed
         self._count = 0
@@ -70,7 +70,7 @@ class SpoutOpenings:
         that it left, and as many new ones as can have been in flight, or all that there are.
         """
         scheduler = self._scheduler
-        if scheduler.is_careful or scheduler.has_restored(self._clock.now_ms()):
+        if scheduler.is_careful or scheduler.has_restored(self._now_ms()):
             return False
         if scheduler.is_idle:
             return True

@@ -30,21 +30,20 @@ _LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
 class SpoutRetryFetcher:
     """One per open spout. One thread calls `step`, which blocks on Kinesis.
 
-    `now_ms` gives the spout's time, and `gone` the shards that are proven gone. `on_unknown` is
-    called when the service does not know a shard, which proves nothing by itself: the next listings
-    do. `new_unpacker` makes the unpacker of a shard's aggregates.
+    `gone` gives the shards that are proven gone. `on_unknown` is called when the service does not
+    know a shard, which proves nothing by itself: the next listings do. `new_unpacker` makes the
+    unpacker of a shard's aggregates.
     """
 
     def __init__(
         self,
         context: SpoutContext,
-        now_ms: Callable[[], int],
         *,
         gone: Callable[[], Collection[str]],
         on_unknown: Callable[[], None],
         new_unpacker: Callable[[str], Unpacker],
     ) -> None:
-        self._now_ms = now_ms
+        self._now_ms = context.now_ms
         self._new_unpacker = new_unpacker
         self._gone = gone
         self._on_unknown = on_unknown

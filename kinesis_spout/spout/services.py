@@ -99,7 +99,7 @@ class SpoutServices:
 @dataclass(frozen=True, slots=True)
 class SpoutContext:
     """What the parts of an open spout share. `changed` is the lock around `scheduler`; it is
-    notified when there may be work.
+    notified when there may be work. `now_ms`: the time of retries and deadlines, which nobody sets.
     """
 
     config: SpoutConfig
@@ -108,6 +108,7 @@ class SpoutContext:
     hooks: SpoutNotifier
     changed: threading.Condition
     outages: SpoutOutages
+    now_ms: Callable[[], int]
 
 
 def open_store(config: SpoutConfig) -> StateStore:

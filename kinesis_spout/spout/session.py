@@ -111,7 +111,13 @@ class SpoutSession:
             self.hooks, services.clock, services.random, give_up_after_s=config.give_up_after_s
         )
         context = SpoutContext(
-            config, services, self.scheduler, self.hooks, self._changed, self._outages
+            config,
+            services,
+            self.scheduler,
+            self.hooks,
+            self._changed,
+            self._outages,
+            self.now_ms,
         )
         self._fetching = SpoutPrefetcher(context, lambda: self._wake("fetch"))
         self._coordinator = SpoutCoordinator(
@@ -123,7 +129,6 @@ class SpoutSession:
         )
         self._retry_fetcher = SpoutRetryFetcher(
             context,
-            self.now_ms,
             gone=self._coordinator.catalog.gone,
             on_unknown=self._coordinator.list_soon,
             new_unpacker=self._coordinator.new_unpacker,

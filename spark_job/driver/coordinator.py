@@ -415,7 +415,7 @@ class Coordinator:
             "retentionMs": self._catalog.retention_ms,
             "readableShards": len(self._catalog.readable()),
             "dataLosses": self._catalog.loss.reports,
-            **self._outcomes.report(self._clock.now_ms()),
+            **self._outcomes.report(self._due.now_ms()),
             **(self._subscriptions.report() if self._consumer.is_wanted else {}),
             "shards": {
                 shard_id: self._of_shard(shard_id, lag_ms)
@@ -436,7 +436,7 @@ class Coordinator:
             self._acquire()
             self._catalog.bind()
             self._catalog.states = dict(self._store.load_states())
-            self._outcomes.open(self._catalog.states, self._clock.now_ms())
+            self._outcomes.open(self._catalog.states, self._due.set_time())
             self._note_subscriptions_of_earlier_run()
             self._pause.begin()
             self._opened = True
@@ -525,7 +525,7 @@ class Coordinator:
         for old in self._store.known_plans():
             if plan_number(old) < plan_number(plan_id):
                 self._store.remove_plan(old)
-        self._outcomes.on_settled(plan_id, settled, self._clock.now_ms())
+        self._outcomes.on_settled(plan_id, settled, self._due.set_time())
         self._on_unknown(settled.unknown_shards)
 
     def _note_throttled(self, ends: Iterable[ShardReadResult]) -> None:
@@ -561,12 +561,12 @@ class Coordinator:
         """
         if shards:
             self._catalog.expire()
-            self._outcomes.queue.hold(shards, self._clock.now_ms() + round(RELIST_S * 1000))
+            self._outcomes.queue.hold(shards, self._due.now_ms() + round(RELIST_S * 1000))
 
     def _record_history(self, *, at_once: bool = False) -> None:
         self._history.record(
             self._catalog.states,
-            now_ms=self._catalog.service_now_ms(),
+            now_ms=self._catalog.known_now_ms(),
             retention_ms=self._catalog.retention_ms,
             at_once=at_once,
         )
@@ -575,7 +575,8 @@ class Coordinator:
     def _create_plan(self, start: str, shards: Sequence[str], limits: PlanLimits) -> str | None:
         """Store a plan and return its id; None when there is nothing to plan."""
         now_ms = self._clock.now_ms()
-        retries = self._outcomes.queue.due(now_ms) if shards or self._due.has_retries() else {}
+        is_wanted = bool(shards) or self._due.has_retries()
+        retries = self._outcomes.queue.due(self._due.now_ms()) if is_wanted else {}
         if not shards and not retries:
             return None
         number = self._next_number(start)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kinesis_spout.clock import SteadyTime
 from spark_job.driver.available_now import AvailableNowRun
 from spark_job.driver.probe_schedule import ProbeSchedule
 from spark_job.driver.prober import Prober
@@ -49,6 +50,7 @@ class DueWork:
     ) -> None:
         self._settings = settings
         self._clock = services.clock
+        self._time = SteadyTime(services.clock, services.clock.now_ms())
         self._tips = tips
         self._catalog = catalog
         self._outcomes = outcomes
@@ -66,6 +68,20 @@ class DueWork:
 
     def close(self) -> None:
         self._prober.close()
+
+    # the time of retries --------------------------------------------------------------------------
+    def set_time(self) -> int:
+        """Take over the machine's time of day, with which the outcomes are stamped that are taken
+        in now. Returns it.
+        """
+        self._time = SteadyTime(self._clock, self._clock.now_ms())
+        return self.now_ms()
+
+    def now_ms(self) -> int:
+        """The time by which retries are due: what `set_time` took over last, and what has passed
+        since. Who sets the machine's clock while the query waits does not change it.
+        """
+        return self._time.now_ms()
 
     # an AvailableNow run --------------------------------------------------------------------------
     def begin_available_now(self, until_ms: int) -> None:
@@ -132,7 +148,7 @@ class DueWork:
 
         An AvailableNow run whose retry wait is over makes no more of them.
         """
-        return self._outcomes.queue.is_due(self._clock.now_ms()) and (
+        return self._outcomes.queue.is_due(self.now_ms()) and (
             self._run is None or self._retry_wait_left_s(self._run) >= 0
         )
 
@@ -208,7 +224,7 @@ class DueWork:
         if next_ms is None:
             return search_s
         patience_s = self._retry_wait_left_s(run)
-        comes_in_time = (next_ms - self._clock.now_ms()) / 1000 <= patience_s
+        comes_in_time = (next_ms - self.now_ms()) / 1000 <= patience_s
         return max(search_s, patience_s if comes_in_time else 0.0)
 
     def _unread(self, run: AvailableNowRun) -> list[str]:

@@ -56,7 +56,9 @@ class RetryQueue:
         """`now_ms`: what this process has for the time. Failures that are stored as later ones came
         by a clock that was ahead, and their retries are due that much earlier.
         """
-        known = self._shards if policy == self.policy and now_ms >= self._updated_ms else {}
+        known = self._shards if policy == self.policy else {}
+        if now_ms < self._updated_ms:
+            known, self._held_until_ms = {}, {}
         self._updated_ms = now_ms
         self.policy = policy
         ancestors = unresolved_ancestors(states) if self.in_order else {}

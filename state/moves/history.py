@@ -16,8 +16,10 @@ is the only one in which a shard may go back, so what goes back is written befor
 moved (`kinesis_spout.checkpoints.recorded_move`). The order of the entries is that in which they
 were written. "The last entry up to a time" is the last one in this order whose time is not later;
 so an entry of a clock that was ahead counts as soon as a later entry does. The time of an entry is
-rather too late than too early. Just before that of a move, nobody knows which of the two was first:
-a shard goes back to the earlier of its positions before and after the move.
+rather too late than too early, and never earlier than that of the entry before it: of a service
+whose clock was set back, entries crowd together until it has caught up. Just before that of a move,
+nobody knows which of the two was first: a shard goes back to the earlier of its positions before
+and after the move.
 
 Thinning. Entries are dropped where the gap that this leaves is smallest in proportion to its age:
 what is left is fine for the last minutes and coarse for days. A dropped entry is merged into the
@@ -132,6 +134,13 @@ def changes(
                 if before.get(shard) != known.get(shard)
             },
         )
+
+
+def time_of_next(marks: Sequence[HistoryMark], now_ms: int, *, after_ms: int = 0) -> int:
+    """The time of the entry that is written at `now_ms`: at least `after_ms` later than that of the
+    entry before it, whatever the clock says.
+    """
+    return max(now_ms, marks[-1].time_ms + after_ms) if marks else now_ms
 
 
 def merged(dropped: HistoryEntry, following: HistoryEntry) -> HistoryEntry:

@@ -17,7 +17,7 @@ from kinesis_spout.cli.checkpoint.moving import TAKES_ITS_PLACE, confirmed, own
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, log_as_notes, operators_command
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.clock import SteadyTime, SystemClock
 from state.codec.exported import ExportedApplication, decode_export
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -62,7 +62,7 @@ def import_export(
         client, store = place.client(stack), place.new_store(stack)
         with place.patience(client):
             summary = client.describe()
-            ahead_ms = summary.ahead_ms(clock.now_ms())
+            service_time = SteadyTime(clock, summary.now_ms(clock.now_ms()))
             check_stream(exported, summary.identity)
             check_states(store, exported)
             own(store, dry_run=dry_run)
@@ -84,7 +84,7 @@ def import_export(
             )
         if not confirmed("Import them?", dry_run=dry_run, yes=yes):
             return
-        import_application(store, exported, now_ms=lambda: clock.now_ms() + ahead_ms)
+        import_application(store, exported, now_ms=service_time.now_ms)
         say("imported")
 
 

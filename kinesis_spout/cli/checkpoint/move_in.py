@@ -24,7 +24,7 @@ from kinesis_spout.cli.checkpoint.printing import printable, records_of, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command
 from kinesis_spout.cli.shared_options import usage_errors
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.clock import SteadyTime, SystemClock
 from state.position import Position
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -122,7 +122,8 @@ def import_from(
         client, store = place.client(stack), place.new_store(stack)
         with place.patience(client):
             summary = client.describe()
-            now_ms, ahead_ms = summary.now_ms(clock.now_ms()), summary.ahead_ms(clock.now_ms())
+            now_ms = summary.now_ms(clock.now_ms())
+            service_time = SteadyTime(clock, now_ms)
             check_bound_stream(store, summary)
             own(store, dry_run=dry_run)
             origin, is_in_place = origin_of(
@@ -152,7 +153,7 @@ def import_from(
             )
         if not confirmed("Import them?", dry_run=dry_run, yes=yes):
             return
-        import_application(store, found.application, now_ms=lambda: clock.now_ms() + ahead_ms)
+        import_application(store, found.application, now_ms=service_time.now_ms)
         say("imported")
 
 

@@ -27,6 +27,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import StateChange, StreamIdentity
 from state.znodes.store import ZnodeStateStore
+from tests.simulation.world import SkewedClock
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
@@ -409,10 +410,14 @@ def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob
             write_moves(store, found, clock=one.clock)
 
 
-def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(one: SimulatedJob) -> None:
-    """The operator may have taken long to answer. The history goes back to before the skip until
-    then, and to after it as soon as it is written.
+@pytest.mark.parametrize("set_ms", [0, -3_600_000, 86_400_000])
+def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
+    one: SimulatedJob, set_ms: int
+) -> None:
+    """The operator may have taken long to answer, and set the machine's clock meanwhile. The
+    history goes back to before the skip until then, and to after it as soon as it is written.
     """
+    machines = SkewedClock(one.clock)
     one.put(2)
     plan, _ = run_job(one)
     one.put(3)
@@ -420,12 +425,13 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(one: Simulat
     with closing(one.client()) as client, closing(one.store()) as store:
         store.acquire(this_process(0), timeout_s=1)
         wanted = WantedPosition.parse("LATEST")
-        found = find_moves(client, store, wanted, (), clock=one.clock, max_counted=9)
+        found = find_moves(client, store, wanted, (), clock=machines, max_counted=9)
         (move,) = found.moves
         assert str(move.skipped) == "3"
         one.clock.advance(600)
+        machines.ahead_ms = set_ms
         written_ms = one.clock.now_ms()
-        write_moves(store, found, clock=one.clock)
+        write_moves(store, found, clock=machines)
         entries = read_history(store)
     before, after = past_at(entries, written_ms - 1), past_at(entries, written_ms + MARGIN_MS)
     assert before is not None
@@ -433,6 +439,7 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(one: Simulat
     at = before.positions[shard(0)]
     assert earlier(at, move.before.read_position) == at
     assert after.positions[shard(0)] == move.after.read_position
+    assert entries[-1].time_ms <= written_ms + MARGIN_MS
     assert run_job(one, plan)[1] == []
 
 
