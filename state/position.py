@@ -8,27 +8,27 @@
     AFTER:<sequence>        the records after this one, after all user records of an aggregate
     SHARD_END               the end of the shard, which was read to its end
 
-A user who types a start may also type `LATEST` or `-2h` (or s, m, d). These depend on the time, so
-they are not positions and are never stored: `StartingPosition.pin` turns them into one.
+A user who types a start may also type `LATEST`, `-2h` (or s, m, d), or a time of today as `14:00`.
+These depend on the time, so they are not positions and are never stored: `StartingPosition.pin`
+turns them into one. Every time without a zone is in UTC.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from enum import StrEnum
 
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.sequence_number import SequenceNumber
 
 _AGO = re.compile(r"-([0-9]{1,9})(s|m|h|d)", re.ASCII)
+_OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?", re.ASCII)
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MAX_AGO_MS = 100 * 365 * 86_400_000  # a time that every calendar has
-_GRAMMAR = (
-    "TRIM_HORIZON, an ISO time like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> "
-    "or SHARD_END"
-)
+_REST = "an ISO time like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence>"
+_GRAMMAR = f"TRIM_HORIZON, {_REST} or SHARD_END"
 
 
 class PositionKind(StrEnum):
@@ -141,18 +141,20 @@ SHARD_END = Position(PositionKind.SHARD_END)
 
 @dataclass(frozen=True, slots=True)
 class StartingPosition:
-    """A start as the user typed it (`text`): a position, `LATEST`, or a time ago.
+    """A start as the user typed it (`text`): a position, `LATEST`, a time ago, or a time of today.
 
-    `position` is set for a position, `ago_ms` for a time ago, neither for `LATEST`.
+    `position` is set for a position, `ago_ms` for a time ago, `of_day` for a time of today (with
+    its zone, in which it is today), none of them for `LATEST`.
     """
 
     text: str
     position: Position | None = None
     ago_ms: int | None = None
+    of_day: time | None = None
 
     @classmethod
     def parse(cls, text: str) -> StartingPosition:
-        """Read `LATEST`, `-2h` or a position other than SHARD_END; raises
+        """Read `LATEST`, `-2h`, `14:00` or a position other than SHARD_END; raises
         `InvalidPositionError`.
         """
         text = text.strip()
@@ -167,11 +169,14 @@ class StartingPosition:
                 )
             return cls(text, ago_ms=ago_ms)
         try:
+            if _OF_DAY.fullmatch(text):
+                of_day = time.fromisoformat(text.zfill(len(text) + text.index(":") % 2))
+                return cls(text, of_day=of_day if of_day.tzinfo else of_day.replace(tzinfo=UTC))
             position = Position.parse(text)
-        except InvalidPositionError as exc:
+        except (InvalidPositionError, ValueError) as exc:
             raise InvalidPositionError(
-                f"{text!r} is not a starting position; use LATEST, -2h, "
-                f"{_GRAMMAR.removesuffix(' or SHARD_END')}"
+                f"{text!r} is not a starting position; use LATEST, -2h, TRIM_HORIZON, "
+                f"14:00, {_REST}"
             ) from exc
         if position.is_end:
             raise InvalidPositionError(
@@ -180,12 +185,35 @@ class StartingPosition:
             )
         return cls(text, position=position)
 
+    @property
+    def is_latest(self) -> bool:
+        return self.position is None and self.ago_ms is None and self.of_day is None
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it means a time, other than now."""
+        if self.position is not None:
+            return self.position.timestamp_ms is not None
+        return not self.is_latest
+
+    @property
+    def lacks_zone(self) -> bool:
+        """Whether it is a time of day that the user typed without a zone."""
+        if self.of_day is not None:
+            return not set("Z+-") & set(self.text)
+        is_iso = self.position is not None and self.is_time
+        return is_iso and datetime.fromisoformat(self.text).tzinfo is None
+
     def pin(self, now_ms: int) -> Position:
         """The position that this start means at `now_ms`, the service's time. `LATEST` is that
         time.
         """
         if self.position is not None:
             return self.position
+        if self.of_day is not None:
+            zone = self.of_day.tzinfo
+            today = datetime.fromtimestamp(now_ms / 1_000, zone).date()
+            return Position.at_timestamp(_milliseconds(datetime.combine(today, self.of_day)))
         return Position.at_timestamp(now_ms - (self.ago_ms or 0))
 
 

@@ -18,6 +18,7 @@ from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, one
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.patience import patience, services
+from kinesis_spout.cli.places import note
 from kinesis_spout.cli.record_lines import raw_line, record_line
 from kinesis_spout.cli.shared_options import (
     connection_of,
@@ -25,6 +26,7 @@ from kinesis_spout.cli.shared_options import (
     root_options,
     security_of,
     typed_text,
+    with_zone,
 )
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.errors import ConfigError
@@ -104,16 +106,16 @@ def consume(
         str,
         typer.Option(
             "--from",
-            help="Start position: LATEST, TRIM_HORIZON, -2h or an ISO time. An application that "
-            "has already started continues where it stopped.",
+            help="Start position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. "
+            "An application that has already started continues where it stopped.",
             rich_help_panel=INPUT,
         ),
     ] = "LATEST",
     until: Annotated[
         str | None,
         typer.Option(
-            help="End when all records that arrived by this time are read: now, -2h or an ISO "
-            "time.",
+            help="End when all records that arrived by this time are read: now, -2h, 14:00 (of "
+            "today, UTC) or an ISO time.",
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -281,8 +283,8 @@ def consume(
                 zookeeper_root=zookeeper_root,
                 zookeeper_security=security_of(option or ()),
                 aws=connection_of({"region": region, "endpoint_url": endpoint_url}, option or ()),
-                starting_position=start,
-                until=until,
+                starting_position=with_zone("--from", start, note) or start,
+                until=with_zone("--until", until, note),
                 shards=tuple(shard or ()),
                 task_index=task_index,
                 total_tasks=total_tasks,

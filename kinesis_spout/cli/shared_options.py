@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, nearest_name, parse_bool
 from kinesis_spout.errors import ConfigError
 from state.errors import (
@@ -19,6 +20,7 @@ from state.errors import (
     InvalidSequenceNumberError,
     InvalidStoreSettingError,
 )
+from state.position import StartingPosition
 from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
@@ -51,6 +53,21 @@ ZOOKEEPER_OPTIONS = {
     "zookeeperAcl": "acl",
 }
 _SWITCHES = ("tls", "verify_hostname")
+
+
+def with_zone(option: str, text: str | None, say: Callable[[str], object]) -> str | None:
+    """The text of an option that is a position. A time without a zone, which is in UTC, comes back
+    whole and with its zone, and `say` gets a sentence about that.
+    """
+    try:
+        start = None if text is None else StartingPosition.parse(text)
+    except InvalidPositionError:
+        return text  # whoever reads it raises
+    if start is None or not start.lacks_zone:
+        return text
+    moment = str(start.pin(SystemClock().now_ms()))
+    say(f"{option} {start.text} is {moment}: a time without a zone is in UTC")
+    return moment
 
 
 def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:

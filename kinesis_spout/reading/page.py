@@ -37,7 +37,7 @@ class Page(PageRecords):
       `child_shards` continue it, as far as the service said.
     - `next_iterator`: None also where the service gave none without evidence of the end. Such a
       page is not `at_tip` either: nothing that a malformed answer says counts.
-    - `millis_behind_latest`: 0 when the service did not tell; then `at_tip` is false.
+    - `millis_behind_latest`: 0 when the service did not tell.
     - `gone`: the service does not know the shard any more. The page is empty, and `ended` is
       false: nothing says how far the shard was read.
     """

@@ -10,6 +10,7 @@ from kinesis_spout.service.record_columns import NO_RECORDS
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
+    from kinesis_spout.service.get_records_decoder import DecodedPage
     from kinesis_spout.service.subscription import SubscriptionEvent
 
 
@@ -42,11 +43,17 @@ def page_of(event: SubscriptionEvent, shard_id: str, *, position: Position) -> P
         child_shards=decoded.child_shards,
         next_iterator=None,
         ended=event.continuation is None and not is_malformed,
-        at_tip=decoded.millis_behind_latest == 0 and not is_malformed,
+        at_tip=_is_at_tip(decoded) and not is_malformed,
         service_time_ms=event.service_time_ms,
         latest_ms=event.latest_ms,
     )
     return _without(page, position)
+
+
+def _is_at_tip(decoded: DecodedPage) -> bool:
+    """An event without records that does not say how far behind it is comes at the tip."""
+    behind_ms = decoded.millis_behind_latest
+    return not decoded.count if behind_ms is None else not behind_ms
 
 
 def _without(page: Page, position: Position) -> Page:

@@ -137,6 +137,7 @@ class KinesisShardGetter:
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._patience_s = patience_s
         self._same_ends = 0  # the newest answers, all of this position, that claim its end
+        self._found_nothing = False  # in the last page, which did not say how far behind it is
         self._refused_since_s: float | None = None
         self._refused_last_s = 0.0
         self.throttled = 0  # so many fetches were refused, as the shard's limits were used up
@@ -157,6 +158,7 @@ class KinesisShardGetter:
         """Continue at `position`: somebody else has read up to there."""
         self._position, self._iterator = position, None
         self._same_ends = 0
+        self._found_nothing = False
         self._refused_since_s = None
 
     def ready_at_s(self) -> float:
@@ -270,9 +272,23 @@ class KinesisShardGetter:
                 f"{self._position}, which is out of order; nothing of it was read, try again"
             )
 
+    def _is_at_tip(self, decoded: DecodedPage, limit: int, *, ended: bool) -> bool:
+        """Whether nothing more was there. The service says so; where it does not say how far behind
+        a page is, which its API allows, it has given nothing twice in a row. An answer without an
+        iterator and without evidence of the end is malformed: nothing that it says counts.
+        """
+        if decoded.next_iterator is None and not ended:
+            return False
+        if decoded.millis_behind_latest is not None:
+            # Full pages do not count: an emulator says 0 ms behind where more records follow.
+            return decoded.millis_behind_latest == 0 and decoded.count < limit
+        return self._found_nothing and not decoded.count
+
     def _page(
         self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int
     ) -> Page:
+        at_tip = self._is_at_tip(decoded, limit, ended=ended)
+        self._found_nothing = decoded.millis_behind_latest is None and not decoded.count
         return Page(
             shard_id=self._shard_id,
             columns=decoded.columns,
@@ -285,12 +301,7 @@ class KinesisShardGetter:
             child_shards=decoded.child_shards,
             next_iterator=self._iterator,
             ended=ended,
-            # Full pages do not count: an emulator says 0 ms behind where more records follow.
-            at_tip=(
-                decoded.millis_behind_latest == 0
-                and decoded.count < limit
-                and (ended or decoded.next_iterator is not None)
-            ),
+            at_tip=at_tip,
             service_time_ms=service_time_ms,
         )
 

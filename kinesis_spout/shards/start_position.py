@@ -78,20 +78,19 @@ def pin_start(
 
 def _refuse_future(start: StartingPosition, now_ms: int) -> None:
     """The service gives no iterator for such a time. Its clock is known to the second only."""
-    wanted_ms = None if start.position is None else start.position.timestamp_ms
+    wanted_ms = start.pin(now_ms).timestamp_ms
     if wanted_ms is not None and wanted_ms > now_ms + LATEST_MARGIN_MS:
         raise ConfigError.of(
             "startingPosition",
-            f"is in the future of the service, whose clock says {Position.at_timestamp(now_ms)}; "
-            "use LATEST, or a time that is over",
+            f"is {start.pin(now_ms)}, in the future of the service, whose clock says "
+            f"{Position.at_timestamp(now_ms)}; use LATEST, or a time that is over",
             start.text,
         )
 
 
 def pinned(start: StartingPosition, now_ms: int) -> Position:
     """The absolute position of a start that is pinned at `now_ms`."""
-    is_latest = start.position is None and start.ago_ms is None
-    return Position.at_timestamp(now_ms - LATEST_MARGIN_MS) if is_latest else start.pin(now_ms)
+    return start.pin(now_ms - LATEST_MARGIN_MS if start.is_latest else now_ms)
 
 
 def start_position(shard_id: str, pin: StartPin) -> Position:

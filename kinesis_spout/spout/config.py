@@ -67,7 +67,7 @@ class SpoutConfig:
     - `zookeeper_security`: TLS, the identity, and who may use what is created; none by default.
     - `starting_position`: where an application without state starts: LATEST, TRIM_HORIZON, an ISO
       time, or a time ago like -2h.
-    - `until`: `now`, an ISO time, or a time ago. Only records that arrived by then, by the
+    - `until`: `now`, an ISO time, `14:00`, or a time ago. Only records that arrived by then, by the
       service's clock, are delivered, and `emissions()` ends when all of them have an outcome. None
       for no end.
     - `shards`: the ids of the only shards to read; empty for all. Children among them still wait
@@ -243,14 +243,12 @@ class SpoutConfig:
         except InvalidPositionError:
             moment = None
         pinned_ms = (
-            None
-            if moment is None or moment.text == "LATEST"
-            else moment.pin(service_now_ms).timestamp_ms
+            None if moment is None or moment.is_latest else moment.pin(service_now_ms).timestamp_ms
         )
         if pinned_ms is None:
             raise ConfigError.of(
                 "until",
-                "is not a time; use now, -2h, or an ISO time like 2026-01-31T12:00:00Z",
+                "is not a time; use now, -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
                 self.until,
             )
         return pinned_ms

@@ -25,7 +25,7 @@ from kinesis_spout.shards.pause import PauseWatch
 from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
-from kinesis_spout.spout.config import STATES_PER_WRITE
+from kinesis_spout.spout.config import STATES_PER_WRITE, UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.openings import SpoutOpenings
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
@@ -33,6 +33,7 @@ from state.errors import ConflictError, NotListerError, StoreUnavailableError
 from state.owner.ownership import this_process
 from state.owner.run_log import DEACTIVATED, FULL, NOT_TAKEN, SPOUT, Hold, Run
 from state.plan import ShardReadResult
+from state.position import Position
 from state.settle import children_first
 from state.shard_state import by_the_time
 from state.state_store import StateChange, TaskShare
@@ -197,7 +198,16 @@ class SpoutCoordinator:
         close_open_plan(self._store)
         self.catalog.bind()
         # After `bind`, which tells the service's time, and before the first shard is assigned.
-        self._until_ms = self._config.until_ms(self.catalog.service_now_ms())
+        now_ms = self.catalog.service_now_ms()
+        self._until_ms = self._config.until_ms(now_ms)
+        if self._until_ms is not None and self._until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
+            log.warning(
+                "stream %s is read until %s, which is in the future of the service, whose clock "
+                "says %s, so the spout waits for that time before it ends",
+                self._config.stream_ref.name,
+                Position.at_timestamp(self._until_ms),
+                Position.at_timestamp(now_ms),
+            )
         self._end = SpoutCompletion(
             self._config, self._scheduler, self.catalog, self._fetching, until_ms=self._until_ms
         )

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.prompt import Confirm
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import (
     CONNECTION_OPTIONS,
     aws_config,
@@ -22,6 +23,7 @@ from kinesis_spout.cli.shared_options import (
     parse_pairs,
     root_options,
     typed_text,
+    with_zone,
 )
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
@@ -34,9 +36,9 @@ from spark_job.options import OPTIONS
 from spark_job.query_failure import failure_sentence
 from spark_job.settings import texts_from_options
 from state.errors import InvalidPositionError
-from state.position import PositionKind, StartingPosition
+from state.position import StartingPosition
 
-_TIMES = "an ISO time like 2026-01-31T12:00:00Z, or a time ago like -2h (s, m, h or d)"
+_TIMES = "an ISO time like 2026-01-31T12:00:00Z, 14:00, or a time ago like -2h (s, m, h or d)"
 WHICH, WHERE = "Which dead letters", "The destination"
 
 
@@ -67,7 +69,8 @@ def redrive(
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only letters that last failed at or after this: an ISO time, or -2h.",
+            help="Only letters that last failed at or after this: an ISO time, 14:00 (of today, "
+            "UTC), or -2h.",
             rich_help_panel=WHICH,
         ),
     ] = None,
@@ -138,8 +141,8 @@ def redrive(
         now_ms = SystemClock().now_ms()
         selection = selection_of(
             reasons=reason or (),
-            since=since,
-            until=until,
+            since=with_zone("--since", since, note),
+            until=with_zone("--until", until, note),
             stream=stream,
             region=aws.region,
             now_ms=now_ms,
@@ -277,10 +280,7 @@ def _time(option: str, text: str | None, now_ms: int) -> datetime | None:
         moment = StartingPosition.parse(text)
     except InvalidPositionError:
         moment = None
-    if moment is None or (
-        moment.ago_ms is None
-        and (moment.position is None or moment.position.kind is not PositionKind.AT_TIMESTAMP)
-    ):
+    if moment is None or not moment.is_time:
         raise typer.BadParameter(f"{text!r} is not a time; give {_TIMES}", param_hint=option)
     timestamp_ms = moment.pin(now_ms).timestamp_ms
     return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1_000, UTC)

@@ -14,12 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import (
     errors,
     parse_pairs,
     root_options,
     typed_text,
     usage_errors,
+    with_zone,
 )
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs.modules import load_function, split_name
@@ -83,8 +85,8 @@ def run(
         str | None,
         typer.Option(
             "--from",
-            help="Where a new application starts: LATEST (default), TRIM_HORIZON, -2h, or an ISO "
-            "time.",
+            help="Where a new application starts: LATEST (default), TRIM_HORIZON, -2h, 14:00 (of "
+            "today, UTC), or an ISO time.",
             rich_help_panel=STREAM,
         ),
     ] = None,
@@ -156,7 +158,7 @@ def run(
         "zookeeper": zookeeper,
         "region": region,
         "endpoint_url": endpoint_url,
-        "starting_position": start,
+        "starting_position": with_zone("--from", start, note),
     }
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug
@@ -249,8 +251,8 @@ def _run(
             raise CliError(
                 f"the query does not start: {failure_sentence(str(exc))}", log_file=log_file
             ) from exc
-        for note in notes:
-            _say(console, f"[yellow]note:[/] {escape(note)}")
+        for one in notes:
+            _say(console, f"[yellow]note:[/] {escape(one)}")
         progress = Progress()
         try:
             with stop.deferred(), ProgressLine(console) as line:

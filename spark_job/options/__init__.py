@@ -212,8 +212,8 @@ OPTIONS: dict[str, Option] = {
         "startingPosition",
         read_positions("LATEST"),
         "LATEST",
-        meaning="where a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time, "
-        "`-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids and "
+        meaning="where a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time or `14:00` "
+        "(UTC), `-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids and "
         "`default` to these",
     ),
     "read_mode": Option(

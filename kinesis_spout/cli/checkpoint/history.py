@@ -11,7 +11,7 @@ from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.checkpoint.wanted_time import wanted_time
 from kinesis_spout.cli.places import Place, note, operators_command
-from kinesis_spout.cli.shared_options import shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of, with_zone
 from kinesis_spout.clock import SystemClock
 from state.moves.history import changes
 from state.position import Position
@@ -36,7 +36,7 @@ def history(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="-2h, 14:00 (of today, local time), or an ISO time like 2026-01-31T12:00:00Z.",
+            help="-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z.",
         ),
     ] = None,
     zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
@@ -51,6 +51,7 @@ def history(
     """
     since_ms = None
     if since is not None:
+        since = with_zone("--since", since, note) or since
         since_ms = wanted_time(since, "--since").at(SystemClock().now_ms()).timestamp_ms
     wanted = {shard_id_of(one) for one in shard or ()}
     place = Place(application, stream, zookeeper, zookeeper_root, option)

@@ -35,7 +35,7 @@ def move(
         str,
         typer.Option(
             metavar="POSITION",
-            help="TRIM_HORIZON, LATEST, -2h, 14:00 (of today, local time), an ISO time like "
+            help="TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), an ISO time like "
             "2026-01-31T12:00:00Z; and with one --shard AT:SEQUENCE, AFTER:SEQUENCE, SHARD_END.",
         ),
     ],

@@ -42,7 +42,7 @@ def import_from(
         typer.Option(
             metavar="POSITION",
             help="Where to begin in shards of which the other consumer does not say where it is: "
-            "TRIM_HORIZON, LATEST, -2h, 14:00 or an ISO time.",
+            "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
         ),
     ] = None,
     topology: Annotated[

@@ -36,7 +36,7 @@ def rewind(
         str,
         typer.Option(
             metavar="TIME",
-            help="-2h, 14:00 (of today, local time), or an ISO time like 2026-01-31T12:00:00Z.",
+            help="-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z.",
         ),
     ],
     allow_skip: Annotated[

@@ -83,6 +83,15 @@ def test_until_now_reads_all_shards_also_those_of_a_split(orders: ServedFake) ->
     assert sorted(data_of(run(orders, "consume", "orders", *ALL).stdout)) == sorted(early)
 
 
+def test_a_time_without_a_zone_is_repeated_in_utc(orders: ServedFake) -> None:
+    put(orders, 1)
+    times = ("--from", "2026-01-31T14:00", "--until", "2026-01-31 15:00")
+    ended = run(orders, "consume", "orders", *times)
+    assert ended.stdout == ""
+    assert "--from 2026-01-31T14:00 is 2026-01-31T14:00:00.000Z" in ended.stderr
+    assert "--until 2026-01-31 15:00 is 2026-01-31T15:00:00.000Z" in ended.stderr
+
+
 def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
     """`--raw` writes the payload and a line end. With `--no-stats` stderr stays empty."""
     put(orders, 30)

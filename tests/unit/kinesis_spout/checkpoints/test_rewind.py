@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from datetime import datetime
 
 import pytest
 
@@ -241,15 +240,21 @@ def test_a_shard_that_is_not_listed_any_more_is_named(one: SimulatedJob) -> None
     assert found.lost == {shard(0): Position.after(SequenceNumber(numbers[-1]))}
 
 
-@pytest.mark.parametrize(("text", "local"), [("14:00", "14:00:00"), ("9:05:07", "09:05:07")])
-def test_a_time_of_today_is_a_position(text: str, local: str) -> None:
-    """In the local time zone, as the clock on the wall shows it."""
-    now = datetime(2026, 3, 4, 12).astimezone()
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("14:00", "14:00:00Z"),
+        ("9:05:07", "09:05:07Z"),
+        ("14:00Z", "14:00:00Z"),
+        ("14:00+09:00", "05:00:00Z"),
+    ],
+)
+def test_a_time_of_today_is_a_position(text: str, time: str) -> None:
+    """In UTC, as the commands show times, or in its own zone."""
     wanted = WantedPosition.parse(text)
     assert (wanted.is_time, wanted.is_of_one_shard) == (True, False)
-    found = wanted.at(int(now.timestamp() * 1000))
-    expected = datetime.fromisoformat(f"2026-03-04T{local}").astimezone()
-    assert found == Position.at_timestamp(int(expected.timestamp() * 1000))
-    for other in ("24:00", "14:60", "14"):
+    found = wanted.at(1_772_625_600_000)  # 2026-03-04T12:00:00Z
+    assert found == Position.parse(f"2026-03-04T{time}")
+    for other in ("24:00", "14:60", "14", "14:00+25:00"):
         with pytest.raises(InvalidPositionError):
             WantedPosition.parse(other)

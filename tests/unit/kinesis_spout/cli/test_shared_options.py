@@ -7,7 +7,12 @@ from dataclasses import fields
 import pytest
 import typer
 
-from kinesis_spout.cli.shared_options import CONNECTION_OPTIONS, connection_of, shard_id_of
+from kinesis_spout.cli.shared_options import (
+    CONNECTION_OPTIONS,
+    connection_of,
+    shard_id_of,
+    with_zone,
+)
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError
 from spark_job.options import OPTIONS
@@ -54,3 +59,31 @@ def test_a_shard_is_named_by_its_id_or_by_its_number() -> None:
     assert shard_id_of("12") == "shardId-000000000012"
     assert shard_id_of("shardId-000000000012") == "shardId-000000000012"
     assert shard_id_of("\u0662") == "\u0662"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_repeated"),
+    [
+        ("2026-01-31", True),
+        ("2026-01-31 14:00", True),
+        ("14:00", True),
+        ("14:00+02:00", False),
+        ("2026-01-31T14:00:00Z", False),
+        ("2026-01-31T14:00-05:00", False),
+        ("-2h", False),
+        ("now", False),
+        ("LATEST", False),
+        ("AT:5", False),
+        (None, False),
+    ],
+)
+def test_a_time_without_a_zone_is_repeated_with_it(text: str | None, *, is_repeated: bool) -> None:
+    """All others are as they were typed, also those that are refused later."""
+    said: list[str] = []
+    found = with_zone("--since", text, said.append)
+    if not is_repeated:
+        assert (found, said) == (text, [])
+        return
+    assert found is not None
+    assert found.endswith(":00.000Z")
+    assert said == [f"--since {text} is {found}: a time without a zone is in UTC"]

@@ -1,0 +1,95 @@
+"""A spout that reads up to a time, and ends."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from kinesis_spout.testing import ManualClock
+from kinesis_spout.testing.faults.plan import alter
+from tests.support.spout.spout_world import SpoutUnderTest
+
+if TYPE_CHECKING:
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+
+POLLING: dict[str, Any] = {"read_mode": "polling"}
+EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
+NINE = 1_767_258_000_000  # 2026-01-01T09:00:00Z
+
+
+def silent_about_the_tip() -> Any:
+    """The service leaves MillisBehindLatest out, which its API allows."""
+    return alter(lambda page: msgspec.structs.replace(page, millis_behind_latest=None))
+
+
+def read_to_the_end(
+    under_test: SpoutUnderTest, spout: KinesisSpout, *, at_most_s: float = 60
+) -> list[str]:
+    came = []
+    until_s = under_test.clock.monotonic_s() + at_most_s
+    while not spout.has_ended and under_test.clock.monotonic_s() < until_s:
+        under_test.loops.take()
+        while (emission := spout.next_tuple()) is not None:
+            came.append(f"{emission.shard_id}:{emission.sequence_number}")
+            emission.ack()
+        under_test.clock.advance(0.2)
+    return came
+
+
+@pytest.mark.parametrize("read_mode", [POLLING, EFO], ids=["polling", "efo"])
+def test_a_shard_that_does_not_say_how_far_behind_it_is_is_read_until_now(
+    read_mode: dict[str, Any],
+) -> None:
+    """One that gives nothing twice in a row is at its tip; or a subscription that pushes nothing.
+    A single page without records is not: what was behind it would be left unread.
+    """
+    under_test = SpoutUnderTest()
+    put = under_test.put(5)
+    under_test.clock.advance(5)
+    faults = under_test.fake.faults
+    for operation in ("GetRecords", "SubscribeToShard"):
+        faults.add(silent_about_the_tip(), operation=operation, times=None)
+    with under_test.fresh(until="now", **read_mode) as spout:
+        assert read_to_the_end(under_test, spout) == put
+        assert spout.has_ended
+
+
+@pytest.mark.parametrize(
+    ("until", "ends_ms"),
+    [
+        ("09:00", NINE),
+        ("9:00", NINE),
+        ("2026-01-01T09:00", NINE),
+        ("10:00+01:00", NINE),
+        ("2026-01-01T10:00:00+01:00", NINE),
+    ],
+)
+def test_a_time_without_a_zone_is_in_utc_and_of_the_services_day(
+    until: str, ends_ms: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the machine's zone is. A time that is not over is waited for, and a word is said."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    under_test = SpoutUnderTest(clock=ManualClock(NINE - 60_000))
+    put = under_test.put(1)
+    with caplog.at_level(logging.WARNING), under_test.fresh(until=until) as spout:
+        assert read_to_the_end(under_test, spout, at_most_s=40) == put
+        assert not spout.has_ended
+        put = under_test.put(1)
+        assert read_to_the_end(under_test, spout) == put
+        assert spout.has_ended
+        assert ends_ms <= under_test.clock.now_ms() < ends_ms + 15_000
+    assert "is read until 2026-01-01T09:00:00.000Z, which is in the future" in caplog.text
+
+
+@pytest.mark.parametrize("until", ["now", "-1m", "8:59", "2026-01-01T08:00:00Z"])
+def test_nothing_is_said_of_a_time_that_is_over(
+    until: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    under_test = SpoutUnderTest(clock=ManualClock(NINE))
+    with under_test.fresh(until=until) as spout:
+        read_to_the_end(under_test, spout)
+        assert spout.has_ended
+    assert "future" not in caplog.text
