@@ -16,6 +16,7 @@
     |-- ServiceUnavailableError  (retryable)  5xx, timeout, dropped connection, stream being created
     |   `-- SubscriptionInUseError            another subscription of the consumer has the shard
     |-- MalformedResponseError                an answer outside the contract, after retries
+    |   `-- UnreadableRecordError             ... about one record, which stays so
     |-- DataLossError                         records that were to be read are not in the stream
     |-- MissingExtraError (ImportError)       a package that an extra installs is missing
     |-- InterruptedSleepError                 the spout is closed during a wait for the next attempt
@@ -144,6 +145,34 @@ class SubscriptionInUseError(ServiceUnavailableError):
 
 class MalformedResponseError(KinesisError):
     """A body that is not JSON, or violates the service's contract."""
+
+
+class UnreadableRecordError(MalformedResponseError):
+    """A record that nobody can take as it is. No waiting mends it.
+
+    `what`: the answer that it is in. `index`: how many records of the answer are before it.
+    `number`: its sequence number. `fault`: what is wrong with it. `place`: its shard, the stream
+    and the endpoint, as far as they are known.
+    """
+
+    def __init__(self, what: str, index: int, number: str, fault: str, place: str = "") -> None:
+        super().__init__(
+            f"{what}: record {number}{f' of {place}' if place else ''} {fault}, so neither it nor "
+            "what comes after it can be read; mend what serves the stream, or pass over the record "
+            f"with kinesis-spout checkpoint set --to AFTER:{number} --shard SHARD --allow-skip"
+        )
+        self.what, self.index, self.number, self.fault = what, index, number, fault
+        self.shard_id: str | None = None
+
+    def at(self, where: str, shard_id: str | None = None) -> UnreadableRecordError:
+        """The same error, with the stream and the endpoint, and the shard where it is known."""
+        place = where if shard_id is None else f"shard {shard_id} of {where}"
+        found = UnreadableRecordError(self.what, self.index, self.number, self.fault, place)
+        found.shard_id = shard_id
+        return found
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return MalformedResponseError, (str(self),)
 
 
 class DataLossError(KinesisError):

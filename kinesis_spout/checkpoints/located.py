@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import ReadRate
-from kinesis_spout.errors import ShardNotFoundError
+from kinesis_spout.errors import ShardNotFoundError, UnreadableRecordError
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
@@ -75,7 +75,10 @@ class ShardSearch:
         """
         if position.is_end:
             return Located(position, None, at_shard_end=True)
-        page = self.first_page(position)
+        try:
+            page = self.first_page(position)
+        except UnreadableRecordError as exc:  # it is there, and can be passed over
+            return Located(position, _start(position, SequenceNumber.parse(exc.number)))
         if page.first is None:
             return Located(position, None, at_shard_end=page.ended)
         return Located(position, _start(position, page.first), page.last_arrival_ms)
@@ -108,7 +111,10 @@ class ShardSearch:
         getter = self._getter(start.position)
         records = read_bytes = 0
         while True:
-            page = self._page(getter, min(MAX_RECORDS_PER_CALL, max_records + 1 - records))
+            try:
+                page = self._page(getter, min(MAX_RECORDS_PER_CALL, max_records + 1 - records))
+            except UnreadableRecordError:
+                return Counted(records, is_more=True)
             records += _before(page, end.first)
             read_bytes += page.payload_bytes
             passed = end.first is not None and page.last is not None and end.first <= page.last

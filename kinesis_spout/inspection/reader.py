@@ -18,6 +18,7 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StreamNotFoundError,
     ThrottledError,
+    UnreadableRecordError,
 )
 from kinesis_spout.inspection.health import TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
@@ -116,6 +117,12 @@ class TipReader:
             iterator = self.client.shard_iterator(shard_id, position, retry=self.patient)
             fetched = self.client.get_records(iterator, 1, retry=self.patient)
         except ShardNotFoundError:
+            return None
+        except UnreadableRecordError as exc:
+            found = exc.at(self.client.where, shard_id)
+            if self.patient:
+                raise found from None
+            self.unanswered[shard_id] = str(found)
             return None
         except KinesisError as exc:
             if self.patient:

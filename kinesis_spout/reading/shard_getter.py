@@ -19,6 +19,7 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StillThrottledError,
     ThrottledError,
+    UnreadableRecordError,
 )
 from kinesis_spout.reading.page import Page, continue_shard
 from kinesis_spout.service.get_records_decoder import decode_get_records
@@ -192,7 +193,7 @@ class KinesisShardGetter:
             return self._page(_nothing(), None, ended=True, limit=limit)
         limit = min(limit, MAX_RECORDS_PER_CALL)
         try:
-            fetched = self._fetch(limit)
+            fetched, limit = self._fetch(limit)
         except ThrottledError as exc:
             self._on_throttled(exc)
             raise
@@ -205,9 +206,9 @@ class KinesisShardGetter:
         self._refused_since_s = None
         return self._accept(fetched, limit)
 
-    def _fetch(self, limit: int) -> FetchedPage:
-        """One page from the iterator, or from a fresh one where that is not valid (any more).
-        Raises `ExpiredIteratorError` for a fresh one.
+    def _fetch(self, limit: int) -> tuple[FetchedPage, int]:
+        """One page from the iterator, or from a fresh one where that is not valid (any more), and
+        its limit. Raises `ExpiredIteratorError` for a fresh one.
         """
         while True:
             is_fresh = self._iterator is None
@@ -217,6 +218,8 @@ class KinesisShardGetter:
             self._pacer.on_fetch(self._clock.monotonic_s())
             try:
                 fetched = self._get_records(self._iterator, limit)
+            except UnreadableRecordError as exc:
+                limit = self._readable_before(exc)
             except ExpiredIteratorError:
                 self._iterator = None
                 if is_fresh:
@@ -232,7 +235,15 @@ class KinesisShardGetter:
                 # The service has counted the page before its answer began: what receiving and
                 # decoding took since is time of the shard that the limits do not ask for.
                 self._pacer.on_page(fetched.answered_s, fetched.page.columns.read_bytes)
-                return fetched
+                return fetched, limit
+
+    def _readable_before(self, exc: UnreadableRecordError) -> int:
+        """How many records come before one that cannot be read: nobody may pass over them with it.
+        Raises its error, with the shard, where it is the next one.
+        """
+        if exc.index:
+            return exc.index
+        raise exc.at(self._client.where, self._shard_id) from None
 
     def _new_iterator(self) -> str:
         return self._client.shard_iterator(self._shard_id, self._position)

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from kinesis_spout.errors import KinesisError, MalformedResponseError, ThrottledError
+from kinesis_spout.errors import (
+    KinesisError,
+    MalformedResponseError,
+    ThrottledError,
+    UnreadableRecordError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +61,7 @@ def call_with_retries(
         return clock.monotonic_s() + state.upcoming_sleep > deadline_s
 
     def is_transient(exc: BaseException) -> bool:
-        if isinstance(exc, MalformedResponseError):
+        if isinstance(exc, MalformedResponseError) and not isinstance(exc, UnreadableRecordError):
             return clock.monotonic_s() < begun_s + _MALFORMED_FOR_S
         if isinstance(exc, ThrottledError) and not retry_throttled:
             return False

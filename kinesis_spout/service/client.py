@@ -8,7 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.errors import RequestRefusedError, ServiceUnavailableError
+from kinesis_spout.errors import (
+    MalformedResponseError,
+    RequestRefusedError,
+    ServiceUnavailableError,
+    UnreadableRecordError,
+)
 from kinesis_spout.service.botocore_connection import (
     ExpiredListingError,
     KinesisConnection,
@@ -175,8 +180,9 @@ class KinesisClient:
     ) -> FetchedPage:
         """The records at an iterator, at most `limit` (1 to 10,000) and 10 MB.
 
-        Raises `ExpiredIteratorError` at once. With `retry_throttled` off it raises `ThrottledError`
-        at once too, for callers that pace themselves. With `retry` off it makes one attempt.
+        Raises `ExpiredIteratorError` and `UnreadableRecordError` at once. With `retry_throttled`
+        off it raises `ThrottledError` at once too, for callers that pace themselves. With `retry`
+        off it makes one attempt.
         """
         arguments: dict[str, Any] = {"ShardIterator": iterator, "Limit": limit}
         if self.stream.arn is not None:
@@ -188,7 +194,13 @@ class KinesisClient:
                 lambda: self._connection.send("get_records", arguments, about="a shard"),
                 self.where,
             )
-            return FetchedPage(wire.decode(answer), service_time_ms(answer), answer[ANSWERED_S])
+            try:
+                page = wire.decode(answer)
+            except UnreadableRecordError as exc:
+                raise exc.at(self.where) from None
+            except MalformedResponseError as exc:
+                raise MalformedResponseError(f"{self.where}: {exc}") from exc
+            return FetchedPage(page, service_time_ms(answer), answer[ANSWERED_S])
 
         if not retry:
             return fetch()

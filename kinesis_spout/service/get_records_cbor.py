@@ -20,8 +20,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from kinesis_spout.errors import MalformedResponseError
 from kinesis_spout.service.cbor_record_scan import BYTES, TEXT, scan_records
 from kinesis_spout.service.get_records_decoder import (
+    MAX_MICROS,
+    MIN_MICROS,
     Body,
     DecodedPage,
     decoded_page,
@@ -71,14 +74,20 @@ def decode_get_records_cbor(body: bytes, *, as_lists: bool = False) -> DecodedPa
 
 
 def _scanned_page(body: bytes, scanned: ScannedRecords, *, as_lists: bool) -> DecodedPage | None:
-    """None where the records have no time, or not the three strings."""
+    """None where the records have no time, or none that can be, or not the three strings."""
     moments = scanned.numbers.get(_ARRIVAL)
     if moments is None or any(name not in scanned.spans for name in _STRINGS):
+        return None
+    moments = moments.astype(np.float64)
+    if not bool((np.abs(moments) < _MAX_TIME).all()):
+        return None
+    micros = _micros(moments)
+    if len(micros) and not MIN_MICROS <= micros.min() <= micros.max() <= MAX_MICROS:
         return None
     rest = msgspec.convert(decode_cbor(scanned.rest), Body)
     if rest.Records:  # there were two lists of records
         return None
-    arrivals = _as_arrow(_micros(moments.astype(np.float64)), ARRIVAL_TYPE)
+    arrivals = _as_arrow(micros, ARRIVAL_TYPE)
     # The casts raise for what is not UTF-8.
     texts = [_strings(body, *scanned.spans[name]).cast(pa.string()) for name in (_NUMBER, _KEY)]
     begins, ends = scanned.spans[_DATA]
@@ -114,7 +123,9 @@ def _strings(body: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) ->
 def _arrivals(moments: list[float | str | None]) -> pa.Array:
     """The times of records that were parsed one by one."""
     if str in set(map(type, moments)):
-        raise ValueError("an arrival time is a text")
+        raise MalformedResponseError(
+            "the service's answer to GetRecords cannot be read as CBOR (an arrival time is a text)"
+        )
     numbers = np.array([0.0 if moment is None else float(moment) for moment in moments])
     is_missing = np.array([moment is None for moment in moments])
     return pa.array(_micros(numbers), pa.int64(), mask=is_missing).cast(ARRIVAL_TYPE)

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.errors import MalformedResponseError
+from kinesis_spout.errors import MalformedResponseError, UnreadableRecordError
 from kinesis_spout.service.record_columns import (
     ARRIVAL_TYPE,
     NO_RECORDS,
@@ -31,7 +31,7 @@ from state.plan import ChildShard
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,8 @@ class _EventBody(Body):
 
 _DECODER = msgspec.json.Decoder(Body)
 _EVENT_DECODER = msgspec.json.Decoder(_EventBody)
+# The years 1 to 9999, which Python and Spark have, in microseconds since 1970.
+MIN_MICROS, MAX_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _MANY = 200  # for fewer records, calling Arrow's functions takes longer than a loop over them
 
 
@@ -111,9 +113,14 @@ def decode_event(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None]:
 def malformed_explained(
     body: bytes, encoding: str = "", *, what: str = "answer to GetRecords"
 ) -> Iterator[None]:
-    """Translate the errors of a body that is no answer into `MalformedResponseError`."""
+    """Translate the errors of a body that is no answer into `MalformedResponseError`, and that of a
+    record in it into `UnreadableRecordError`.
+    """
     try:
         yield
+    except _ArrivalTimeError as exc:
+        said = f"the service's {what} cannot be read{encoding}"
+        raise UnreadableRecordError(said, exc.index, exc.number, str(exc)) from None
     except (
         msgspec.MsgspecError,
         pa.ArrowException,
@@ -137,10 +144,41 @@ def page_of_rows(
         [row.SequenceNumber for row in rows],
         [row.PartitionKey for row in rows],
         [row.Data for row in rows],
-        arrivals([row.ApproximateArrivalTimestamp for row in rows]),
+        _read_times(rows, arrivals),
     )
     ends = (rows[0].SequenceNumber, rows[-1].SequenceNumber)
     return decoded_page(body, columns, len(rows), ends)
+
+
+class _ArrivalTimeError(ValueError):
+    """The record with this index and this sequence number has an arrival time that cannot be."""
+
+    def __init__(self, index: int, number: str, time: float | str | None) -> None:
+        super().__init__(f"has the arrival time {str(time)[:60]!r}, not one in the years 1 to 9999")
+        self.index, self.number = index, number
+
+
+def _read_times(
+    rows: Sequence[Record], arrivals: Callable[[list[float | str | None]], pa.Array]
+) -> pa.Array:
+    """Raises `_ArrivalTimeError` for the first record whose time cannot be."""
+    try:
+        times = arrivals([row.ApproximateArrivalTimestamp for row in rows])
+        ends = pc.min_max(times.cast(pa.int64())).as_py()
+        if ends["min"] is None or MIN_MICROS <= ends["min"] <= ends["max"] <= MAX_MICROS:
+            return times
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
+        pass  # the records tell one by one which it is
+    if len(rows) == 1:
+        raise _ArrivalTimeError(0, rows[0].SequenceNumber, rows[0].ApproximateArrivalTimestamp)
+    parts = []
+    for index, row in enumerate(rows):
+        try:
+            parts.append(_read_times([row], arrivals))
+        except _ArrivalTimeError as exc:
+            exc.index = index
+            raise
+    return pa.concat_arrays(parts)
 
 
 def decoded_page(

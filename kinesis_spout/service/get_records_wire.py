@@ -26,7 +26,7 @@ import botocore.exceptions as vendor
 import urllib3.exceptions
 from botocore.awsrequest import AWSResponse
 
-from kinesis_spout.errors import ConfigError, MalformedResponseError
+from kinesis_spout.errors import ConfigError, MalformedResponseError, UnreadableRecordError
 from kinesis_spout.programs.installation import how_to_install
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 
@@ -100,6 +100,8 @@ class GetRecordsWire:
             return decode_get_records(body)
         try:
             page: DecodedPage = _cbor_codec().decode_get_records_cbor(body, as_lists=self._as_lists)
+        except UnreadableRecordError:
+            raise  # it is so in JSON, too
         except MalformedResponseError as exc:
             if self._is_auto:  # the caller asks again
                 self._give_up_cbor(f"{exc}; reading JSON instead", logging.WARNING)

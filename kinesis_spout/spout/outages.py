@@ -20,6 +20,7 @@ from kinesis_spout.errors import (
     MalformedResponseError,
     StillThrottledError,
     ThrottledError,
+    UnreadableRecordError,
 )
 from state.errors import StoreUnavailableError
 from state.owner.run_log import FailingReads, sentence, throttled_again
@@ -272,6 +273,8 @@ def is_transient(error: Exception) -> bool:
     """Whether waiting may mend an error: the spout goes on where a Spark task fails and is run
     again.
     """
+    if isinstance(error, UnreadableRecordError):
+        return False
     if isinstance(error, KinesisError):
         waits = (ExpiredIteratorError, MalformedResponseError, StillThrottledError)
         return error.retryable or isinstance(error, waits)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import KinesisError, ThrottledError
+from kinesis_spout.errors import (
+    KinesisError,
+    MalformedResponseError,
+    ThrottledError,
+    UnreadableRecordError,
+)
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page
@@ -61,6 +66,8 @@ class SpoutShardGetter:
     ) -> None:
         self._source = source
         self._outages = context.outages
+        self._scheduler = context.scheduler
+        self._changed = context.changed
         self._start = source.position
         self._aggregates = context.config.aggregated_records
         self._unpacker = unpacker
@@ -108,7 +115,9 @@ class SpoutShardGetter:
         try:
             page = self._fetch_page(limit)
         except KinesisError as exc:
-            self._outages.failed(SpoutPart.FETCH, exc, self.shard_id)
+            waits = isinstance(exc, UnreadableRecordError) and self._has_unresolved()
+            error = MalformedResponseError(str(exc)) if waits else exc
+            self._outages.failed(SpoutPart.FETCH, error, self.shard_id)
             if isinstance(exc, ThrottledError):
                 raise
             raise FetchPostponedError(str(exc)) from exc
@@ -118,6 +127,14 @@ class SpoutShardGetter:
             page = page.head(in_time)
             self._final_page = page.without_records()
         return self._unpacked(page)
+
+    def _has_unresolved(self) -> bool:
+        """Whether records of the shard that were read have no outcome yet. Who passes over the one
+        that stops the spout must not pass over these with it.
+        """
+        with self._changed:
+            assigned = self._scheduler.assigned.get(self.shard_id)
+            return assigned is not None and assigned.shard.has_unresolved
 
     def close(self) -> None:
         """End a subscription. Any thread; never blocks."""

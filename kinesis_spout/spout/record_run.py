@@ -250,6 +250,12 @@ class PageRuns:
             return None
         return page.service_time_ms
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there are records in the buffer. Those of the last run may be among them."""
+        page = None if self._source is None else self._source.first()
+        return page is not None and page.count > 0
+
     def next_run(self) -> RecordRun | None:
         """The next records, at most 1,000, skipping empty pages. None when there are none now."""
         while self.lapse.lapsed_ms is None and self._taken >= len(self._records.numbers):

@@ -99,6 +99,11 @@ class TrackedShard:
         """How many records are pending, queued for a retry, or exhausted."""
         return self.pending + self.waiting
 
+    @property
+    def has_unresolved(self) -> bool:
+        """Whether a record that was fetched has no outcome yet, emitted or not."""
+        return self.unresolved > 0 or self.open_run is not None or self.pages.has_more
+
     def next_deadline_ms(self) -> int | None:
         """When the next delivery times out; None when none can. O(runs)."""
         times = [run.next_deadline_ms() for run in self._runs]

@@ -6,7 +6,12 @@ from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import ExpiredIteratorError, ShardNotFoundError, ThrottledError
+from kinesis_spout.errors import (
+    ExpiredIteratorError,
+    ShardNotFoundError,
+    ThrottledError,
+    UnreadableRecordError,
+)
 from kinesis_spout.programs.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
@@ -103,9 +108,10 @@ class Prober:
     def _answer(self, probe: Probe) -> ProbeResult:
         try:
             return self._look(probe)
-        except (ThrottledError, ExpiredIteratorError):
+        except (ThrottledError, ExpiredIteratorError, UnreadableRecordError):
             # Other consumers use up the shard's calls, or clocks disagree. An error here would end
-            # the query, so the shard is left to a task, which retries for longer.
+            # the query, so the shard is left to a task, which retries for longer, and which reads
+            # all that is before a record that cannot be read.
             return ProbeResult(probe.shard_id, has_work=True, iterator=probe.iterator, tip_ms=None)
         except ShardNotFoundError:
             return ProbeResult(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.aggregation.hash_range import HashRange
+from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.reading.buffered_getter import ByteBudget
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
@@ -343,7 +344,7 @@ class _Attempt:
     def _step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> float:
         """Go on with the fetches. Returns the seconds that it took."""
         begun_s = self._services.clock.monotonic_s()
-        for getter in self._reader.step(timeout_s, awaited):
+        for getter in self._fetched(timeout_s, awaited):
             if getter.at_tip:
                 getter.close()
             if getter.is_over:
@@ -351,6 +352,20 @@ class _Attempt:
         took_s = self._services.clock.monotonic_s() - begun_s
         self._waited_s += took_s
         return took_s
+
+    def _fetched(self, timeout_s: float, awaited: BufferedGetter | None) -> list[BufferedGetter]:
+        """The getters that have fetched. What is before a record that cannot be read goes out
+        first; the next batch begins with that record, and raises its error.
+        """
+        try:
+            return self._reader.step(timeout_s, awaited)
+        except UnreadableRecordError as exc:
+            feed = self._feeds.get(exc.shard_id or "")
+            read = {entry.shard_id for entry in self._log.entries if entry.count}
+            if feed is None or not (feed.held_records or exc.shard_id in read):
+                raise
+            feed.getter.close()
+            return []
 
     def _close_feeds(self) -> None:
         """Fetch no more of the shards whose time is over, or of any once there are enough bytes.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 from typing import Any
 
+import cbor2
 import pytest
 
-from kinesis_spout.errors import MalformedResponseError
+from kinesis_spout.errors import MalformedResponseError, UnreadableRecordError
+from kinesis_spout.service.get_records_cbor import decode_get_records_cbor
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from state.plan import ChildShard
@@ -132,6 +135,39 @@ def test_a_body_outside_the_contract_is_refused_as_a_whole(body: bytes) -> None:
     """Half a page would silently lose the other half."""
     with pytest.raises(MalformedResponseError, match="answer to GetRecords cannot be read"):
         decode_get_records(body)
+
+
+@pytest.mark.parametrize("count", [3, 300], ids=["few", "many"])
+@pytest.mark.parametrize(
+    "time",
+    [253_402_300_800, -62_135_596_800.001, 1e15, -1e15, 1e300, "1e15", "20000-01-01T00:00:00Z"],
+)
+def test_the_first_record_with_a_time_outside_the_years_1_to_9999_is_named(
+    time: object, count: int
+) -> None:
+    """In CBOR, too. The records before it are counted: they can be read."""
+    times = [1.5] * (count - 2) + [time, time]
+    records = [
+        record_of(str(number), ApproximateArrivalTimestamp=time)
+        for number, time in enumerate(times, 1)
+    ]
+    with pytest.raises(UnreadableRecordError, match=r"arrival time.*years 1 to 9999") as caught:
+        decode_get_records(body_of(*records))
+    assert (caught.value.number, caught.value.index) == (str(count - 1), count - 2)
+    if isinstance(time, float):
+        in_cbor = cbor2.dumps({"Records": [one | {"Data": b""} for one in records]})
+        with pytest.raises(UnreadableRecordError) as caught:
+            decode_get_records_cbor(in_cbor)
+        assert (caught.value.number, caught.value.index) == (str(count - 1), count - 2)
+    at = caught.value.at("stream orders at http://here", "s")
+    assert f"record {count - 1} of shard s of stream orders at http://here has" in str(at)
+    assert str(pickle.loads(pickle.dumps(at))) == str(at)  # noqa: S301  # our own bytes
+
+
+@pytest.mark.parametrize("time", [253_402_300_799.5, -62_135_596_800])
+def test_the_first_and_the_last_time_that_can_be_are_read(time: float) -> None:
+    page = decode_get_records(body_of(record_of(ApproximateArrivalTimestamp=time)))
+    assert page.last_arrival_ms == round(time * 1000)
 
 
 def test_the_error_of_a_malformed_body_holds_none_of_its_data() -> None:

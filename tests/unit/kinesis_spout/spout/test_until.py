@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults.plan import alter
-from tests.support.spout.spout_world import SpoutUnderTest
+from state.owner.ownership import this_process
+from tests.support.spout.spout_world import STREAM, SpoutUnderTest
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
@@ -26,9 +31,13 @@ def silent_about_the_tip() -> Any:
 
 
 def read_to_the_end(
-    under_test: SpoutUnderTest, spout: KinesisSpout, *, at_most_s: float = 60
+    under_test: SpoutUnderTest,
+    spout: KinesisSpout,
+    *,
+    at_most_s: float = 60,
+    came: list[str] | None = None,
 ) -> list[str]:
-    came = []
+    came = [] if came is None else came
     until_s = under_test.clock.monotonic_s() + at_most_s
     while not spout.has_ended and under_test.clock.monotonic_s() < until_s:
         under_test.loops.take()
@@ -93,3 +102,42 @@ def test_nothing_is_said_of_a_time_that_is_over(
         read_to_the_end(under_test, spout)
         assert spout.has_ended
     assert "future" not in caplog.text
+
+
+@pytest.mark.parametrize("arrival_ms", [10**15, -(10**15)], ids=["after 9999", "before 1"])
+@pytest.mark.parametrize("read_mode", [POLLING, EFO], ids=["polling", "efo"])
+@pytest.mark.parametrize("until", ["now", None])
+def test_a_record_with_a_time_that_cannot_be_ends_the_spout_once_those_before_it_are_acked(
+    until: str | None, read_mode: dict[str, Any], arrival_ms: int
+) -> None:
+    """With an error that says which record of which shard, stream and endpoint it is, and how to
+    pass over it. Then the others come.
+    """
+    under_test = SpoutUnderTest()
+    before = under_test.put(2)
+    name = under_test.fake.put(STREAM, "key", b"x", arrival_ms=arrival_ms)
+    shard, _, number = name.partition(":")
+    under_test.clock.advance(5)
+    came: list[str] = []
+    with under_test.fresh(until=until, **read_mode) as spout:
+        for _ in range(100):  # nobody takes a record
+            under_test.loops.take()
+            under_test.clock.advance(0.2)
+        with pytest.raises(UnreadableRecordError) as caught:
+            read_to_the_end(under_test, spout, came=came)
+        assert not spout.has_ended
+    assert came == before
+    assert f"record {number} of shard {shard} of stream {STREAM} in us-east-1 has" in str(
+        caught.value
+    )
+    assert f"checkpoint set --to AFTER:{number}" in str(caught.value)
+    after = under_test.put(1)
+    with closing(under_test.store()) as store:
+        store.acquire(this_process(0), timeout_s=0)
+        wanted = WantedPosition.parse(f"AFTER:{number}")
+        client: Any = under_test.services().client
+        clock = under_test.clock
+        found = find_moves(client, store, wanted, (shard,), clock=clock, max_counted=9)
+        write_moves(store, found, clock=clock)
+    with under_test.fresh(until=until, **read_mode) as spout:
+        assert read_to_the_end(under_test, spout) == after

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import alter, end_without_children
 from state.plan import PlanPointer, PlanStatus
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all, run
@@ -175,6 +176,36 @@ def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its
         read_all(job, coordinator)
     assert shard(0) in caplog.text
     assert 20 <= job.clock.monotonic_s() < 60
+
+
+def test_a_shard_that_never_says_how_far_behind_it_is_is_read_to_the_end(
+    one: SimulatedJob,
+) -> None:
+    """MillisBehindLatest is optional. Two pages in a row without a record are the tip then."""
+    put = one.put(3)
+    silent = alter(lambda page: msgspec.structs.replace(page, millis_behind_latest=None))
+    one.fake.faults.add(silent, operation="GetRecords", times=None)
+    coordinator = one.coordinator(max_search_time="20s")
+    coordinator.prepare_available_now()
+    assert read_all(one, coordinator)[1] == put
+    assert one.clock.monotonic_s() < 5
+
+
+@pytest.mark.parametrize("arrival_ms", [10**15, -(10**15)])
+def test_a_record_with_a_time_that_cannot_be_ends_the_query_behind_those_before_it(
+    one: SimulatedJob, arrival_ms: int
+) -> None:
+    """The error says which one it is, and where."""
+    put = one.put(3)
+    (bad,) = one.put(1, arrival_ms=arrival_ms)
+    coordinator = one.coordinator()
+    coordinator.prepare_available_now()
+    plan = next_plan(coordinator)
+    assert run(one, coordinator, plan) == put
+    plan = next_plan(coordinator, plan)
+    place = f"record {bad} of shard {shard(0)} of stream orders at {one.endpoint_url}"
+    with pytest.raises(UnreadableRecordError, match=place):
+        run(one, coordinator, plan)
 
 
 def test_a_second_available_now_run_of_one_query_reads_what_came_since(job: SimulatedJob) -> None:
