@@ -92,7 +92,7 @@ class OwnedByAnotherError(StateError):
 
 
 class StaleOwnerError(StateError):
-    """A newer owner has taken over. Nothing was written."""
+    """A newer owner has taken over. Nothing more was stored."""
 
 
 class NotListerError(StateError):

@@ -451,7 +451,7 @@ class SpoutCoordinator:
         """
         with self._changed:
             self._scheduler.pause()
-        self._pause.hold(self._keep_ownership)
+        self._pause.hold(self.keep_ownership)
 
     def _go_on(self, pin: StartPin) -> None:
         """Assign shards. After a pause, read on once it is known which records it has cost."""
@@ -500,7 +500,7 @@ class SpoutCoordinator:
                 assigned.is_dirty = True  # its end may have been reached
                 self._scheduler.reschedule(assigned)
 
-    def _keep_ownership(self) -> bool:
+    def keep_ownership(self) -> bool:
         """Check that the ownership is still ours: the session may have lapsed, and another process
         may have taken over, which raises. False while it is being released.
         """
@@ -546,7 +546,7 @@ class SpoutCoordinator:
         if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
             return
         self._loaded_s = now_s
-        if not self._keep_ownership():
+        if not self.keep_ownership():
             return
         self._is_list_leader = self._store.try_lead()
         known = self.catalog.states

@@ -24,7 +24,7 @@ from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
 from scheme.errors import MalformedRecordError
-from state.errors import StateError
+from state.errors import StateError, StoreUnavailableError
 from state.owner.run_log import DONE, STOPPED
 from state.shard_state import TIMED_OUT
 from state.tracker.transitions import Effect
@@ -99,6 +99,10 @@ class SpoutSession:
         self._clock = services.clock
         self._monotonic_s = services.clock.monotonic_s
         self._offset_ms = services.clock.now_ms() - services.clock.monotonic_s() * 1000
+        # A process that asked for no record for so long may have been frozen. Its session may have
+        # expired meanwhile: the last heartbeat was up to a third of the timeout before.
+        self._lease_ms = config.zookeeper_session_timeout_s * 500
+        self._leased_until_ms = self.now_ms() + self._lease_ms
         # Reentrant only because its release raises in a thread that does not hold it: see `emit`.
         lock = threading.RLock()
         self._acquire, self._release = lock.acquire, lock.release
@@ -189,6 +193,9 @@ class SpoutSession:
         # This and `ack` run once per record, and a `with` statement takes twice the time of these
         # calls. An interrupt may come at any of them: only the lock can tell whether it is held.
         now_ms = self._monotonic_s() * 1000.0 + self._offset_ms
+        if now_ms > self._leased_until_ms:
+            self._check_ownership()
+        self._leased_until_ms = now_ms + self._lease_ms
         try:
             self._acquire()
             emission: Any = self.scheduler.emit(now_ms)  # as the scheduler was given its type
@@ -205,6 +212,18 @@ class SpoutSession:
                 pass
         given: SpoutEmission | None = emission
         return given
+
+    def _check_ownership(self) -> None:
+        """Raise if another process has taken over: it has got the records that are next here. An
+        outage of the store is left to the commits.
+        """
+        try:
+            self._coordinator.keep_ownership()
+        except StoreUnavailableError:
+            pass
+        except StateError as exc:
+            self._stopped_by(exc)
+            raise
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
         """The next record that the scheme can decode. Malformed ones before it are dead-lettered.

@@ -182,8 +182,8 @@ class Fence:
 
     def _stale(self) -> StaleOwnerError:
         return StaleOwnerError(
-            f"another process has taken over {self._name}; nothing was written, and this process "
-            "can write nothing any more"
+            f"another process has taken over {self._name}, so this one can store nothing any more; "
+            "the other one gets what this one had not stored, also records that it has delivered"
         )
 
     def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:

@@ -136,6 +136,49 @@ def test_a_spout_stops_when_another_owner_has_taken_over(one: SimulatedJob) -> N
     other.close()
 
 
+@pytest.mark.parametrize("is_held", [True, False], ids=["in memory", "fetched later"])
+def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
+    one: SimulatedJob, *, is_held: bool
+) -> None:
+    """Its session has expired meanwhile. It says that what it has delivered may come again there,
+    and stops. If nobody has taken over, it goes on.
+    """
+    one.put(3)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    first = spout.spout.next_tuple()
+    assert first is not None
+    for is_taken_over in (False, True):
+        spout.services.store.lose_session()
+        one.clock.advance(60)
+        if is_taken_over:
+            other = one.store()
+            other.acquire(this_process(0), timeout_s=0)
+        if not is_held:
+            one.put(1)
+            spout.fetch()
+        if not is_taken_over:
+            assert spout.spout.next_tuple() is not None
+    with pytest.raises(StaleOwnerError, match=r"has taken over .* also records that it has deliv"):
+        spout.spout.next_tuple()
+    with pytest.raises(StaleOwnerError):
+        spout.spout.next_tuple()
+    other.close()
+
+
+def test_a_process_that_was_frozen_goes_on_while_the_store_does_not_answer(
+    one: SimulatedJob,
+) -> None:
+    one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    assert spout.spout.next_tuple() is not None
+    one.backend.set_unavailable(True)
+    one.clock.advance(60)
+    assert spout.spout.next_tuple() is not None
+    one.backend.set_unavailable(False)
+
+
 # resharding ---------------------------------------------------------------------------------------
 def test_a_child_waits_until_every_record_of_its_parent_had_an_outcome(one: SimulatedJob) -> None:
     one.put(3)
