@@ -99,8 +99,7 @@ class SpoutSession:
         self._clock = services.clock
         self._monotonic_s = services.clock.monotonic_s
         self._offset_ms = services.clock.now_ms() - services.clock.monotonic_s() * 1000
-        # A process that asked for no record for so long may have been frozen. Its session may have
-        # expired meanwhile: the last heartbeat was up to a third of the timeout before.
+        # After its last heartbeat, a session lives at least that long: see `_check_ownership`.
         self._lease_ms = config.zookeeper_session_timeout_s * 500
         self._leased_until_ms = self.now_ms() + self._lease_ms
         # Reentrant only because its release raises in a thread that does not hold it: see `emit`.
@@ -214,8 +213,10 @@ class SpoutSession:
         return given
 
     def _check_ownership(self) -> None:
-        """Raise if another process has taken over: it has got the records that are next here. An
-        outage of the store is left to the commits.
+        """Raise if another process has taken over: it has got the records that are next here.
+
+        No record was asked for a while, so this process may have been frozen, and its session may
+        have expired. An outage of the store is left to the commits.
         """
         try:
             self._coordinator.keep_ownership()

@@ -820,6 +820,11 @@ ERRORS = {
         "A fault plan of your test dropped the connection.",
         "Expect it in your test.",
     ),
+    "UnreadableRecordError": Trouble(
+        "A record has an arrival time outside the years 1 to 9999, as a faulty emulator gives it.",
+        "Mend what serves the stream, or pass over the record with the `checkpoint set` of the "
+        "message. What comes before the record is delivered first.",
+    ),
     "UnwritableRecordError": Trouble(
         "A row that is written to a stream has no data, is too large, or has a bad key.",
         "The message says which rule. Nothing of its Arrow batch was put; records before it were.",
@@ -839,6 +844,7 @@ NOT_ERRORS = {
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
     "TransactionRefusedError": "the store translates it",
     "WrongOutputError": "fails the record whose function returned it",
+    "_ArrivalTimeError": "becomes an `UnreadableRecordError`",
     "_CborNotSpokenError": "the request is sent again in JSON",
     "_RowsExpiredError": "a warning: the next plan reads what is left",
     "_Stopped": "a signal ends the embedded server",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from tests.support.state.breaking_tree import breaking_store
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
+    from state.memory_store import MemoryStateStore
 
 
 # states -------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
     first = spout.spout.next_tuple()
     assert first is not None
     for is_taken_over in (False, True):
-        spout.services.store.lose_session()
+        cast("MemoryStateStore", spout.services.store).lose_session()
         one.clock.advance(60)
         if is_taken_over:
             other = one.store()
