@@ -60,8 +60,7 @@ class Surroundings:
         """
         if aws.region is not None and aws.endpoint_url is not None:
             return cls()
-        variables = tuple(os.environ.get(name) for name in _VARIABLES)
-        return _found(aws.profile, variables, tuple(_changed_ns(file) for file in _files()))
+        return _here(aws.profile)
 
     def around(self, aws: AwsConfig, stream: StreamRef | None) -> AwsConfig:
         """`aws`, completed. A region that `aws` or the stream's ARN names stays, and so does an
@@ -75,6 +74,11 @@ class Surroundings:
         return completed
 
 
+def _here(profile: str | None) -> Surroundings:
+    variables = tuple(os.environ.get(name) for name in _VARIABLES)
+    return _found(profile, variables, tuple(_changed_ns(file) for file in _files()))
+
+
 @lru_cache(maxsize=8)
 def _found(
     profile: str | None,
@@ -84,7 +88,7 @@ def _found(
     session = Session(profile=profile)
     try:
         return Surroundings(region_in(session), endpoint_in(session))
-    except vendor.BotoCoreError:
+    except (vendor.BotoCoreError, ValueError):
         return Surroundings()
 
 
@@ -128,20 +132,15 @@ def region_in(session: Session) -> str | None:
 
 def place_in_words(aws: AwsConfig, region: str | None) -> str:
     """Where a stream is, for messages: `at` the endpoint of `aws`, or `in` a region, and then `at`
-    an endpoint that the environment or the files name. Reads files.
+    an endpoint that the environment or the files name. Every call of the service names its place.
     """
     if aws.endpoint_url is not None:
         return f"at {aws.endpoint_url}"
-    endpoint_url = None
-    session = Session(profile=aws.profile)
-    try:
-        region = region or region_in(session)
-        endpoint_url = endpoint_in(session)
-    except (vendor.BotoCoreError, ValueError):  # the call itself says what is wrong
-        pass
-    place = f"in {region or 'the default region'}"
-    # No password is shown.
-    return place if endpoint_url is None or "@" in endpoint_url else f"{place} at {endpoint_url}"
+    here = _here(aws.profile)
+    place = f"in {region or here.region or 'the default region'}"
+    if here.endpoint_url is None or "@" in here.endpoint_url:  # no password is shown
+        return place
+    return f"{place} at {here.endpoint_url}"
 
 
 def region_of_instance(session: Session) -> str | None:
