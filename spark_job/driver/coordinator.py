@@ -197,9 +197,7 @@ class Coordinator:
                 return self.plan(start, max_records=max_records) or self.without_plan(start)
             self._clock.sleep(pause_s)
             self.note_waited(pause_s)
-        if self.is_available_now:
-            self._run.end(DONE, "the application was paused, so it did not read all")
-        return start
+        return self.without_plan(start, is_paused=True)
 
     def note_asked(self) -> None:
         """Spark asks for a batch now: its trigger shows in when it does."""
@@ -272,9 +270,11 @@ class Coordinator:
         )
         return self._create_plan(start, self._due.shards, limits)
 
-    def without_plan(self, start: str) -> str:
+    def without_plan(self, start: str, *, is_paused: bool = False) -> str:
         """Return `start`, and warn of what an AvailableNow run leaves, since this ends it."""
-        if self.is_available_now:
+        if self.is_available_now and is_paused:
+            self._run.end(DONE, "the application was paused, so it did not read all")
+        elif self.is_available_now:
             self._record_history(at_once=True)
             self._run.end(DONE, self._due.leftovers())
         return start

@@ -77,7 +77,8 @@ class JointTask(NamedTuple):
 @dataclass(slots=True)
 class _Stream:
     """One stream of the query. `failing_since_s`, `rests_until_s`, `error`: while the service does
-    not serve it. `is_paused`: by an operator, at the last look.
+    not serve it. `is_paused`: by an operator, at the last look. `searched_s`: for how long it was
+    looked at in this wait, without the time in which it was left out.
     """
 
     index: int
@@ -86,6 +87,7 @@ class _Stream:
     failing_since_s: float | None = None
     rests_until_s: float = 0.0
     rest_s: float = FIRST_REST_S
+    searched_s: float = 0.0
     error: BaseException | None = None
     is_settled: bool = False
     is_paused: bool = False
@@ -149,21 +151,27 @@ class JointCoordinator:
         """
         plans = self.named(start)
         for one in self._streams:
-            one.is_settled = False
+            one.is_settled, one.searched_s = False, 0.0
             one.coordinator.note_asked()
         begun_s = self._clock.monotonic_s()
         while True:
-            working, pause_s = self._look(plans, begun_s)
-            if working or pause_s is None:
+            now_s = self._clock.monotonic_s()
+            pauses = self._look(plans, now_s)
+            looked_at = [self._streams[index] for index in pauses]
+            working = [one for one in looked_at if one.has_work]
+            if working and (new := self._planned(plans, working, max_records)):
+                return plans | new
+            pause_s = self._pause_s(pauses, begun_s)
+            if pause_s is None:
                 break
             self._clock.sleep(pause_s)
             for one in self._streams:
                 one.coordinator.note_waited(pause_s)
-        new = self._planned(plans, working, max_records)
-        if not new and self._is_available_now:
-            for one in self._streams:
-                one.coordinator.without_plan(plans.get(one.name, ""))
-        return plans | new
+            for one in looked_at:
+                one.searched_s += self._clock.monotonic_s() - now_s
+        for one in self._streams:
+            one.coordinator.without_plan(plans.get(one.name, ""), is_paused=one.is_paused)
+        return plans
 
     def tasks(self, start: Plans, end: Plans) -> list[JointTask]:
         """The tasks of the batch between two offsets.
@@ -205,22 +213,31 @@ class JointCoordinator:
             one.coordinator.close()
 
     # looking and planning
-    def _look(self, plans: Mapping[str, str], begun_s: float) -> tuple[list[_Stream], float | None]:
-        """The streams that have something to read, and the seconds until the next look; None where
-        all waits are over.
+    def _look(self, plans: Mapping[str, str], now_s: float) -> dict[int, float | None]:
+        """Look at the streams that are not left out now, the time at which the pass begins. By
+        stream: the seconds until its next look, None where its wait is over.
         """
-        now_s = self._clock.monotonic_s()
         awake = [one for one in self._streams if one.rests_until_s <= now_s]
         self._settle([one for one in awake if not one.is_settled], plans, now_s)
         awake = [one for one in awake if one.is_settled and one.rests_until_s <= now_s]
-        pauses = self._each(awake, lambda one: _look(one, begun_s, now_s))
+        pauses = self._each(awake, lambda one: _look(one, now_s))
         for index in pauses:
             self._on_served(self._streams[index])
-        working = [one for one in awake if one.index in pauses and one.has_work]
+        return pauses
+
+    def _pause_s(self, pauses: Mapping[int, float | None], begun_s: float) -> float | None:
+        """The seconds until the next pass; None where all waits are over.
+
+        What this pass has not looked at, it has left out, even if its rest has ended meanwhile: the
+        answers of the others may have taken longer.
+        """
+        is_any_left_out = any(
+            one.index not in pauses or one.error is not None for one in self._streams
+        )
         waits = [pause_s for pause_s in pauses.values() if pause_s is not None]
-        if working or (not waits and not self._waits_for_left_out(begun_s)):
-            return working, None
-        return [], min([POLL_S, *waits])
+        if not waits and not (is_any_left_out and self._waits_for_left_out(begun_s)):
+            return None
+        return min([POLL_S, *waits])
 
     def _settle(self, streams: Sequence[_Stream], plans: Mapping[str, str], now_s: float) -> None:
         settled = self._each(streams, lambda one: one.coordinator.settle(plans.get(one.name, "")))
@@ -246,15 +263,12 @@ class JointCoordinator:
         Raises the error of one that the service has not served for too long.
         """
         now_s = self._clock.monotonic_s()
-        failing = [one for one in self._streams if one.failing_since_s is not None]
-        for one in failing:
-            if one.error is not None and now_s - (one.failing_since_s or now_s) >= PATIENCE_S:
+        for one in self._streams:
+            failing_since_s = now_s if one.failing_since_s is None else one.failing_since_s
+            if one.error is not None and now_s - failing_since_s >= PATIENCE_S:
                 raise _named_error(one, one.error)
-        rests = any(one.rests_until_s > now_s for one in self._streams)
-        if self._is_available_now:
-            return rests
         idle_s = min(one.settings.idle_wait_ms for one in self._streams) / 1000
-        return (rests or bool(failing)) and now_s - begun_s < idle_s
+        return self._is_available_now or now_s - begun_s < idle_s
 
     def _planned(
         self, plans: Mapping[str, str], working: Sequence[_Stream], max_records: int | None
@@ -345,15 +359,15 @@ class JointCoordinator:
         one.rest_s = min(MAX_REST_S, 2 * one.rest_s)
 
 
-def _look(one: _Stream, begun_s: float, now_s: float) -> float | None:
+def _look(one: _Stream, now_s: float) -> float | None:
     """As `Coordinator.look`. Does not wait for the end of a pause."""
     coordinator = one.coordinator
     one.is_paused = coordinator.is_paused_until(now_s)
     if one.is_paused:
         # An AvailableNow run does not wait for the end of a pause, and nobody else needs one.
-        waits = now_s - begun_s < one.settings.idle_wait_ms / 1000
+        waits = one.searched_s < one.settings.idle_wait_ms / 1000
         return POLL_S if waits and not coordinator.is_available_now else None
-    return coordinator.look(begun_s)
+    return coordinator.look(now_s - one.searched_s)
 
 
 def _tasks_of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.testing import FakeKinesis, ManualClock
+from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow
 from state.plan import PlanStatus
 from state.state_store import Pause
 from tests.simulation.in_process import Service
@@ -199,3 +199,43 @@ def test_a_query_of_one_stream_becomes_one_of_several_and_back(untracked: Stream
             untracked.run_batch()
         untracked.stop()
     check_sink(untracked)
+
+
+@pytest.mark.parametrize("answer_s", [0.0, 0.5, 4.9, 7.0])
+def test_an_available_now_run_does_not_end_without_a_stream_that_is_left_out(
+    untracked: StreamsQuery, answer_s: float
+) -> None:
+    """However long another stream's answers take meanwhile: its rest ends within a pass that began
+    without it.
+    """
+    put(untracked, 2)
+    clicks, logins = untracked.jobs["clicks"].there, untracked.jobs["logins"].there
+    clicks.fake.faults.add(internal_failure(), operation="GetRecords", times=12)
+    logins.change(shard_refresh_interval_ms=1_000)
+    logins.fake.faults.add(slow(answer_s), operation="ListShards", times=None)
+    untracked.available_now = True
+    untracked.run_until_idle()
+    check_sink(untracked)
+
+
+def test_an_available_now_run_says_that_a_stream_was_paused(
+    untracked: StreamsQuery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not that the stream was searched in vain. The others are read."""
+    put(untracked, 1)
+    untracked.run_until_idle()
+    untracked.stop()
+    clicks, delivered = untracked.jobs["clicks"].there, len(untracked.jobs["clicks"].delivered)
+    put(untracked, 1)
+    with closing(clicks.look()) as store:
+        store.pause(Pause(by="an operator", since_ms=0))
+    untracked.available_now = True
+    untracked.run_until_idle()
+    assert len(untracked.jobs["clicks"].delivered) == delivered
+    orders = untracked.jobs["orders"]
+    assert {row["sequenceNumber"] for row in orders.delivered} >= {
+        str(number) for numbers in orders.there.records.values() for number in numbers
+    }
+    assert not [said for said in caplog.messages if "maxSearchTime" in said]
+    with closing(clicks.look()) as store:
+        assert "was paused" in str(store.read_runs())
