@@ -39,7 +39,7 @@ from kinesis_spout.programs.threads import thread_pool
 from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.offsets import refuse_missing
 from spark_job.driver.probe_schedule import POLL_S
-from state.errors import StateError
+from spark_job.stream_error import named_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,10 +59,6 @@ FIRST_REST_S = 5.0
 MAX_REST_S = 60.0
 MAX_THREADS = 16
 MAX_DOUBLINGS = 16
-
-
-class StreamError(KinesisError):
-    """An error of one of several streams, whose own text does not name it."""
 
 
 class JointTask(NamedTuple):
@@ -266,7 +262,7 @@ class JointCoordinator:
         for one in self._streams:
             failing_since_s = now_s if one.failing_since_s is None else one.failing_since_s
             if one.error is not None and now_s - failing_since_s >= PATIENCE_S:
-                raise _named_error(one, one.error)
+                raise named_error(one.settings.label, one.error)
         idle_s = min(one.settings.idle_wait_ms for one in self._streams) / 1000
         return self._is_available_now or now_s - begun_s < idle_s
 
@@ -330,7 +326,7 @@ class JointCoordinator:
                 continue
             is_transient = isinstance(error, KinesisError) and error.retryable
             if strict or not is_transient or not one.coordinator.is_opened:
-                raise _named_error(one, error)
+                raise named_error(one.settings.label, error)
             self._on_trouble(one, error)
         return {
             one.index: future.result()
@@ -408,13 +404,3 @@ def _share_of_tasks(one: _Stream, shards: int, max_tasks: int) -> int:
     if not shards:
         return own
     return min(own, max(1, max_tasks * one.coordinator.found_shards // shards))
-
-
-def _named_error(one: _Stream, error: BaseException) -> BaseException:
-    """The error, with the stream's name in its text."""
-    label = one.settings.label
-    if label in str(error) or not isinstance(error, KinesisError | StateError):
-        return error
-    named = StreamError(f"stream {label}: {error}")
-    named.__cause__ = error
-    return named

@@ -25,6 +25,7 @@ from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retrie
 from spark_job.executor.shard_feed import ShardFeed
 from spark_job.executor.subscriptions import TaskSubscriptions
 from spark_job.rows import COLUMNS, FAIL, ShardRows, mode_of
+from spark_job.stream_error import naming
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.failpoint import failpoint
@@ -91,13 +92,14 @@ def read_task(
     Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could append,
     `DataLossError` when records of the log are gone.
     """
-    stored = services.store.read_log(plan_id, task)
-    if stored.log is None and not stored.plan_is_open:
-        raise PlanClosedError(
-            f"plan {plan_id} is closed or removed, and its task {task} has published nothing; its "
-            "records are delivered again"
-        )
-    return _Attempt(
+    with naming(settings):
+        stored = services.store.read_log(plan_id, task)
+        if stored.log is None and not stored.plan_is_open:
+            raise PlanClosedError(
+                f"plan {plan_id} is closed or removed, and its task {task} has published nothing; "
+                "its records are delivered again"
+            )
+    rows = _Attempt(
         plan_id,
         task,
         plan,
@@ -108,6 +110,12 @@ def read_task(
         pace=pace,
         is_retry=is_retry,
     ).rows()
+    return _naming(rows, settings) if settings.named_in_ids else rows
+
+
+def _naming(rows: Iterator[pa.RecordBatch], settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    with naming(settings):
+        yield from rows
 
 
 class _Attempt:

@@ -46,6 +46,7 @@ from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import failure_told
 from spark_job.rows import RAW, mode_of
+from spark_job.stream_error import naming
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError, check_content
@@ -197,7 +198,8 @@ class Tracked:
         self, settings: SourceSettings, plan: Plan, before: Sequence[StreamPart]
     ) -> StreamPart:
         store = _store(settings)
-        opened = store.open_report(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
+        with naming(settings):
+            opened = store.open_report(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
         failpoint("report-opened")
         return StreamPart(
             settings=settings,
@@ -438,7 +440,8 @@ class Tracked:
         # rows over, so every row of the batch is in an end by now.
         own_ends = [part.read_ends() if run.has_read else {} for part in parts]
         for part, ends in zip(parts, own_ends, strict=True):
-            _refuse_unsealed(part, ends)
+            with naming(part.settings):
+                _refuse_unsealed(part, ends)
         tasks = [tuple(sorted(ends)) for ends in own_ends]
         if any(own_ends) and given is not None:
             own_given = [part.own_given(given) for part in parts]
@@ -473,7 +476,8 @@ class Tracked:
                 report = with_withheld(report, own_given[index])
             if mode_of(part.plan, part.settings) == RAW:
                 report = report.of_whole_records
-            part.store.finish_report(part.opened, report)
+            with naming(part.settings):
+                part.store.finish_report(part.opened, report)
         if len(failed) < sum(shard.new_count + shard.retry_rows for shard in content.values()):
             self._succeeded_ms = contexts[0].now_ms
 
@@ -485,7 +489,8 @@ class Tracked:
     ) -> None:
         refuse_foreign(content, parts)
         for part, ends in zip(parts, own_ends, strict=True):
-            self._check(part.own_content(content), ends, part.plan, part.settings)
+            with naming(part.settings):
+                self._check(part.own_content(content), ends, part.plan, part.settings)
 
     def _check(
         self,

@@ -86,7 +86,7 @@ STREAMS = (
     ),
     Mutant(
         "an error does not name its stream",
-        _JOINT,
+        "spark_job/stream_error.py",
         '    named = StreamError(f"stream {label}: {error}")\n',
         '    named = StreamError(f"a stream: {error}")\n',
     ),

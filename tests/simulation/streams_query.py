@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError
 from spark_job.data_source import KinesisStreamReader, SeveralStreamsReader, StreamPartition
-from spark_job.driver.joint_coordinator import RETRY_FOR_S, JointCoordinator, StreamError
+from spark_job.driver.joint_coordinator import RETRY_FOR_S, JointCoordinator
 from spark_job.driver.offsets import read_offset
 from spark_job.settings import QuerySettings
+from spark_job.stream_error import StreamError
 from state.errors import StateError, StoreUnavailableError
 from tests.simulation.in_process import InlinePool
 from tests.simulation.job import SimulatedJob, SimulatedReader, session_of
@@ -123,13 +124,24 @@ class StreamView(SimulatedReader):
     ) -> Iterator[pa.RecordBatch]:
         batches = super().read(partition, services, is_retry=is_retry)
         while True:
-            with self._running.of(self._world.stream, in_task=True):
+            with self._naming_errors(), self._running.of(self._world.stream, in_task=True):
                 batch = next(batches, None)
             if batch is None:
                 return
             ids = batch.column("messageId").to_pylist()
             assert all(one.startswith(f"{self._world.stream}/") for one in ids), ids[:2]
             yield batch
+
+    @contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """A task's error names its stream."""
+        try:
+            with own_errors():
+                yield
+        except (KinesisError, StateError) as error:
+            told = str(error.__cause__ if isinstance(error.__cause__, StreamError) else error)
+            assert f"stream {self._world.stream}" in told or f"/{self._world.stream}" in told, told
+            raise
 
     def stop(self) -> None:
         self._reader.stop()

@@ -11,10 +11,13 @@ from spark_job.driver.joint_coordinator import JointCoordinator
 from spark_job.driver.offsets import Plans
 from spark_job.executor.task_reader import read_task
 from spark_job.settings import QuerySettings
+from spark_job.stream_error import StreamError
+from state.errors import PlanClosedError
 from state.memory_store import MemoryStateStore
+from state.znodes.paths import ZookeeperPaths
+from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import InlinePool
 from tests.support.simulated.simulated_job import (
-    APPLICATION,
     STREAM,
     SimulatedJob,
     simulated,
@@ -50,7 +53,8 @@ class Query:
         return services
 
     def store(self, stream: str) -> MemoryStateStore:
-        return MemoryStateStore(self.job.backend, application=APPLICATION, stream=stream)
+        application = self.settings.streams[0].application
+        return MemoryStateStore(self.job.backend, application=application, stream=stream)
 
     def look(self) -> bool:
         """Whether there is another batch."""
@@ -92,3 +96,24 @@ def test_a_query_whose_streams_are_all_left_out_waits_for_them(two: SimulatedJob
     begun_s = two.clock.monotonic_s()
     assert query.look()
     assert two.clock.monotonic_s() - begun_s == pytest.approx(0.3, abs=0.1)
+
+
+def test_the_error_of_a_task_names_its_stream(two: SimulatedJob) -> None:
+    """Both streams have a plan of the same number, and the application's name has the stream's."""
+    two.fake.put(CLICKS, "k", b"x")
+    query = Query(two, application=f"{CLICKS}-etl")
+    assert query.look()
+    tasks = query.driver.tasks(Plans({}), Plans(query.plans))
+    (clicks,) = (one for one in tasks if query.settings.streams[one.stream].label == CLICKS)
+    settings = query.settings.streams[clicks.stream]
+    paths = ZookeeperPaths(root=DEFAULT_ROOT, application=settings.application, stream=CLICKS)
+    two.backend.remove([paths.batch(clicks.plan_id)])
+    with pytest.raises(StreamError, match=f"^stream {CLICKS}: plan") as raised:
+        read_task(
+            clicks.plan_id,
+            clicks.task,
+            clicks.plan,
+            services=query._services(settings),
+            settings=settings,
+        )
+    assert isinstance(raised.value.__cause__, PlanClosedError)
