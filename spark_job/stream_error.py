@@ -1,8 +1,8 @@
 """An error of one of several streams of a query, which names its stream.
 
-What one stream meets names its plan, shard or application, since a query of one stream needs no more.
-In a query of several streams the same text may be of any of them. Used on the driver, in the tasks
-and where outcomes are reported.
+What one stream meets names its plan, shard or application, since a query of one stream needs no
+more. In a query of several streams the same text may be of any of them. Used on the driver, in the
+tasks, and where outcomes are reported.
 """
 
 from __future__ import annotations

@@ -613,6 +613,13 @@ class StateStore(OutcomeStore, Protocol):
         """
         ...
 
+    def remove_shard_list(self) -> None:
+        """Remove the shard list, if there is one: the shards were not listed yet.
+
+        Raises `NotListerError`, `StaleOwnerError` and `ConflictError` as `save_shard_list`.
+        """
+        ...
+
     def read_shard_list(self) -> ShardList | None:
         """The list that `save_shard_list` wrote, or the Kinesis Storm spout; None if there is none.
         Needs no ownership.

@@ -154,6 +154,8 @@ def import_application(
         store.remove_states([one for shard, one in sorted(stored.items()) if shard not in coming])
     if exported.shard_list is not None:
         store.save_shard_list(exported.shard_list)
+    else:  # the application had not listed the shards, so it begins with the first ones again
+        store.remove_shard_list()
     store.replace_start(start)
 
 

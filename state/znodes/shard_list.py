@@ -20,7 +20,15 @@ from state.errors import NotListerError
 from state.state_store import ShardList
 from state.znodes.claim import epoch_number
 from state.znodes.shard_states import conflict
-from state.znodes.tree import Check, Create, Operation, Set, TransactionRefusedError, ZnodeTree
+from state.znodes.tree import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    TransactionRefusedError,
+    ZnodeTree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,10 +78,18 @@ class ShardListZnodes:
         node = self._tree.read([path])[0]
         is_new = node is None or node.data != data
         write = Create(path, data) if node is None else Set(path, data, node.version)
-        if not is_new and not role:
-            return
+        if is_new or role:
+            self._commit(role, [write] if is_new else [])
+
+    def remove(self) -> None:
+        path = self._paths.shard_list
+        node = self._tree.read([path])[0]
+        if node is not None:
+            self._commit(self._role(), [Check(path, node.version), Delete(path)])
+
+    def _commit(self, role: Sequence[Check], writes: Sequence[Operation]) -> None:
         try:
-            self._fence.commit([*role, *([write] if is_new else [])])
+            self._fence.commit([*role, *writes])
         except TransactionRefusedError as refused:
             raise (
                 self._not_leader() if refused.index < len(role) else conflict(refused)

@@ -297,6 +297,9 @@ class ZnodeStateStore:
     def save_shard_list(self, shard_ids: Sequence[str]) -> None:
         self._shard_list.save(shard_ids)
 
+    def remove_shard_list(self) -> None:
+        self._shard_list.remove()
+
     def read_shard_list(self) -> ShardList | None:
         return self._shard_list.read()
 

@@ -41,6 +41,23 @@ def test_the_list_has_the_kinesis_storm_spouts_form_and_each_change_increments_i
     assert store_world.open().read_shard_list() == ShardList(("b", "a"), 1)
 
 
+def test_a_list_that_is_removed_is_none(store_world: StoreWorld) -> None:
+    """Once or twice; another one can be written then. A process that does not own the application
+    removes nothing.
+    """
+    store = owned(store_world)
+    store.remove_shard_list()
+    store.save_shard_list(["a"])
+    with pytest.raises(StaleOwnerError):
+        store_world.open().remove_shard_list()
+    assert listing(store) == ("a",)
+    store.remove_shard_list()
+    store.remove_shard_list()
+    assert store.read_shard_list() is None
+    store.save_shard_list(["a", "b"])
+    assert listing(store) == ("a", "b")
+
+
 # leader -------------------------------------------------------------------------------------------
 def test_the_first_task_that_tries_leads_and_writes_the_list(store_world: StoreWorld) -> None:
     """Other tasks are refused, also with the same list. Trying again changes nothing."""

@@ -122,7 +122,8 @@ class StreamView(SimulatedReader):
     def read(
         self, partition: Any, services: ProcessServices | None = None, *, is_retry: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        batches = super().read(partition, services, is_retry=is_retry)
+        with self._naming_errors():
+            batches = super().read(partition, services, is_retry=is_retry)
         while True:
             with self._naming_errors(), self._running.of(self._world.stream, in_task=True):
                 batch = next(batches, None)
