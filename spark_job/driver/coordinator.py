@@ -354,6 +354,15 @@ class Coordinator:
             stored.state.settled_plan == plan_id for stored in self._store.load_states().values()
         )
 
+    def was_moved(self) -> bool:
+        """Whether an operator has moved, imported or removed the state, as far as ZooKeeper can
+        still tell. An import brings no plans.
+        """
+        if self._store.read_pointer() is None and self._store.read_start() is not None:
+            return True
+        is_moved = any(mark.moved for mark in self._store.list_history().marks)
+        return is_moved or self._store.read_reset() is not None
+
     @property
     def is_available_now(self) -> bool:
         return self._due.is_available_now

@@ -302,15 +302,26 @@ class JointCoordinator:
             )
             name = next((self._streams[i].name for i, is_known in known.items() if is_known), None)
             if name is None:
-                raise KinesisError(
-                    f"the checkpoint location ends with plan {plan_id} of a query of one stream, "
-                    "which none of the streams "
-                    f"{', '.join(one.settings.label for one in self._streams)} has in ZooKeeper; "
-                    "read that stream too, or give the query a new checkpointLocation (ZooKeeper "
-                    "keeps the progress)"
-                )
+                raise self._unknown_plan(plan_id)
             self._found[plan_id] = name
         return self._found[plan_id]
+
+    def _unknown_plan(self, plan_id: str) -> KinesisError:
+        moved = self._each(self._streams, lambda one: one.coordinator.was_moved(), strict=True)
+        labels = [one.settings.label for one in self._streams if moved[one.index]]
+        # An import brings no plans: the query may read the plan's stream, and nobody can tell.
+        reason = (
+            f"an operator has moved, imported or removed the state of {', '.join(labels)}, which "
+            "may have had it; run the query with the plan's stream alone until a batch is done, or"
+            if labels
+            else "read that stream too, or"
+        )
+        return KinesisError(
+            f"the checkpoint location ends with plan {plan_id} of a query of one stream, which "
+            f"none of the streams {', '.join(one.settings.label for one in self._streams)} has in "
+            f"ZooKeeper; {reason} give the query a new checkpointLocation (ZooKeeper keeps the "
+            "progress)"
+        )
 
     # threads and errors
     def _each(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.errors import ConfigError
+from kinesis_spout.checkpoints.transfer import export_application, import_application
+from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow
+from state.owner.ownership import this_process
 from state.plan import PlanStatus
 from state.state_store import Pause
 from tests.simulation.in_process import Service
@@ -239,3 +241,34 @@ def test_an_available_now_run_says_that_a_stream_was_paused(
     assert not [said for said in caplog.messages if "maxSearchTime" in said]
     with closing(clicks.look()) as store:
         assert "was paused" in str(store.read_runs())
+
+
+def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
+    untracked: StreamsQuery,
+) -> None:
+    """A query of one stream gets others after its state was imported and moved. The checkpoint
+    location does not name its stream. With the stream alone it goes on, and then with all.
+    """
+    orders = untracked.jobs["orders"].there
+    untracked.active = ["orders"]
+    put(untracked, 2)
+    with pytest.raises(Crash):  # the batch is done, and its plan is not settled
+        untracked.run_batch("committed")
+    with closing(orders.store()) as store:
+        exported = export_application(store, "app", now_ms=0)
+        assert exported is not None
+        store.reset(this_process(0), timeout_s=1)
+        store.acquire(this_process(0), timeout_s=1)
+        import_application(store, exported, now_ms=orders.clock.now_ms)
+    untracked.active = list(STREAMS)
+    with pytest.raises(KinesisError, match="imported or removed the state of orders, .* stream alone"):
+        untracked.run_batch()
+    untracked.stop()
+    untracked.active = ["orders"]
+    assert untracked.run_batch() is True
+    untracked.stop()
+    untracked.active = list(STREAMS)
+    untracked.run_until_idle()
+    for job in untracked.jobs.values():
+        read = {f"{row['shardId']}:{row['sequenceNumber']}" for row in job.delivered}
+        assert read == job.there.ids()
