@@ -27,7 +27,7 @@ class StreamError(KinesisError):
 def named_error(label: str, error: BaseException) -> BaseException:
     """The error, with the stream's name in its text. Errors of other packages stay as they are."""
     # The name alone may be part of the application's name.
-    names_it = re.search(rf"(?:\bstream |/){re.escape(label)}(?![\w.-])", str(error))
+    names_it = re.search(rf"(?:\bstream '?|/){re.escape(label)}(?![\w.-])", str(error))
     if names_it or not isinstance(error, KinesisError | StateError):
         return error
     named = StreamError(f"stream {label}: {error}")

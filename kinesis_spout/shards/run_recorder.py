@@ -127,7 +127,9 @@ class RunRecorder:
         """The run ends with this error. Nothing is tried where the store cannot be reached, or
         another process has taken over.
         """
-        if isinstance(error, StoreUnavailableError | StaleOwnerError):
+        # Of several streams, an error may be the cause of the one that names its stream.
+        not_told = StoreUnavailableError, StaleOwnerError
+        if isinstance(error, not_told) or isinstance(error.__cause__, not_told):
             return
         self._end(failure(error_sentence(error), self._clock.now_ms()))
 

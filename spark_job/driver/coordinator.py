@@ -354,6 +354,10 @@ class Coordinator:
             stored.state.settled_plan == plan_id for stored in self._store.load_states().values()
         )
 
+    def check_owner(self) -> None:
+        """Raise `StaleOwnerError` if another driver has taken over."""
+        self._store.try_lead()
+
     def was_moved(self) -> bool:
         """Whether an operator has moved, imported or removed the state, as far as ZooKeeper can
         still tell. An import brings no plans.

@@ -307,6 +307,9 @@ class JointCoordinator:
         return self._found[plan_id]
 
     def _unknown_plan(self, plan_id: str) -> KinesisError:
+        # Another driver may have taken over, and have removed the plan.
+        opened = [one for one in self._streams if one.coordinator.is_opened]
+        self._each(opened, lambda one: one.coordinator.check_owner(), strict=True)
         moved = self._each(self._streams, lambda one: one.coordinator.was_moved(), strict=True)
         labels = [one.settings.label for one in self._streams if moved[one.index]]
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
