@@ -115,10 +115,18 @@ def reads_several(seed: int) -> bool:
 
 
 def drawn(seed: int) -> Playable:
-    """A history that has not begun."""
-    if reads_several(seed):
-        return drawn_of_several(Random(seed))  # noqa: S311  # a history to repeat, not a secret
-    return drawn_of_one(seed)
+    """A history that has not begun. Half of the services take their time to answer, so that the
+    clock moves while the driver looks at one shard or stream after the other.
+    """
+    history = (
+        drawn_of_several(Random(seed))  # noqa: S311  # a history to repeat, not a secret
+        if reads_several(seed)
+        else drawn_of_one(seed)
+    )
+    answers = Random(f"answers {seed}")  # noqa: S311  # likewise; drawn by itself, as above
+    for part in history.parts:
+        part.world.service.answer_s = answers.choice((0.0, 0.0, 0.003, 0.03, 0.3, 3.0))
+    return history
 
 
 def drawn_of_one(seed: int) -> History:

@@ -40,11 +40,13 @@ class Service:
     """A botocore client for `KinesisConnection`: the operations that the source calls. `reads`: how
     often records were asked for. `subscriptions`: how often a shard was subscribed to.
     `breaks`: after how many events the next subscriptions break, and whether they fall silent.
+    `answer_s`: how long an answer takes, for which the clock moves.
     """
 
     def __init__(self, fake: FakeKinesis) -> None:
         self.reads = 0
         self.subscriptions = 0
+        self.answer_s = 0.0
         self.connections: list[Connection] = []
         self.breaks: list[tuple[int, bool]] = []
         self._protocol = FakeKinesisProtocol(fake)
@@ -111,6 +113,7 @@ class Service:
         return self._answer(operation, arguments).body
 
     def _answer(self, operation: str, arguments: dict[str, Any]) -> Answer:
+        self._clock.sleep(self.answer_s)
         try:
             answer = self._protocol.answer(
                 f"Kinesis_20131202.{operation}", msgspec.json.encode(arguments), authorization=None

@@ -27,7 +27,7 @@ OF_UNREAD = frozenset(
     | {"time", "skew", "iterators_expire", "retention", "join"}
 )
 """Steps of a stream that the query does not read now."""
-COME_AND_GO: dict[str, float] = {"leave": 3, "join": 6, "trouble": 3}
+COME_AND_GO: dict[str, float] = {"leave": 3, "join": 6, "trouble": 3, "left_out_run": 1}
 MOST_FINISHING = 30
 PIN_S = 5.0  # the service tells its time in whole seconds
 MOST_POLLS = 40
@@ -243,6 +243,26 @@ class StreamHistory(History):
             self.is_in_trouble = False
             self.world.fake.faults.clear()
         self.count("streams that were in trouble")
+
+    def do_left_out_run(self) -> None:
+        """An AvailableNow run in which the service does not serve the stream for a while. The run
+        waits for it, however long the answers of the other streams take.
+        """
+        for one in (self, *self.others):
+            one.world.fake.faults.clear()
+            one.do_resume_application()
+        times = self.random.choice((6, 12, 20))
+        self.note(times)
+        self.world.put(3)
+        self.trouble_since_s = self.world.clock.monotonic_s()
+        self.world.fake.faults.add(internal_failure(), operation="GetRecords", times=times)
+        self.is_in_trouble = True
+        try:
+            self.do_available_now()
+        finally:
+            self.is_in_trouble = False
+            self.world.fake.faults.clear()
+        self.count("AvailableNow runs without a stream for a while")
 
     def end_by_trouble(self) -> str:
         """The driver is patient while no other stream has anything to read; a task that has begun
