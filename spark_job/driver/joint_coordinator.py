@@ -39,7 +39,7 @@ from kinesis_spout.programs.threads import thread_pool
 from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.offsets import refuse_missing
 from spark_job.driver.probe_schedule import POLL_S
-from spark_job.stream_error import named_error
+from spark_job.query_failure import named_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -24,8 +24,8 @@ from kinesis_spout.reading.round_robin import RoundRobinReader
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
 from spark_job.executor.shard_feed import ShardFeed
 from spark_job.executor.subscriptions import TaskSubscriptions
+from spark_job.query_failure import naming
 from spark_job.rows import COLUMNS, FAIL, ShardRows, mode_of
-from spark_job.stream_error import naming
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.failpoint import failpoint

@@ -44,9 +44,8 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.process_services import ProcessServices
-from spark_job.query_failure import failure_told
+from spark_job.query_failure import failure_told, naming
 from spark_job.rows import RAW, mode_of
-from spark_job.stream_error import naming
 from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError, check_content

@@ -108,7 +108,9 @@ MAY_ENTER: dict[str, frozenset[str]] = {
     # spark_job: demo -> commands -> kinesis_source -> {data_source, acker}
     "spark_job": _SPARK_LEAVES,
     "spark_job.options": _ENGINE | _STORES,
-    "spark_job.query_failure": frozenset({"kinesis_spout.shards"}),
+    "spark_job.query_failure": frozenset(
+        {"kinesis_spout", "kinesis_spout.shards", "spark_job", "state"}
+    ),
     "spark_job.driver": _SPARK_LEAVES,
     "spark_job.executor": _SPARK_LEAVES,
     "spark_job.batch_read": _SPARK_LEAVES,

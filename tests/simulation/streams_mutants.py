@@ -85,8 +85,15 @@ STREAMS = (
         '        return ""\n',
     ),
     Mutant(
+        "a stream whose rest ends within a pass is not waited for",
+        _JOINT,
+        "            one.index not in pauses or one.error is not None for one in self._streams\n",
+        "            one.rests_until_s > self._clock.monotonic_s() for one in self._streams\n",
+        _TESTS,
+    ),
+    Mutant(
         "an error does not name its stream",
-        "spark_job/stream_error.py",
+        "spark_job/query_failure.py",
         '    named = StreamError(f"stream {label}: {error}")\n',
         '    named = StreamError(f"a stream: {error}")\n',
     ),

@@ -13,8 +13,8 @@ from kinesis_spout.errors import KinesisError
 from spark_job.data_source import KinesisStreamReader, SeveralStreamsReader, StreamPartition
 from spark_job.driver.joint_coordinator import RETRY_FOR_S, JointCoordinator
 from spark_job.driver.offsets import read_offset
+from spark_job.query_failure import StreamError
 from spark_job.settings import QuerySettings
-from spark_job.stream_error import StreamError
 from state.errors import StateError, StoreUnavailableError
 from tests.simulation.in_process import InlinePool
 from tests.simulation.job import SimulatedJob, SimulatedReader, session_of

@@ -10,8 +10,8 @@ from kinesis_spout.testing import throttle
 from spark_job.driver.joint_coordinator import JointCoordinator
 from spark_job.driver.offsets import Plans
 from spark_job.executor.task_reader import read_task
+from spark_job.query_failure import StreamError
 from spark_job.settings import QuerySettings
-from spark_job.stream_error import StreamError
 from state.errors import PlanClosedError
 from state.memory_store import MemoryStateStore
 from state.znodes.paths import ZookeeperPaths
