@@ -9,11 +9,14 @@ sequence number and the records before it can be told from those after it:
     none, and it is open                 the time: the next record is the first one
     records, all younger than the time   its first one: a child that began later is read whole
     nothing as old, by the retention     TRIM_HORIZON
+
+A position that the service refuses is no place in the shard: nothing was read from there. A shard
+that stands at one can be moved like every other, as one that stands before its oldest record.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
@@ -92,11 +95,23 @@ def move_of(
     Raises `MoveRefusedError`, and errors of the service.
     """
     notes: list[str] = []
+    horizon_ms = now_ms - retention_ms
     try:
-        found = _resolved(search, shard, goal, now_ms - retention_ms, notes)
-        lost_ms = lost_until(search, goal, found, now_ms - retention_ms)
-        found = _reached(search, state, found, notes)
-        origin = search.locate(state.read_position)
+        try:
+            found = _resolved(search, shard, goal, horizon_ms, notes)
+        except RequestRefusedError:
+            if not goal.was_there:
+                raise
+            notes.append(
+                f"the service refuses {goal.position}, where it was then, so it goes to its oldest "
+                "record"
+            )
+            goal = replace(goal, position=TRIM_HORIZON)
+            found = _resolved(search, shard, goal, horizon_ms, notes)
+        lost_ms = lost_until(search, goal, found, horizon_ms)
+        origin = _origin(search, state, notes)
+        found = _reached(search, state, found, notes, origin=origin, horizon_ms=horizon_ms)
+        unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:
         return unlisted(state)
     after = moved_state(
@@ -110,19 +125,41 @@ def move_of(
     return Move(
         before=state,
         after=after,
-        skipped=search.count(origin, found, max_counted),
-        repeated=search.count(found, origin, max_counted),
+        skipped=search.count(unread, found, max_counted),
+        repeated=NONE if origin is None else search.count(found, origin, max_counted),
         dropped=state.unresolved_count - after.unresolved_count,
         arrival_ms=found.arrival_ms,
         lost_until_ms=None if after == state else lost_ms,
-        expired_ms=None if after == state else _expired_unread(state, now_ms - retention_ms),
+        expired_ms=None if after == state else _expired_unread(state, horizon_ms),
         note="; ".join(notes) or None,
     )
 
 
-def _reached(search: ShardSearch, state: ShardState, found: Located, notes: list[str]) -> Located:
-    """Where a shard with this state can be moved to, as near to `found` as is possible. Adds to
+def _origin(search: ShardSearch, state: ShardState, notes: list[str]) -> Located | None:
+    """Where a shard with this state goes on; None where the service refuses its position. Adds to
     `notes`.
+    """
+    try:
+        return search.locate(state.read_position)
+    except RequestRefusedError:
+        notes.append(
+            f"the service refuses {state.read_position}, where it stands, so its records count as "
+            "unread"
+        )
+        return None
+
+
+def _reached(
+    search: ShardSearch,
+    state: ShardState,
+    found: Located,
+    notes: list[str],
+    *,
+    origin: Located | None,
+    horizon_ms: int,
+) -> Located:
+    """Where a shard with this state can be moved to, as near to `found` as is possible. `origin`:
+    see `_origin`. Adds to `notes`.
     """
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
@@ -137,8 +174,12 @@ def _reached(search: ShardSearch, state: ShardState, found: Located, notes: list
         return found
     # Those that have expired become dead letters only as unresolved records.
     if found.first is None:
-        notes.append("nothing is there to be read again, so it stays as it is")
-        return search.locate(state.read_position)
+        if origin is not None:
+            notes.append("nothing is there to be read again, so it stays as it is")
+            return origin
+        # Nothing is in the shard, so a time lies behind all that was read of it.
+        end = SHARD_END if found.at_shard_end else Position.at_timestamp(horizon_ms)
+        return Located(end, None, at_shard_end=found.at_shard_end)
     notes.append("its oldest unresolved records have expired, so they stay unresolved")
     oldest = position_outside_ranges(state, Position.at(found.first))
     return Located(oldest, found.first, found.arrival_ms)

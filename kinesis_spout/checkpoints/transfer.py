@@ -1,7 +1,10 @@
-"""Exports an application from a store, and imports it into one. Blocks on the store."""
+"""Exports an application from a store, and imports it into one. Blocks on the store, and on the
+service where positions are tried.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +12,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.shards.open_plan import closed_plan
+from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
 from state.errors import (
     InvalidStoreSettingError,
@@ -25,11 +29,13 @@ from state.state_store import StartPin, StateChange
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kinesis_spout.service.client import KinesisClient
     from state.shard_state import ShardState
     from state.state_store import StateStore, StoredState, StreamIdentity
     from state.znodes.store import ZnodeStateStore
 
 _NO_WISH = ""  # no user can ask for it
+MAX_CONCURRENT_SHARDS = 16
 
 
 def export_application(
@@ -116,6 +122,25 @@ def check_states(store: ZnodeStateStore, exported: ExportedApplication) -> None:
         raise StoredDataError(
             f"the export of application {exported.application!r} cannot be imported: {exc}"
         ) from exc
+
+
+def check_positions(client: KinesisClient, exported: ExportedApplication) -> None:
+    """Raise `StoredDataError` for an export with a sequence number that the service refuses: a job
+    could not read that shard. Raises errors of the service.
+    """
+    positions = {state.shard_id: state.read_position for state in exported.states}
+    if exported.start is not None:
+        stateless = [shard for shard in exported.start.shards if shard not in positions]
+        positions |= {shard: start_position(shard, exported.start) for shard in stateless}
+    numbers = [(shard, at) for shard, at in positions.items() if at.sequence is not None]
+    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
+        answers = pool.map(lambda pair: refusal_of(client.shard_iterator, *pair), numbers)
+        for (_, position), refused in zip(numbers, answers, strict=True):
+            if refused is not None:
+                raise StoredDataError(
+                    f"the export of application {exported.application!r} cannot be imported: "
+                    f"{position} {refused}"
+                )
 
 
 def import_application(

@@ -1,7 +1,9 @@
 """Where reading starts: the pin of the application's start, and the first position of each shard.
 
 `LATEST` is relative, so it is resolved to a time once per application and stored: the start pin.
-Pure, except that `pin_start` calls the store that it is given.
+What is stored is never replaced by another start. So a position that the user has named is tried
+with the service first. Pure, except that `pin_start` calls the store and the service's
+operation that it is given.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import nearest_name
-from kinesis_spout.errors import ConfigError
+from kinesis_spout.errors import ConfigError, RequestRefusedError, ShardNotFoundError
 from state.position import TRIM_HORIZON, Position, StartingPosition
 from state.shard_state import ShardState
 from state.state_store import StartPin, StateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo
 
@@ -47,15 +49,27 @@ OLDEST = RequestedStart(default=StartingPosition.parse("TRIM_HORIZON"))
 
 
 def pin_start(
-    store: StateStore, requested: RequestedStart, now_ms: int, shard_ids: Sequence[str]
+    store: StateStore,
+    requested: RequestedStart,
+    now_ms: int,
+    listing: Sequence[ShardInfo],
+    *,
+    new_iterator: Callable[[str, Position], object],
+    only: Collection[str] = (),
 ) -> StartPin:
     """Store the start pin, at `now_ms` of the service's clock, unless there is one. Returns the pin
-    that is stored.
+    that is stored. `listing`: all shards, listed now. `new_iterator`: `KinesisClient`'s
+    `shard_iterator`. `only`: the ids of the shards that are read; empty for all.
 
-    Shards listed now (`shard_ids`) start at the requested position. Shards first listed later are
-    children and start at TRIM_HORIZON. Raises `ConfigError` where a position is requested for a
-    shard that is not listed, as no shard would ever start there, or for a time that is not over.
+    Shards listed now start at the requested position. Shards first listed later are children and
+    start at TRIM_HORIZON. A sequence number is a position in one shard: shards that come from a
+    listed one, and shards that are not read, start at TRIM_HORIZON then.
+
+    Raises `ConfigError` where a position is requested for a shard that is not listed, as no shard
+    would ever start there, for a time that is not over, and for a position that the service
+    refuses. Nothing is stored then, nor where the service does not answer: its error is raised.
     """
+    shard_ids = tuple(dict.fromkeys(shard.shard_id for shard in listing))
     for start in (requested.default, *(start for _, start in requested.shards)):
         _refuse_future(start, now_ms)
     for shard, _ in requested.shards:
@@ -66,14 +80,62 @@ def pin_start(
                 f"option startingPosition names shard {shard!r}, which the stream does not list; "
                 f"{hint}"
             )
+    default = pinned(requested.default, now_ms)
+    positions = {shard: pinned(start, now_ms) for shard, start in requested.shards}
+    if default.sequence is not None:
+        elsewhere = {shard.shard_id for shard in listing if not _is_meant(shard, shard_ids, only)}
+        positions = dict.fromkeys(elsewhere, TRIM_HORIZON) | positions
     pin = StartPin(
         time_ms=now_ms,
         wish=requested.text,
-        position=pinned(requested.default, now_ms),
-        shards=tuple(shard_ids),
-        shard_positions={shard: pinned(start, now_ms) for shard, start in requested.shards},
+        position=default,
+        shards=shard_ids,
+        shard_positions=positions,
     )
+    _try_named(requested, pin, new_iterator)
     return store.pin_start(pin)
+
+
+def _is_meant(shard: ShardInfo, listed: Collection[str], only: Collection[str]) -> bool:
+    """Whether a sequence number that is given for no shard in particular is one of this shard."""
+    if only:
+        return shard.shard_id in only
+    return not any(parent in listed for parent in shard.parents)
+
+
+def _try_named(
+    requested: RequestedStart, pin: StartPin, new_iterator: Callable[[str, Position], object]
+) -> None:
+    """Ask the service for each position that the user has named. A time is the same in every shard,
+    so it is asked for in one.
+    """
+    named = dict(requested.shards)
+    tried = set()
+    for shard in pin.shards:
+        start, position = named.get(shard, requested.default), start_position(shard, pin)
+        if start.position is None and start.ago_ms is None:  # LATEST
+            continue
+        key = position if position.sequence is None else (position, shard)
+        if position != TRIM_HORIZON and key not in tried:
+            tried.add(key)
+            if refused := refusal_of(new_iterator, shard, position):
+                raise ConfigError.of("startingPosition", refused, start.text)
+
+
+def refusal_of(
+    new_iterator: Callable[[str, Position], object], shard_id: str, position: Position
+) -> str | None:
+    """Why the service has no iterator at this position, as a rule for `ConfigError.of`; None where
+    it has one, and for a shard that it does not know any more. Raises its other errors: a service
+    that is throttled or cannot be reached has refused nothing.
+    """
+    try:
+        new_iterator(shard_id, position)
+    except ShardNotFoundError:
+        return None
+    except RequestRefusedError as exc:
+        return f"is not a position in shard {shard_id}: {exc}"
+    return None
 
 
 def _refuse_future(start: StartingPosition, now_ms: int) -> None:

@@ -215,12 +215,18 @@ class SpoutCoordinator:
         self._store.watch_shard_list(self._on_watch)
         self._pause.begin()
         self._is_list_leader = self._store.try_lead()
-        pin = self._store.read_start()
+        pin, client = self._store.read_start(), self._services.client
         if pin is None:
-            listed = [shard.shard_id for shard in self._services.client.list_shards()]
-            now_ms = self.catalog.service_now_ms()
+            listed = client.list_shards()
             try:
-                pin = pin_start(self._store, self._config.start, now_ms, listed)
+                pin = pin_start(
+                    self._store,
+                    self._config.start,
+                    self.catalog.service_now_ms(),
+                    listed,
+                    new_iterator=client.shard_iterator,
+                    only=self._config.shards,
+                )
             except ConfigError as exc:
                 raise exc.respelt("starting_position") from None
         if self._pause.look():

@@ -18,11 +18,18 @@ from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import for_executors
 from kinesis_spout.shards.lineage import open_range_holes
+from kinesis_spout.shards.start_position import refusal_of
 from spark_job.batch_read.batch_settings import BatchSettings
 from spark_job.batch_read.pushed_filters import PushedFilters
 from spark_job.batch_read.range_feed import report_expired
 from spark_job.batch_read.range_reader import read_ranges
-from spark_job.batch_read.shard_ranges import LoadPin, grouped, settled_in_s, shard_ranges
+from spark_job.batch_read.shard_ranges import (
+    LoadPin,
+    grouped,
+    named_numbers,
+    settled_in_s,
+    shard_ranges,
+)
 from spark_job.rows import COLUMNS
 from state.position import Position
 
@@ -81,6 +88,10 @@ class KinesisBatchReader(DataSourceReader):
                 self._filters,
                 service_time_ms=now_ms,
             )
+            for option, shard_id, position in named_numbers(ranges):
+                # Found by a task, it would be tried again; and an end is only compared with.
+                if refused := refusal_of(client.shard_iterator, shard_id, position):
+                    raise ConfigError.of(option, refused, str(position))
         if summary.may_have_ignored_keys:  # no record is in a shard because of its key
             ranges = [replace(one, hash_range=None) for one in ranges]
         self._check_retention(ranges, now_ms - summary.retention_ms)

@@ -17,7 +17,7 @@ from kinesis_spout.errors import ConfigError
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.shards.start_position import RequestedStart
@@ -108,6 +108,14 @@ def shard_ranges(
         for one in ranges
         if filters.has_shard(one.shard_id) and not _is_empty(narrowed := _narrowed(one, filters))
     ]
+
+
+def named_numbers(ranges: Iterable[ShardRange]) -> Iterator[tuple[str, str, Position]]:
+    """The sequence numbers that bound these ranges: the option, the shard, the position."""
+    for one in ranges:
+        for option, position in (("startingPosition", one.start), ("endingPosition", one.end)):
+            if position is not None and position.sequence is not None:
+                yield option, one.shard_id, position
 
 
 def settled_in_s(ranges: Sequence[ShardRange], service_time_ms: int) -> float:

@@ -135,7 +135,8 @@ class Coordinator:
                 self._store,
                 OLDEST if known_plan else self._settings.starting_position,
                 self._catalog.service_now_ms(),
-                [s.shard_id for s in self._client.list_shards()],
+                self._client.list_shards(),
+                new_iterator=self._client.shard_iterator,
             )
             log.info(
                 "stream %s: application %s starts at %s",

@@ -7,6 +7,7 @@ import typer
 
 from kinesis_spout.checkpoints.transfer import (
     Import,
+    check_positions,
     check_states,
     check_stream,
     import_application,
@@ -65,6 +66,7 @@ def import_export(
             service_time = SteadyTime(clock, summary.now_ms(clock.now_ms()))
             check_stream(exported, summary.identity)
             check_states(store, exported)
+            check_positions(client, exported)
             own(store, dry_run=dry_run)
             found = import_of(exported, store.load_states())
             start = store.read_start(also_unfinished=True)

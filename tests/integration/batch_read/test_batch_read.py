@@ -148,6 +148,19 @@ def test_sequence_numbers_begin_and_end_a_range_by_shard(
     assert ids(frame) == sorted(expected)
 
 
+@pytest.mark.parametrize("option", ["startingPosition", "endingPosition"])
+@pytest.mark.parametrize("of", ["no stream", "another shard"])
+def test_a_bound_that_the_shard_refuses_is_one_error_before_a_task_begins(
+    spark: SparkSession, stream: StreamUnderTest, option: str, of: str
+) -> None:
+    """An end is only compared with: one of another shard would cut the range anywhere."""
+    stream.put(50)
+    (one, _), (_, others) = list(stream.records.items())[:2]
+    refused = "AT:17" if of == "no stream" else f"AT:{others[3]}"
+    with pytest.raises(Exception, match=f"{option}: '{refused}' is not a position in shard {one}"):
+        load(spark, stream, shardIds=one, **{option: refused}).count()
+
+
 def test_one_shard_is_read_from_a_record_on(spark: SparkSession, stream: StreamUnderTest) -> None:
     stream.put(100)
     shard, sequences = next(iter(stream.records.items()))

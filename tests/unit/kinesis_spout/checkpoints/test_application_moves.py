@@ -25,7 +25,7 @@ from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import StateChange, StreamIdentity
+from state.state_store import StartPin, StateChange, StreamIdentity
 from state.znodes.store import ZnodeStateStore
 from tests.simulation.world import SkewedClock
 from tests.support.aggregates.wire import aggregate_of
@@ -454,6 +454,67 @@ def test_a_shard_that_is_not_listed_any_more_stays(job: SimulatedJob) -> None:
     assert (move.after, move.note) == (gone, "is not listed any more, so it stays as it is")
     with pytest.raises(MoveRefusedError, match="is not listed any more"):
         moved(job, "TRIM_HORIZON", shard(9))
+
+
+REFUSED = Position.parse("AT:123")
+
+
+def stand_at(job: SimulatedJob, position: Position, *expired: int) -> None:
+    """As an earlier version has left an application whose start the service refuses: pinned, and in
+    the state of each shard. `expired`: unresolved records of the first shard.
+    """
+    with closing(job.store()) as store, closing(job.client()) as client:
+        shards = tuple(one.shard_id for one in client.list_shards())
+        store.acquire(this_process(0), timeout_s=1)
+        store.pin_start(
+            StartPin(time_ms=START_MS, wish=str(position), position=position, shards=shards)
+        )
+        states = [ShardState(shard_id=one, read_position=position) for one in shards]
+        store.save_states([StateChange(before=None, after=one) for one in states])
+    if expired:
+        leave_unresolved(job, shards[0], expired)
+
+
+@pytest.mark.parametrize(
+    ("to", "skipped", "left"), [("TRIM_HORIZON", "0", 4), ("LATEST", "4", 0), ("AFTER", "2", 2)]
+)
+def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_every_other(
+    one: SimulatedJob, to: str, skipped: str, left: int
+) -> None:
+    """Nothing was read from there, so its records count as unread."""
+    numbers = one.put(4)
+    stand_at(one, REFUSED)
+    one.clock.advance(60)
+    move = moved(one, f"AFTER:{numbers[1]}" if to == "AFTER" else to, shard(0))[shard(0)]
+    assert (effect(move), move.before.read_position) == ((skipped, "0"), REFUSED)
+    assert move.note == (
+        "the service refuses AT:123, where it stands, so its records count as unread"
+    )
+    assert run_job(one)[1] == numbers[len(numbers) - left :]
+
+
+def test_a_start_that_the_service_refuses_is_left_by_all_shards_that_have_no_state_yet(
+    job: SimulatedJob,
+) -> None:
+    """The process ended right after it had pinned it."""
+    numbers = job.put(2, key=job.key_of(0)) + job.put(2, key=job.key_of(1))
+    with closing(job.store()) as store:
+        shards = (shard(0), shard(1))
+        store.pin_start(StartPin(time_ms=START_MS, wish="AT:123", position=REFUSED, shards=shards))
+    moved(job, "TRIM_HORIZON")
+    assert sorted(run_job(job)[1]) == sorted(numbers)
+
+
+def test_a_shard_that_has_nothing_to_read_leaves_a_refused_position_with_its_expired_records(
+    one: SimulatedJob,
+) -> None:
+    """They stay unresolved, and become dead letters."""
+    old = one.put(1)
+    stand_at(one, REFUSED, *old)
+    one.clock.advance(26 * 3600)
+    move = moved(one, "TRIM_HORIZON", shard(0))[shard(0)]
+    assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
+    assert move.after.read_position == Position.at_timestamp(one.clock.now_ms() - DAY_MS)
 
 
 def test_the_state_of_another_stream_is_refused(one: SimulatedJob) -> None:

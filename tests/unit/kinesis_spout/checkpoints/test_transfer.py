@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from kinesis_spout.checkpoints.transfer import export_application, import_application, import_of
+from kinesis_spout.checkpoints.transfer import (
+    check_positions,
+    export_application,
+    import_application,
+    import_of,
+)
 from state.codec.exported import ExportedApplication
+from state.errors import StoredDataError
 from state.owner.ownership import this_process
-from state.position import Position
+from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import StoredState
+from state.state_store import StartPin, StoredState
 from tests.support.simulated.simulated_driver import read_all
 from tests.support.simulated.simulated_job import shard
 
@@ -82,3 +88,31 @@ def export(job: SimulatedJob) -> ExportedApplication:
         exported = export_application(store, "app", now_ms=0)
     assert exported is not None
     return exported
+
+
+@pytest.mark.parametrize("where", ["state", "start"])
+@pytest.mark.parametrize("of", ["no stream", "another shard"])
+def test_an_export_with_a_number_that_a_shard_refuses_is_refused(
+    job: SimulatedJob, where: str, of: str
+) -> None:
+    """Stored, it would end the job at its first read. A start counts for shards without a state."""
+    known = SequenceNumber(job.put(1, key=job.key_of(0))[0])
+    bad = Position.after(SequenceNumber(123) if of == "no stream" else known)
+    states = [ShardState(shard_id=shard(0), read_position=Position.after(known))]
+    if where == "state":
+        states.append(ShardState(shard_id=shard(1), read_position=bad))
+    start = StartPin(time_ms=0, wish="", position=bad, shards=(shard(0), shard(1)))
+    with closing(job.client()) as client:
+        exported = ExportedApplication(
+            application="etl", exported_ms=0, states=tuple(states), start=start
+        )
+        with pytest.raises(StoredDataError, match=rf"{bad} is not a position in shard {shard(1)}"):
+            check_positions(client, exported)
+        gone = ShardState(shard_id=shard(9), read_position=bad)  # not listed any more
+        other = ShardState(shard_id=shard(1), read_position=TRIM_HORIZON)
+        check_positions(
+            client,
+            ExportedApplication(
+                application="etl", exported_ms=0, states=(states[0], other, gone), start=start
+            ),
+        )

@@ -1,23 +1,67 @@
-"""The position that a requested start is pinned to, and that it is pinned once."""
+"""The position that a requested start is pinned to, that the service takes it, and that it is
+pinned once.
+"""
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import TYPE_CHECKING
+
 import pytest
 
-from kinesis_spout.errors import ConfigError
-from kinesis_spout.shards.start_position import LATEST_MARGIN_MS, RequestedStart, pin_start, pinned
-from state.memory_store import MemoryBackend, MemoryStateStore
+from kinesis_spout.errors import ConfigError, ThrottledError
+from kinesis_spout.shards.start_position import (
+    LATEST_MARGIN_MS,
+    RequestedStart,
+    pin_start,
+    pinned,
+    start_position,
+)
+from kinesis_spout.testing import throttle
+from state.memory_store import MemoryBackend
 from state.position import TRIM_HORIZON, Position, StartingPosition
 from state.sequence_number import SequenceNumber
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+
+if TYPE_CHECKING:
+    from state.state_store import StartPin
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
-def requested(text: str, **shards: str) -> RequestedStart:
-    return RequestedStart(
-        default=StartingPosition.parse(text),
-        shards=tuple((shard, StartingPosition.parse(each)) for shard, each in shards.items()),
-    )
+def requested(text: str, shards: dict[str, str] | None = None) -> RequestedStart:
+    named = tuple((one, StartingPosition.parse(each)) for one, each in (shards or {}).items())
+    return RequestedStart(default=StartingPosition.parse(text), shards=named)
+
+
+def pin(
+    job: SimulatedJob,
+    text: str,
+    shards: dict[str, str] | None = None,
+    *,
+    only: tuple[str, ...] = (),
+) -> StartPin:
+    """What the first start of an application with this start stores."""
+    with closing(job.client()) as client, closing(job.store()) as store:
+        start = requested(text, shards)
+        return pin_start(
+            store,
+            start,
+            job.clock.now_ms(),
+            client.list_shards(),
+            new_iterator=client.shard_iterator,
+            only=only,
+        )
+
+
+def stored(job: SimulatedJob) -> StartPin | None:
+    with closing(job.store()) as store:
+        return store.read_start()
+
+
+def number(job: SimulatedJob, index: int) -> int:
+    """The sequence number of a new record in that shard."""
+    return job.put(1, key=job.key_of(index))[0]
 
 
 @pytest.mark.parametrize(
@@ -41,54 +85,126 @@ def test_a_requested_start_is_a_position_at_the_time_of_the_pin(
     assert pinned(StartingPosition.parse(text), NOW_MS) == position
 
 
-def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards() -> None:
-    pin = pin_start(MemoryStateStore(), requested("LATEST", a="AFTER:7"), NOW_MS, ["a", "b"])
-    assert (pin.time_ms, pin.shards, pin.position) == (
-        NOW_MS,
-        ("a", "b"),
-        Position.at_timestamp(NOW_MS - LATEST_MARGIN_MS),
+def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards(job: SimulatedJob) -> None:
+    known = number(job, 0)
+    found = pin(job, "LATEST", {shard(0): f"AFTER:{known}"})
+    now_ms = job.clock.now_ms()
+    assert (found.time_ms, found.shards, found.position) == (
+        now_ms,
+        (shard(0), shard(1)),
+        Position.at_timestamp(now_ms - LATEST_MARGIN_MS),
     )
-    assert pin.shard_positions == {"a": Position.after(SequenceNumber(7))}
-    assert pin.wish == '{"default": "LATEST", "a": "AFTER:7"}'
+    assert found.shard_positions == {shard(0): Position.after(SequenceNumber(known))}
+    assert found.wish == f'{{"default": "LATEST", "{shard(0)}": "AFTER:{known}"}}'
 
 
 @pytest.mark.parametrize("where", ["default", "shard"])
-def test_a_start_in_the_future_is_refused_and_nothing_is_pinned(where: str) -> None:
+def test_a_start_in_the_future_is_refused_and_nothing_is_pinned(
+    job: SimulatedJob, where: str
+) -> None:
     """The service would refuse it at every read, and a pin is never replaced."""
-    backend = MemoryBackend()
-    future = "2026-01-01T00:00:03Z"
-    wanted = requested(future) if where == "default" else requested("LATEST", a=future)
+    future = str(Position.at_timestamp(job.clock.now_ms() + 3_000))
+    named = {} if where == "default" else {shard(0): future}
     with pytest.raises(ConfigError, match=r"startingPosition.*in the future.*use LATEST"):
-        pin_start(MemoryStateStore(backend), wanted, NOW_MS, ["a"])
-    assert MemoryStateStore(backend).read_start() is None
+        pin(job, future if where == "default" else "LATEST", named)
+    assert stored(job) is None
 
 
-def test_a_start_that_is_the_services_time_is_not_refused() -> None:
+def test_a_start_that_is_the_services_time_is_not_refused(job: SimulatedJob) -> None:
     """Its clock is known to the second only."""
-    pin = pin_start(MemoryStateStore(), requested("2026-01-01T00:00:01Z"), NOW_MS, ["a"])
-    assert pin.position == Position.at_timestamp(NOW_MS + 1_000)
+    soon = Position.at_timestamp(job.clock.now_ms() + 1_000)
+    assert pin(job, str(soon)).position == soon
 
 
-def test_a_start_for_a_shard_that_is_not_listed_is_refused_and_nothing_is_pinned() -> None:
+def test_a_start_for_a_shard_that_is_not_listed_is_refused_and_nothing_is_pinned(
+    job: SimulatedJob,
+) -> None:
     """A misspelt shard would silently start at the default."""
-    backend = MemoryBackend()
+    misspelt = "shardId-O00000000001"
     with pytest.raises(
-        ConfigError, match=r"startingPosition names shard 'shard-O1'.*did you mean shard-01\?"
+        ConfigError,
+        match=f"startingPosition names shard '{misspelt}'.*did you mean {shard(1)}",
     ):
-        pin_start(
-            MemoryStateStore(backend),
-            requested("LATEST", **{"shard-O1": "TRIM_HORIZON"}),
-            NOW_MS,
-            ["shard-01", "shard-02"],
-        )
-    assert MemoryStateStore(backend).read_start() is None
+        pin(job, "LATEST", {misspelt: "TRIM_HORIZON"})
+    assert stored(job) is None
 
 
-def test_the_first_pin_holds_whatever_is_requested_later() -> None:
-    backend = MemoryBackend()
-    first = pin_start(MemoryStateStore(backend), requested("LATEST"), NOW_MS, ["a"])
-    again = pin_start(
-        MemoryStateStore(backend), requested("TRIM_HORIZON"), NOW_MS + 5_000, ["a", "b"]
-    )
-    assert again == first
-    assert MemoryStateStore(backend).read_start() == first
+@pytest.mark.parametrize("kind", ["AT", "AFTER"])
+@pytest.mark.parametrize("of", ["no stream", "another shard", "another stream"])
+def test_a_number_that_a_shard_refuses_is_not_pinned_and_another_start_is_free(
+    job: SimulatedJob, kind: str, of: str
+) -> None:
+    """A pin is never replaced: stored, it would block the application."""
+    known = number(job, 0)
+    given = {"no stream": 123, "another shard": known, "another stream": known * 7}[of]
+    refused = shard(1) if of == "another shard" else shard(0)
+    with pytest.raises(
+        ConfigError,
+        match=rf"option startingPosition: '{kind}:{given}' is not a position in shard {refused}: ",
+    ):
+        pin(job, f"{kind}:{given}")
+    assert stored(job) is None
+    with pytest.raises(ConfigError, match=f"not a position in shard {shard(1)}"):
+        pin(job, "TRIM_HORIZON", {shard(1): f"{kind}:{123 if of == 'no stream' else given}"})
+    assert stored(job) is None
+    assert pin(job, "TRIM_HORIZON").position == TRIM_HORIZON
+
+
+def test_a_number_of_a_shard_that_was_split_is_a_start_for_it_and_what_comes_from_it(
+    one: SimulatedJob,
+) -> None:
+    """The children go on behind it, so they are read from their beginnings."""
+    first = one.put(1)[0]
+    one.fake.split(STREAM, shard(0))
+    found = pin(one, f"AT:{first}")
+    assert start_positions(found) == {
+        shard(0): Position.at(SequenceNumber(first)),
+        shard(1): TRIM_HORIZON,
+        shard(2): TRIM_HORIZON,
+    }
+
+
+def test_a_number_is_one_of_the_shards_that_are_read(job: SimulatedJob) -> None:
+    """The others, which a later run may read, are not asked, and lose nothing."""
+    known = number(job, 1)
+    assert start_positions(pin(job, f"AFTER:{known}", only=(shard(1),))) == {
+        shard(0): TRIM_HORIZON,
+        shard(1): Position.after(SequenceNumber(known)),
+    }
+
+
+def test_a_service_that_does_not_answer_has_refused_nothing_and_nothing_is_pinned(
+    job: SimulatedJob,
+) -> None:
+    """Its error is raised; a throttle that is soon over is waited out."""
+    known = {shard(0): f"AT:{number(job, 0)}"}
+    job.fake.faults.add(throttle(), operation="GetShardIterator", times=None)
+    with pytest.raises(ThrottledError):
+        pin(job, "LATEST", known)
+    assert stored(job) is None
+    job.fake.faults.clear()
+    job.fake.faults.add(throttle(), operation="GetShardIterator", times=2)
+    assert pin(job, "LATEST", known) == stored(job)
+
+
+def test_only_a_position_that_is_named_is_asked_for_and_a_time_only_once(
+    job: SimulatedJob,
+) -> None:
+    """A stream may have thousands of shards."""
+    job.count_calls()
+    pin(job, "LATEST")
+    assert job.calls("GetShardIterator") == 0
+    job.backend = MemoryBackend()
+    pin(job, "-2h")
+    assert job.calls("GetShardIterator") == 1
+
+
+def test_the_first_pin_holds_whatever_is_requested_later(job: SimulatedJob) -> None:
+    first = pin(job, "LATEST")
+    job.clock.advance(5)
+    assert pin(job, "TRIM_HORIZON") == first
+    assert stored(job) == first
+
+
+def start_positions(found: StartPin) -> dict[str, Position]:
+    return {one: start_position(one, found) for one in found.shards}

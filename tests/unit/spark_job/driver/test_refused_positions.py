@@ -4,13 +4,18 @@ do. In simulated time.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.errors import RequestRefusedError
+from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.errors import ConfigError, RequestRefusedError
+from state.owner.ownership import this_process
 from state.position import Position
 from state.sequence_number import SequenceNumber
+from state.state_store import StartPin
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 
@@ -39,19 +44,48 @@ def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
     assert "was set back: position" in caplog.text
 
 
-def test_a_stored_number_that_the_service_refuses_ends_the_query_and_stays_stored(
+@pytest.mark.parametrize("of", ["no stream", "another shard"])
+def test_a_start_that_the_service_refuses_ends_the_query_and_the_next_start_is_free(
+    job: SimulatedJob, of: str
+) -> None:
+    """It was never stored. Spark's part is a new checkpoint location each time."""
+    numbers = job.put(2, key=job.key_of(0)) + job.put(2, key=job.key_of(1))
+    refused = 123 if of == "no stream" else numbers[0]
+    driver = coordinator(job, starting_position=f"AT:{refused}")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=rf"startingPosition: 'AT:{refused}' is not a pos"):
+            driver.pin_start()
+    driver.close()
+    again = coordinator(job, starting_position="TRIM_HORIZON")
+    assert sorted(read_all(job, again)[1]) == sorted(numbers)
+
+
+def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
     one: SimulatedJob,
 ) -> None:
-    """It is of another stream, for example. The error names the shard and how to move it."""
-    strange = SequenceNumber(one.put(1)[0] * 7)
+    """An earlier version stored it, in the start and in the shard's state. The error names the
+    shard and how to move it.
+    """
+    numbers = one.put(2)
+    strange = Position.after(SequenceNumber(numbers[0] * 7))
+    with closing(one.store()) as store:
+        store.pin_start(
+            StartPin(time_ms=0, wish=str(strange), position=strange, shards=(shard(0),))
+        )
     for _ in range(2):
-        driver = coordinator(one, starting_position=f"AFTER:{strange}")
+        driver = coordinator(one)
         with pytest.raises(
-            RequestRefusedError, match=f"{shard(0)} .*did not come from this stream.*checkpoint"
+            RequestRefusedError, match=f"{shard(0)} .*did not come from this stream.*checkpoint set"
         ):
             next_plan(driver)
         driver.close()
-    assert one.states()[shard(0)].read_position == Position.after(strange)
+    assert one.states()[shard(0)].read_position == strange
+    with closing(one.client()) as client, closing(one.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        oldest = WantedPosition.parse("TRIM_HORIZON")
+        found = find_moves(client, store, oldest, (), clock=one.clock, max_counted=9)
+        write_moves(store, found, clock=one.clock)
+    assert read_all(one, coordinator(one))[1] == numbers
 
 
 def coordinator(one: SimulatedJob, *, is_probed: bool = True, **options: object) -> Coordinator:
