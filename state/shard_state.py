@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from state.position import Position, PositionKind
+from state.position import SHARD_END, Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -166,6 +166,14 @@ class ShardState(
         then; queued retries do not hold them back.
         """
         return self.read_position.kind is PositionKind.SHARD_END
+
+
+def given_up(state: ShardState) -> ShardState:
+    """The state of a shard that is gone: nothing of it can be read any more, and its children do
+    not wait for it.
+    """
+    lifecycle = Lifecycle.DRAINED if state.unresolved else Lifecycle.FINISHED
+    return replace(state, read_position=SHARD_END, lifecycle=lifecycle)
 
 
 def verified_by_first_read(verified_ms: int, position: Position, arrival_ms: int) -> int:

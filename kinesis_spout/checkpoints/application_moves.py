@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.checkpoints.located import ShardSearch
-from kinesis_spout.checkpoints.moves import Goal, Move, MoveRefusedError, move_of, unlisted
+from kinesis_spout.checkpoints.moves import (
+    Goal,
+    Move,
+    MoveRefusedError,
+    childless_move,
+    given_up_move,
+    move_of,
+    unlisted,
+)
 from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.config import nearest_name
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
+from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.open_plan import closed_plan
-from kinesis_spout.shards.start_position import new_shards
+from kinesis_spout.shards.start_position import new_shards, start_position
 from state.failpoint import failpoint
 from state.moves.moved_state import never_settling
 from state.position import Position
+from state.shard_state import ShardState
 from state.state_store import StateChange, StoredState
 
 if TYPE_CHECKING:
@@ -26,7 +36,6 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from state.shard_state import ShardState
     from state.znodes.store import ZnodeStateStore
 
 MAX_CONCURRENT_SHARDS = 16
@@ -44,6 +53,12 @@ class ApplicationMove:
     stored: Mapping[str, StoredState]
     ahead_ms: int
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether each shard is stored already as it would be written."""
+        stored = {shard: each.state for shard, each in self.stored.items()}
+        return all(stored.get(one.after.shard_id) == one.after for one in self.moves)
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -58,6 +73,15 @@ class Standing:
     stored: Mapping[str, StoredState]
     listed: Mapping[str, ShardInfo]
     states: Mapping[str, ShardState]
+
+    @property
+    def horizon_ms(self) -> int:
+        """Records that arrived before this time have expired."""
+        return self.now_ms - self.summary.retention_ms
+
+    @property
+    def lineage(self) -> ShardLineage:
+        return ShardLineage(self.listed, self.states)
 
 
 def find_standing(client: KinesisClient, store: ZnodeStateStore, clock: Clock) -> Standing:
@@ -99,10 +123,11 @@ def find_moves(
     there = find_standing(client, store, clock)
     position = wanted.at(there.now_ms)
     check_past(position, there.now_ms)
-    goals = {
-        shard_id: Goal(position) for shard_id in _chosen(there.states, there.listed, shard_ids)
-    }
-    return moves_to(client, there, goals, clock=clock, max_counted=max_counted)
+    goals = {shard_id: Goal(position) for shard_id in _chosen(there, shard_ids)}
+    found = moves_to(client, there, goals, clock=clock, max_counted=max_counted)
+    gone = {} if shard_ids else _gone_moves(client, store, there)
+    moves = [gone.pop(one.after.shard_id, one) for one in found.moves]
+    return replace(found, moves=[*moves, *gone.values()])
 
 
 def moves_to(
@@ -116,11 +141,15 @@ def moves_to(
     """What moving each of these shards to its own goal does, in their order. Writes nothing. Raises
     as `find_moves`.
     """
+    horizon_ms = there.horizon_ms
+    named = {parent for shard in there.states for parent in there.lineage.parents(shard)}
 
     def find(shard_id: str) -> Move:
         state, shard = there.states[shard_id], there.listed.get(shard_id)
         if shard is None:
-            return unlisted(state)
+            if goals[shard_id].was_there or not _is_gone(client, there, state):
+                return unlisted(state)
+            return given_up_move(state, horizon_ms=horizon_ms, has_children=shard_id in named)
         return move_of(
             ShardSearch(client, shard, clock),
             shard,
@@ -195,22 +224,56 @@ def _with_new_shards(
     return states | {state.shard_id: state for state in fresh}
 
 
-def _chosen(
-    states: Mapping[str, ShardState], listed: Mapping[str, ShardInfo], shard_ids: Sequence[str]
-) -> list[str]:
-    """The shards to move, parents before children. Raises `MoveRefusedError` for a name that is not
-    a shard with a state, or is one that is not listed any more.
+def _gone_moves(client: KinesisClient, store: ZnodeStateStore, there: Standing) -> dict[str, Move]:
+    """By shard, the moves of those that are gone, and whose loss a job would report, though no
+    state says that they were not read to their ends.
     """
+    pin = store.read_start()
+    if pin is None or there.summary.status != "ACTIVE":
+        return {}
+    stored = {shard: each.state for shard, each in there.stored.items()}
+    lineage = ShardLineage(there.listed, stored)
+    never = never_read(
+        lineage,
+        pin,
+        has_begun=lambda: store.read_shard_list() is not None,
+        horizon_ms=there.horizon_ms,
+    )
+    moves = [
+        given_up_move(
+            ShardState(shard_id=shard_id, read_position=start_position(shard_id, pin)),
+            horizon_ms=there.horizon_ms,
+            has_children=False,
+        )
+        for shard_id in never
+    ]
+    moves += [childless_move(stored[one]) for one in lineage.out_of_sight(there.horizon_ms)]
+    return {one.after.shard_id: one for one in moves if not is_there(client, one.after.shard_id)}
+
+
+def _is_gone(client: KinesisClient, there: Standing, state: ShardState) -> bool:
+    """Whether a shard that is not listed is gone unread. Asks the service: while a stream is
+    changed the list may be incomplete.
+    """
+    if state.end_was_read or there.summary.status != "ACTIVE":
+        return False
+    return not is_there(client, state.shard_id)
+
+
+def _chosen(there: Standing, shard_ids: Sequence[str]) -> list[str]:
+    """The shards to move, parents before children. Raises `MoveRefusedError` for a name that is not
+    a shard with a state, or is one that was read to its end and is not listed any more.
+    """
+    states = there.states
     for shard_id in shard_ids:
         if shard_id not in states:
             nearest = nearest_name(shard_id, states)
             hint = f"did you mean {nearest}?" if nearest else f"it has {', '.join(sorted(states))}"
             raise MoveRefusedError(f"the application has no shard {shard_id}; {hint}")
-        if shard_id not in listed:
+        if shard_id not in there.listed and states[shard_id].end_was_read:
             raise MoveRefusedError(
                 f"shard {shard_id} is not listed any more, so nothing of it can be read; leave it "
                 "out"
             )
     wanted = set(shard_ids) or states.keys()
-    lineage = ShardLineage(listed, states)
-    return [shard_id for shard_id in lineage.oldest_first() if shard_id in wanted]
+    return [shard_id for shard_id in there.lineage.oldest_first() if shard_id in wanted]

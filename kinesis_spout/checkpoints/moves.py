@@ -19,10 +19,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
+from kinesis_spout.shards.data_loss import expired_unread
 from state.moves.moved_state import moved_state, position_outside_ranges
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
+from state.shard_state import given_up
 
 if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
@@ -56,7 +60,9 @@ class Move:
     - `lost_until_ms`: records that arrived before this may have expired, though the goal was to
       read them again; None if there are none.
     - `expired_ms`: from when to when records arrived that were to be read, and have expired. They
-      are in no count, and nobody can say how many they were. None if all are there.
+      are in no count, and nobody can say how many they were. None if all are there. The move
+      accepts that loss.
+    - `gone`: the service does not have the shard any more, and it was not read to its end.
     - `note`: what the operator would not expect; None if there is nothing.
     """
 
@@ -68,16 +74,55 @@ class Move:
     arrival_ms: int | None = None
     lost_until_ms: int | None = None
     expired_ms: tuple[int, int] | None = None
+    gone: bool = False
     note: str | None = None
 
     @property
     def skips(self) -> bool:
         return self.skipped.records > 0 or self.skipped.is_more
 
+    @property
+    def accepts_loss(self) -> bool:
+        """Whether a job would report data loss without the move, and does not with it."""
+        return self.gone or self.expired_ms is not None
+
 
 def unlisted(state: ShardState) -> Move:
     """The move of a shard that the service does not list any more: none."""
     return Move(before=state, after=state, note="is not listed any more, so it stays as it is")
+
+
+def given_up_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move:
+    """The move of a shard that is gone before it was read to its end: its children do not wait for
+    it. `has_children`: whether any is known.
+    """
+    after = given_up(state)
+    return Move(
+        before=state,
+        after=after if has_children else _without_children(after),
+        gone=True,
+        expired_ms=expired_unread(state, horizon_ms),
+        note="is not listed any more, so it is given up: the rest of it is not read",
+    )
+
+
+def childless_move(state: ShardState) -> Move:
+    """The move of a shard that was read to its end and has expired, and whose children were never
+    observed.
+    """
+    return Move(
+        before=state,
+        after=_without_children(state),
+        gone=True,
+        note="has expired, and its children were never observed: they are given up",
+    )
+
+
+def _without_children(state: ShardState) -> ShardState:
+    """A finished shard that has a time of verification is asked for its children once that has
+    expired (`ShardLineage.out_of_sight`).
+    """
+    return structs.replace(state, verified_until_ms=None)
 
 
 def move_of(
@@ -114,14 +159,14 @@ def move_of(
         unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:
         return unlisted(state)
-    after = moved_state(
-        state,
-        found.position,
-        # From TRIM_HORIZON on nothing is missed that is there now, as at a start.
-        verified_until_ms=now_ms
-        if found.arrival_ms is None or found.position == TRIM_HORIZON
-        else found.arrival_ms,
-    )
+    verified_ms = found.arrival_ms
+    if verified_ms is None or found.position == TRIM_HORIZON:
+        verified_ms = now_ms  # nothing is missed from there on that is there now, as at a start
+    expired_ms = expired_unread(state, horizon_ms)
+    after = moved_state(state, found.position, verified_until_ms=verified_ms)
+    if after == state and expired_ms is not None:
+        # It goes on from where it stands, without what has expired: a job would report it again.
+        after = structs.replace(state, verified_until_ms=verified_ms)
     return Move(
         before=state,
         after=after,
@@ -130,7 +175,7 @@ def move_of(
         dropped=state.unresolved_count - after.unresolved_count,
         arrival_ms=found.arrival_ms,
         lost_until_ms=None if after == state else lost_ms,
-        expired_ms=None if after == state else _expired_unread(state, horizon_ms),
+        expired_ms=expired_ms,
         note="; ".join(notes) or None,
     )
 
@@ -212,14 +257,6 @@ def _resolved(
     if found.first is not None:
         return Located(Position.at(found.first), found.first, found.arrival_ms)
     return search.locate(SHARD_END) if found.at_shard_end else found
-
-
-def _expired_unread(state: ShardState, horizon_ms: int) -> tuple[int, int] | None:
-    """See `Move.expired_ms`. A job with this state would report data loss (`lapsed_shards`)."""
-    verified_ms = state.verified_until_ms
-    if state.read_position.is_end or verified_ms is None or verified_ms >= horizon_ms:
-        return None
-    return verified_ms, horizon_ms
 
 
 def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int) -> int | None:

@@ -179,6 +179,15 @@ def consume(
             rich_help_panel=INPUT,
         ),
     ] = None,
+    fail_on_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-data-loss/--no-fail-on-data-loss",
+            help="Stop when records have expired before they were read, or go on with what is left "
+            "and say what was lost.",
+            rich_help_panel=INPUT,
+        ),
+    ] = True,
     region: Annotated[
         str | None,
         typer.Option(help="AWS region (default: the AWS configuration's).", rich_help_panel=INPUT),
@@ -289,6 +298,7 @@ def consume(
                 task_index=task_index,
                 total_tasks=total_tasks,
                 max_records=max_records,
+                fail_on_data_loss=fail_on_data_loss,
                 aggregated_records=aggregated_records,
                 read_mode=read_mode,
                 consumer_name=consumer_name,

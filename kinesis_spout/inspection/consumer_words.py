@@ -40,9 +40,10 @@ SPOUT = ConsumerWords(
     faster="make its program, or the command of --exec, faster; raise max_pending; share the "
     "shards among more processes (total_tasks); split the shard if it is read at 2 MB a second",
     lossy="set the shard to the oldest record that is left, while no process runs: the spout stops "
-    "with that error otherwise, unless fail_on_data_loss is False",
-    without="set fail_on_data_loss to False to go on without them: the spout stops with that "
-    "error otherwise",
+    "with that error otherwise, unless fail_on_data_loss is False (consume: "
+    "--no-fail-on-data-loss)",
+    without="go on without them, while no process runs: the spout stops with that error "
+    "otherwise, unless fail_on_data_loss is False (consume: --no-fail-on-data-loss)",
     refresh="shard_refresh_interval_s",
     some_shards="see whether it is told to read some shards only (shards, --shard)",
     max_unresolved="max_unresolved_per_shard",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
 
 
+_MAX_NAMED = 5  # of all shards; a part of them is always named
 _OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
 _RAISE = Advice(
     Act.CHANGE,
@@ -105,13 +106,15 @@ def _vanished(look: Look, shard_id: str) -> Cause | None:
     return Cause(
         kind="vanished",
         about=shard_id,
-        says="is not listed by the stream any more, and was not read to its end: what was unread "
-        "has expired (or the listing is late, right after a split or merge)",
+        says=f"is not listed by the stream any more, and was not read to its end: what was unread"
+        f"{_arrived(look, shard_id)} has expired (or the listing is late, right after a split or "
+        "merge)",
         advice=(
             Advice(Act.LOOK, "look again in a minute"),
             Advice(
                 Act.CHANGE,
                 f"if it stays so, the records are lost: {words_of(look).without}",
+                _without_the_lost(look),
                 mends=LOSS,
             ),
         ),
@@ -149,18 +152,43 @@ def _lapsed_ms(look: Look, shard_id: str) -> int | None:
     return progress.verified_ms
 
 
+def _arrived(look: Look, shard_id: str) -> str:
+    """A clause that says which records are lost, by when they arrived."""
+    progress, now_ms = look.now.progress(shard_id), look.now.now_ms
+    since_ms = None if progress is None else progress.verified_ms
+    if since_ms is None or since_ms >= look.horizon_ms:
+        return ""
+    return f" that arrived from {moment(since_ms, now_ms)} to {moment(look.horizon_ms, now_ms)}"
+
+
+def _without_the_lost(look: Look) -> tuple[str, ...]:
+    """The command that goes on without what is lost, of all shards: a job names them all, too. A
+    spout's program may not have an option for it; all of them have positions. Empty for a Spark
+    job, which has one.
+    """
+    if not look.now.was_spout:
+        return ()
+    losing = [
+        one
+        for one in look.now.shard_ids
+        if _lapsed_ms(look, one) is not None or look.phase(one) is ShardPhase.VANISHED
+    ]
+    named = [argument for one in losing for argument in ("--shard", one)]
+    if len(losing) > _MAX_NAMED and len(losing) == len(look.now.states):
+        named = []
+    return ("checkpoint", "set", *named, "--to", "TRIM_HORIZON", "--allow-skip")
+
+
 def _lapsed(look: Look, shard_id: str) -> Cause | None:
     verified_ms = _lapsed_ms(look, shard_id)
     if verified_ms is None:
         return None
-    # A spout's program may not have an option for it; all of them have positions.
-    to_oldest = ("checkpoint", "set", "--shard", shard_id, "--to", "TRIM_HORIZON", "--allow-skip")
     return Cause(
         kind="lapsed",
         about=shard_id,
         says=f"was last seen complete {duration(look.now.now_ms - verified_ms)} ago, and "
-        f"the stream keeps records for {duration(look.now.stream.retention_ms)}: records may have "
-        "expired unread",
+        f"the stream keeps records for {duration(look.now.stream.retention_ms)}: records"
+        f"{_arrived(look, shard_id)} may have expired unread",
         advice=(
             Advice(
                 Act.CHANGE,
@@ -170,7 +198,7 @@ def _lapsed(look: Look, shard_id: str) -> Cause | None:
             Advice(
                 Act.CHANGE,
                 words_of(look).lossy,
-                to_oldest if look.now.was_spout else (),
+                _without_the_lost(look),
                 mends=LOSS,
                 is_urgent=True,
             ),

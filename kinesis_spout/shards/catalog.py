@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kinesis_spout.clock import SteadyTime
-from kinesis_spout.shards.data_loss import DataLossDetector
+from kinesis_spout.shards.data_loss import ACCEPT_LOSS, DataLossDetector
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards
-from state.position import SHARD_END
-from state.shard_state import Lifecycle, ShardState
+from state.shard_state import ShardState, given_up
 from state.state_store import StartPin, StateChange, StateStore, StoredState
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class ShardCatalog:
     reader needs no lock. `lock` is held around each load, and around each write of states together
     with what it is computed from. It is never held while Kinesis is called. `only`: the ids of the
     shards that are read; empty for all. Every listed shard gets a state, but the others are not
-    missed when they are gone.
+    missed when they are gone. `accept_loss`: see `DataLossDetector`.
     """
 
     def __init__(
@@ -118,6 +117,7 @@ class ShardCatalog:
         watch: TipWatch,
         *,
         only: Collection[str] = (),
+        accept_loss: str = ACCEPT_LOSS,
     ) -> None:
         self.states: dict[str, StoredState] = {}
         self.lock = threading.RLock()
@@ -133,6 +133,7 @@ class ShardCatalog:
             fail_on_data_loss=settings.fail_on_data_loss,
             patience_s=settings.shard_refresh_interval_ms / 1000,
             only=only,
+            accept_loss=accept_loss,
         )
         self._listing: tuple[ShardInfo, ...] = ()
         self._view = _View(self._listing, self.states, only)
@@ -364,10 +365,16 @@ class ShardCatalog:
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
         if self.retention_ms is not None:
-            now_ms = self.service_now_ms()
+            now_ms, states = self.service_now_ms(), self.states
+            wanted = self.wanted()
+            others = [
+                one
+                for one, state in wanted.states.items()
+                if one in wanted.listed and not state.end_was_read
+            ]
             self.loss.check_retention(
                 shards,
-                {shard: self._verified(self.states[shard].state) for shard in shards},
+                {shard: self._verified(states[shard].state) for shard in {*shards, *others}},
                 now_ms=now_ms,
                 retention_ms=self.retention_ms,
             )
@@ -377,7 +384,8 @@ class ShardCatalog:
         """Report shards of which a task has found that records may have expired before it read
         them. Raises `DataLossError` where `failOnDataLoss` is true.
         """
-        self.loss.report_lapsed(shards, self.shard_states())
+        horizon_ms = self.service_now_ms() - (self.retention_ms or 0)
+        self.loss.report_lapsed(shards, self.shard_states(), horizon_ms=horizon_ms)
 
     def save_verified(self) -> None:
         """Store the times at which idle shards were last seen at their tips, some 24 times per
@@ -465,12 +473,15 @@ class ShardCatalog:
         if not self._is_unjudged:
             return
         gone = self.loss.vanished(
-            self.wanted(), is_active=self._was_active, listed_s=self._listed_s
+            self.wanted(),
+            is_active=self._was_active,
+            listed_s=self._listed_s,
+            horizon_ms=self.service_now_ms() - (self.retention_ms or 0),
         )
         self._is_unjudged = False
         with self.lock:
             known = [self.states[shard] for shard in gone if shard in self.states]
-            self.save([StateChange(before=one, after=_given_up(one.state)) for one in known])
+            self.save([StateChange(before=one, after=given_up(one.state)) for one in known])
 
     def _check_gone(self, *, is_active: bool) -> bool:
         """Whether a shard with unresolved records is not listed and not proven gone."""
@@ -514,11 +525,3 @@ class ShardCatalog:
             self._is_expired = self._is_expired or expired
             raise
         self._listed_s = now_s
-
-
-def _given_up(state: ShardState) -> ShardState:
-    """The state of a shard that is gone: nothing of it can be read any more, and its children do
-    not wait for it.
-    """
-    lifecycle = Lifecycle.DRAINED if state.unresolved else Lifecycle.FINISHED
-    return msgspec.structs.replace(state, read_position=SHARD_END, lifecycle=lifecycle)

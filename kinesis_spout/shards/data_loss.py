@@ -16,6 +16,9 @@ dead letters without a payload, once the shard is proven gone.
 reported as gone, the service is asked for the shard itself, twice: ListShards is eventually
 consistent and may show a new shard late.
 
+A report names every shard, and when the records arrived that may have expired: since the shard was
+verified, and longer ago than the retention.
+
 `failOnDataLoss` decides: true raises `DataLossError`, false logs a warning and goes on.
 """
 
@@ -26,7 +29,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
 from kinesis_spout.shards.lineage import lapsed_shards, open_range_holes
-from state.position import TRIM_HORIZON
+from state.position import TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
+ACCEPT_LOSS = "set option failOnDataLoss to false"
 MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
 
 
@@ -62,6 +66,7 @@ class DataLossDetector:
 
     `only`: the ids of the shards that are read; empty for all. The others are not missed.
     `patience_s`: for how long listings must agree before a shard counts as vanished.
+    `accept_loss`: how this application's user lets it go on after a loss.
     """
 
     def __init__(
@@ -72,7 +77,9 @@ class DataLossDetector:
         fail_on_data_loss: bool,
         patience_s: float,
         only: Collection[str] = (),
+        accept_loss: str = ACCEPT_LOSS,
     ) -> None:
+        self._accept_loss = accept_loss
         self._client = client
         self._stream_name = stream_name
         self._fail_on_data_loss = fail_on_data_loss
@@ -94,23 +101,31 @@ class DataLossDetector:
         retention_ms: int,
     ) -> None:
         """Report shards whose records may have expired unread, each once. `now_ms`: service time.
+        `states`: also of shards that are not asked for, as they wait for others. They are reported
+        with these: nobody wants to hear of one loss after the other.
 
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
-        lapsed = lapsed_shards(shards, states, now_ms, retention_ms)
+        asked = lapsed_shards(shards, states, now_ms, retention_ms)
+        if self._reported.issuperset(asked):
+            return
+        lapsed = lapsed_shards(sorted(states), states, now_ms, retention_ms)
         new = [shard for shard in lapsed if shard not in self._reported]
-        if new:
-            self._report_data_loss(
-                f"were not read for longer than the retention of {retention_ms // 3_600_000} h",
-                _with_positions(new, states),
-            )
-            self._reported.update(new)
+        self._report_data_loss(
+            f"were not read for longer than the retention of {retention_ms // 3_600_000} h",
+            _with_positions(new, states, now_ms - retention_ms),
+        )
+        self._reported.update(new)
 
-    def report_lapsed(self, shards: Sequence[str], states: Mapping[str, ShardState]) -> None:
-        """Report shards of which records may have expired before they were read."""
+    def report_lapsed(
+        self, shards: Sequence[str], states: Mapping[str, ShardState], *, horizon_ms: int
+    ) -> None:
+        """Report shards of which records may have expired before they were read. `horizon_ms`:
+        service time less the retention.
+        """
         self._report_data_loss(
             "were read later than their records are kept",
-            _with_positions((shard for shard in shards if shard in states), states),
+            _with_positions((shard for shard in shards if shard in states), states, horizon_ms),
         )
 
     def check_never_read(
@@ -126,12 +141,8 @@ class DataLossDetector:
         and went between two listings. `has_begun`: whether all shards of a listing have had states
         once. One that has none is finished and forgotten then.
         """
-        # A shard that was open at the pin is listed for the retention at least, so earlier than
-        # that none can be missing.
-        lost = _lost_of_pin(lineage, pin) if now_ms - pin.time_ms > retention_ms else []
-        if lost and has_begun():
-            lost = []
-        lost += _lost_between(lineage, pin)
+        horizon_ms = now_ms - retention_ms
+        lost = never_read(lineage, pin, has_begun=has_begun, horizon_ms=horizon_ms)
         wanted = [shard for shard in lost if not self._only or shard in self._only]
         gone = [shard for shard in wanted if not self._is_there(shard)]
         if gone:
@@ -154,9 +165,11 @@ class DataLossDetector:
             )
         return alone
 
-    def vanished(self, lineage: ShardLineage, *, is_active: bool, listed_s: float) -> list[str]:
+    def vanished(
+        self, lineage: ShardLineage, *, is_active: bool, listed_s: float, horizon_ms: int
+    ) -> list[str]:
         """Report and return shards that vanished before their ends were read. The caller gives
-        them up.
+        them up. `horizon_ms`: service time less the retention.
 
         Two listings of an ACTIVE stream, at least `patience_s` apart, and all between them must
         leave the shard out: while a stream is UPDATING the list may be incomplete.
@@ -166,7 +179,7 @@ class DataLossDetector:
         if gone:
             self._report_data_loss(
                 "the service does not list any more, before they were read to their ends",
-                _with_positions(gone, lineage.states),
+                _with_positions(gone, lineage.states, horizon_ms),
             )
         return gone
 
@@ -213,30 +226,47 @@ class DataLossDetector:
 
     # private --------------------------------------------------------------------------------------
     def _is_there(self, shard_id: str) -> bool:
-        """Whether the service answers for the shard. It may say once that it does not know one that
-        is there, and the listings may be late: so it is asked twice.
-        """
-        return self._answers(shard_id) or self._answers(shard_id)
-
-    def _answers(self, shard_id: str) -> bool:
-        try:
-            self._client.shard_iterator(shard_id, TRIM_HORIZON)
-        except ShardNotFoundError:
-            return False
-        return True
+        return is_there(self._client, shard_id)
 
     def report(self, what: str, *, going_on: str = "going on with what is left") -> None:
         """Report a loss: raises `DataLossError` where `failOnDataLoss` is true, else warns."""
         self.reports += 1
         sentence = f"records may be lost: {what}"
         if self._fail_on_data_loss:
-            raise DataLossError(
-                f"{sentence}; set option failOnDataLoss to false to go on with what is left"
-            )
+            raise DataLossError(f"{sentence}; {self._accept_loss} to go on with what is left")
         log.warning("%s; %s, as failOnDataLoss is false", sentence, going_on)
 
     def _report_data_loss(self, what: str, named: str) -> None:
         self.report(f"stream {self._stream_name} has shards that {what}: {named}")
+
+
+def is_there(client: KinesisClient, shard_id: str) -> bool:
+    """Whether the service answers for the shard. It may say once that it does not know one that is
+    there, and the listings may be late: so it is asked twice.
+    """
+    return _answers(client, shard_id) or _answers(client, shard_id)
+
+
+def _answers(client: KinesisClient, shard_id: str) -> bool:
+    try:
+        client.shard_iterator(shard_id, TRIM_HORIZON)
+    except ShardNotFoundError:
+        return False
+    return True
+
+
+def never_read(
+    lineage: ShardLineage, pin: StartPin, *, has_begun: Callable[[], bool], horizon_ms: int
+) -> list[str]:
+    """The shards that are not listed and never had a state, as `DataLossDetector.check_never_read`
+    defines them; the service was not asked for them.
+    """
+    # A shard that was open at the pin is listed for the retention at least, so earlier than that
+    # none can be missing.
+    lost = _lost_of_pin(lineage, pin) if pin.time_ms < horizon_ms else []
+    if lost and has_begun():
+        lost = []
+    return lost + _lost_between(lineage, pin)
 
 
 def _lost_of_pin(lineage: ShardLineage, pin: StartPin) -> list[str]:
@@ -255,5 +285,28 @@ def _lost_between(lineage: ShardLineage, pin: StartPin) -> list[str]:
     return sorted({parent for shard in fresh for parent in shard.parents} - known)
 
 
-def _with_positions(shards: Iterable[str], states: Mapping[str, ShardState]) -> str:
-    return ", ".join(f"{shard} (read up to {states[shard].read_position})" for shard in shards)
+def _with_positions(
+    shards: Iterable[str], states: Mapping[str, ShardState], horizon_ms: int
+) -> str:
+    return ", ".join(_with_position(states[shard], horizon_ms) for shard in shards)
+
+
+def _with_position(state: ShardState, horizon_ms: int) -> str:
+    lost = expired_unread(state, horizon_ms)
+    lacks = "" if lost is None else f" lacks what arrived from {times_of(lost)}"
+    return f"{state.shard_id} (read up to {state.read_position}){lacks}"
+
+
+def expired_unread(state: ShardState, horizon_ms: int) -> tuple[int, int] | None:
+    """From when to when records arrived that were to be read, and have expired; None where all are
+    there. `horizon_ms`: service time less the retention.
+    """
+    verified_ms = state.verified_until_ms
+    if state.end_was_read or verified_ms is None or verified_ms >= horizon_ms:
+        return None
+    return verified_ms, horizon_ms
+
+
+def times_of(lost_ms: tuple[int, int]) -> str:
+    since, until = map(Position.at_timestamp, lost_ms)
+    return f"{since} to {until}"

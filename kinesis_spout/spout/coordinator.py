@@ -53,6 +53,7 @@ log = logging.getLogger("kinesis_spout")
 LOAD_INTERVAL_S = 2.0
 # In a row. Another task may write the same child's first state, but not again and again.
 MAX_CONFLICTS = 5
+ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class SpoutCoordinator:
             services.clock,
             SpoutTipWatch(context),
             only=frozenset(config.shards),
+            accept_loss=ACCEPT_LOSS,
         )
         self._history = HistoryRecorder(services.store, services.clock)
         self._openings = SpoutOpenings(context)

@@ -45,7 +45,11 @@ def move(
     ] = None,
     allow_skip: Annotated[
         bool,
-        typer.Option("--allow-skip", help="Move forward too: what is skipped is never read."),
+        typer.Option(
+            "--allow-skip",
+            help="Move forward too, and go on without records that have expired: they are never "
+            "read.",
+        ),
     ] = False,
     dry_run: places.DryRun = False,
     yes: places.Yes = False,
@@ -61,8 +65,8 @@ def move(
     Refused while the application runs. The job then continues from there, with
     its old Spark checkpoint location.
 
-    Exit codes: 0 done, 1 refused because records would be skipped, 3 a service cannot be
-    reached, 4 the application runs.
+    Exit codes: 0 done, 1 refused because records would be skipped or have expired, 3 a
+    service cannot be reached, 4 the application runs.
     """
     shards = [shard_id_of(one) for one in shard or ()]
     wanted = _parsed(to, shards)
@@ -76,7 +80,9 @@ def move(
             found = find_moves(client, store, wanted, shards, clock=clock, max_counted=count)
         say_moves(found)
         refuse_skips(found, allow_skip=allow_skip)
-        if confirmed("Move them?", dry_run=dry_run, yes=yes):
+        if found.changes_nothing:
+            say("nothing to move")
+        elif confirmed("Move them?", dry_run=dry_run, yes=yes):
             write_moves(store, found, clock=clock, cause="set")
             say("moved")
 

@@ -57,8 +57,16 @@ def say_moves(found: ApplicationMove) -> None:
 
 
 def refuse_skips(found: ApplicationMove, *, allow_skip: bool) -> None:
-    """Raise `CliError` where records would be skipped, unless that is wanted."""
+    """Raise `CliError` where records would be skipped, or have expired unread, unless that is
+    wanted.
+    """
     skipping = [one.after.shard_id for one in found.moves if one.skips]
+    losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
+    if losing and not allow_skip:
+        raise CliError(
+            f"records of {', '.join(losing)} have expired, and were never read; give --allow-skip "
+            "to go on without them"
+        )
     if skipping and not allow_skip:
         raise CliError(
             f"records of {', '.join(skipping)} would be skipped, and never be read; give "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from kinesis_spout.shards.data_loss import times_of
 from state.position import Position
 
 if TYPE_CHECKING:
@@ -81,10 +82,9 @@ def move_lines(move: Move) -> list[str]:
         until = Position.at_timestamp(move.lost_until_ms)
         lines.append(f"  what arrived there before {until} may have expired")
     if move.expired_ms is not None:
-        since, until = map(Position.at_timestamp, move.expired_ms)
         lines.append(
-            f"  what arrived from {since} to {until} was not read, and is not in the stream any "
-            "more"
+            f"  what arrived from {times_of(move.expired_ms)} was not read, and is not in the "
+            "stream any more"
         )
     return lines if move.note is None else [*lines, f"  note: {move.note}"]
 

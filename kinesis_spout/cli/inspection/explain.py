@@ -217,7 +217,8 @@ def _parts(
     for advice in told:
         lines = [advice.text]
         if advice.arguments:
-            is_of_one = len(group.shards) > 1 and group.explanation.shard_id in advice.arguments
+            others = [one for one in group.shards if one not in advice.arguments]
+            is_of_one = group.explanation.shard_id in advice.arguments and bool(others)
             its = f" (of shard {short_shard(group.explanation.shard_id)})" if is_of_one else ""
             lines = [
                 f"{advice.text}{its}:",

@@ -8,13 +8,17 @@ from contextlib import closing
 
 from msgspec.structs import replace
 
+from kinesis_spout.clock import SystemClock
 from state.owner.ownership import this_process
+from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.state_store import StateChange
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.operators_shell import SHARD, Shell
+
+HOUR_MS = 3_600_000
 
 
 def test_a_shard_is_set_back_and_read_again(shell: Shell) -> None:
@@ -49,6 +53,58 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
     )
     assert shell.checkpoint(*to, "--allow-skip").returncode == 0
     assert shell.consume() == ["c"]
+
+
+def test_a_loss_is_reported_until_it_is_accepted(shell: Shell) -> None:
+    """By `checkpoint set`, and by `consume` for itself. It names what was lost by its arrival."""
+    shell.put("a")
+    assert shell.consume() == ["a"]
+    long_ago_ms = SystemClock().now_ms() - 30 * HOUR_MS
+
+    def lapse() -> None:
+        with closing(shell.store()) as store:
+            store.acquire(this_process(1_000), timeout_s=10)
+            stored = store.load_states()[SHARD]
+            lapsed = replace(
+                stored.state,
+                checkpoint=None,
+                verified_until_ms=long_ago_ms,
+                read_position=TRIM_HORIZON,
+            )
+            store.move_states([StateChange(before=stored, after=lapsed)])
+
+    lapse()
+    lost = f"what arrived from {Position.at_timestamp(long_ago_ms)} to "
+    ended = shell.run_consume()
+    assert ended.returncode == 1
+    assert f"{SHARD} (read up to TRIM_HORIZON) lacks {lost}" in ended.stderr
+    assert "consume: give --no-fail-on-data-loss" in ended.stderr
+    to = ("set", "--to", "TRIM_HORIZON", "--yes")
+    refused = shell.checkpoint(*to)
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"error: records of {SHARD} have expired, and were never read; give --allow-skip to go on "
+        "without them\n"
+    )
+    accepted = shell.checkpoint(*to, "--allow-skip")
+    assert (accepted.returncode, accepted.stdout.splitlines()[-1]) == (0, "moved")
+    assert f"  {lost}" in accepted.stdout
+    again = shell.checkpoint(*to, "--allow-skip")
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "nothing to move")
+    assert shell.consume() == ["a"]
+    lapse()
+    lenient = shell.run_consume("--no-fail-on-data-loss")
+    assert (lenient.returncode, json.loads(lenient.stdout)["data"]) == (0, "a")
+    assert f"lacks {lost}" in lenient.stderr
+    assert shell.consume() == []
+
+
+def test_an_application_whose_start_was_refused_starts_from_another(shell: Shell) -> None:
+    shell.put("a")
+    refused = shell.run_consume("--from", "AT:123")
+    assert refused.returncode != 0
+    assert "'AT:123' is not a position in shard shardId-000000000000" in refused.stderr
+    assert shell.consume() == ["a"]
 
 
 def test_a_running_application_is_not_moved(shell: Shell) -> None:

@@ -89,9 +89,9 @@ class Shell:
         assert ended.returncode == 0, ended.stderr
         return [json.loads(line)["data"] for line in ended.stdout.splitlines()]
 
-    def run_consume(self) -> CompletedProcess[str]:
+    def run_consume(self, *arguments: str) -> CompletedProcess[str]:
         named = ("--application", "etl", "--zookeeper", self.zookeeper)
-        start = ("--from", "TRIM_HORIZON", "--until", "now")
+        start = ("--from", "TRIM_HORIZON", "--until", "now", *arguments)
         return self.run("consume", "orders", *named, *start, *self.endpoint)
 
     def put(self, *data: str) -> list[str]:

@@ -15,7 +15,7 @@ from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.printing import move_lines
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.shards.history_recorder import MARGIN_MS
-from kinesis_spout.testing import ManualClock, early_end
+from kinesis_spout.testing import ManualClock, early_end, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
 from state.errors import ConflictError, StreamMismatchError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
@@ -355,6 +355,103 @@ def test_records_that_expire_after_a_move_are_data_loss(one: SimulatedJob) -> No
     one.put(1)
     with pytest.raises(DataLossError, match="not read for longer than the retention"):
         run_job(one, plan)
+
+
+def test_a_loss_is_accepted_where_the_shard_stands_and_no_job_reports_it_again(
+    one: SimulatedJob,
+) -> None:
+    """The shard is at its oldest record already, so its position does not change."""
+    one.put(3)
+    plan, _ = run_job(one)
+    moved(one, "TRIM_HORIZON")
+    one.clock.advance(26 * 3600)
+    young = one.put(2)
+    lost = rf"{shard(0)} \(read up to TRIM_HORIZON\) lacks what arrived from 2026-01-01T00:00:"
+    with pytest.raises(DataLossError, match=lost):
+        run_job(one, plan)
+    move = moved(one, "TRIM_HORIZON")[shard(0)]
+    assert (move.before.read_position, move.after.read_position) == (TRIM_HORIZON, TRIM_HORIZON)
+    assert move.accepts_loss
+    assert move.expired_ms is not None
+    assert move.expired_ms[1] == one.clock.now_ms() - DAY_MS
+    assert not moved(one, "TRIM_HORIZON")[shard(0)].accepts_loss
+    assert run_job(one, plan)[1] == young
+    assert run_job(one, plan)[1] == []
+
+
+def vanished_parent(job: SimulatedJob) -> list[int]:
+    """Shard 0 was not read to its end before it expired: the records of its children."""
+    coordinator = job.coordinator()
+    next_plan(coordinator)
+    coordinator.close()
+    job.put(3, key=job.key_of(0))
+    key = job.key_of(0)
+    job.fake.split(STREAM, shard(0))
+    job.clock.advance(50 * 3600)
+    return job.put(4, key=key)
+
+
+def test_the_loss_of_a_shard_that_has_vanished_is_accepted_and_its_children_are_read(
+    job: SimulatedJob,
+) -> None:
+    """By name, too. No job reports it again, in the next days either."""
+    put = vanished_parent(job)
+    with pytest.raises(DataLossError):
+        run_job(job)
+    assert shard(0) in moved(job, "TRIM_HORIZON", shard(0), write=False)
+    moves = moved(job, "TRIM_HORIZON")
+    gone = moves[shard(0)]
+    assert (gone.accepts_loss, gone.after.lifecycle) == (True, Lifecycle.FINISHED)
+    assert gone.note == "is not listed any more, so it is given up: the rest of it is not read"
+    assert any("what arrived from 2026-01-01T" in line for line in move_lines(gone))
+    assert not any(one.accepts_loss for one in moved(job, "TRIM_HORIZON").values())
+    plan, read = run_job(job)
+    assert read == put
+    for _ in range(3):
+        job.clock.advance(20 * 3600)
+        plan, read = run_job(job, plan)
+        assert read == []
+
+
+def test_a_shard_that_answers_though_it_is_not_listed_stays(job: SimulatedJob) -> None:
+    """The listing may be late."""
+    run_job(job)
+    job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=None)
+    move = moved(job, "TRIM_HORIZON")[shard(0)]
+    assert (move.after, move.accepts_loss) == (move.before, False)
+
+
+@pytest.mark.parametrize("lost", ["children", "a shard of the start", "a parent"])
+def test_the_loss_of_shards_that_nobody_has_seen_is_accepted(job: SimulatedJob, lost: str) -> None:
+    """A job would report it at each start."""
+    listed = (shard(0), shard(1))
+    with closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        shards = (*listed, shard(9)) if lost == "a shard of the start" else listed
+        if lost == "a parent":
+            job.fake.split(STREAM, shard(0))
+        store.pin_start(StartPin(time_ms=START_MS, wish="", position=TRIM_HORIZON, shards=shards))
+        if lost == "children":
+            finished = ShardState(
+                shard_id=shard(9),
+                read_position=SHARD_END,
+                lifecycle=Lifecycle.FINISHED,
+                verified_until_ms=START_MS,
+            )
+            store.save_states([StateChange(before=None, after=finished)])
+    if lost == "a parent":  # its children were split in their turn, and it has expired since
+        job.fake.split(STREAM, shard(2))
+        job.clock.advance(50 * 3600)
+    job.clock.advance(30 * 3600)
+    with pytest.raises(DataLossError):
+        run_job(job)
+    moves = moved(job, "TRIM_HORIZON")
+    assert any(one.gone for one in moves.values())
+    plan = ""
+    for _ in range(3):
+        plan, read = run_job(job, plan)
+        assert read == []
+        job.clock.advance(20 * 3600)
 
 
 def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob) -> None:

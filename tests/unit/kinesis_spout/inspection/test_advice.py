@@ -17,6 +17,7 @@ from state.task_log import TaskLog
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.support.inspection.looks import (
     AT_TIP,
+    HOUR_MS,
     NOW_MS,
     after,
     behind,
@@ -242,3 +243,27 @@ def test_the_deed_that_an_error_asks_for_is_told_once() -> None:
     assert told.endswith(
         "but for one without a word, each time with: no letter is written (refused)"
     )
+
+
+def test_what_is_lost_is_told_by_its_arrival_and_one_command_accepts_all_of_it() -> None:
+    """A job names all of it in its error, and reads nothing until all of it is accepted."""
+    old = {"verified_until_ms": NOW_MS - 26 * HOUR_MS}
+    seen = look(
+        listed(1),
+        listed(2),
+        listed(3),
+        state(1, after(9), **old),
+        state(2, after(9), **old),
+        state(3, after(9)),
+        state(4, after(9), **old),  # it has vanished
+        owners=(),
+    )
+    command = ["checkpoint", "set"]
+    for index in (1, 2, 4):
+        command += ["--shard", shard(index)]
+    command += ["--to", "TRIM_HORIZON", "--allow-skip"]
+    for index in (1, 4):
+        explained = explain(seen, shard(index))
+        assert list(next(one for one in explained.advice() if one.arguments).arguments) == command
+        arrived = "that arrived from 2027-01-14 06:00:00 to 2027-01-14 08:00:00"
+        assert arrived in explained.causes[0].says

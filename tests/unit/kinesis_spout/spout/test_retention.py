@@ -89,6 +89,24 @@ def test_a_spout_that_goes_on_with_what_is_left_says_so_once(
     assert caplog.text.count("records may be lost") == 1
 
 
+def test_a_loss_names_every_shard_also_those_that_wait_for_their_parents(
+    job: SimulatedJob,
+) -> None:
+    """And when what is lost arrived. To hear of one shard after the other takes a start each."""
+    job.put(1, key=job.key_of(0))
+    SteppedSpout(job, **SLOW).spout.close()
+    job.clock.advance(20 * HOUR_S)
+    job.fake.split(STREAM, shard(0))
+    SteppedSpout(job, **SLOW).spout.close()
+    job.clock.advance(23 * HOUR_S)
+    named = "".join(
+        rf".*{shard(index)} \(read up to TRIM_HORIZON\) lacks what arrived from 202"
+        for index in range(4)
+    )
+    with pytest.raises(DataLossError, match=rf"{named}.*give --no-fail-on-data-loss"):
+        SteppedSpout(job)
+
+
 def test_a_closed_shard_whose_records_have_expired_ends(caplog: pytest.LogCaptureFixture) -> None:
     """Its children are read, once the loss was said."""
     with simulated(shards=1) as job:
