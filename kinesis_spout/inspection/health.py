@@ -8,7 +8,8 @@ The window is between two snapshots. It is the only measure of patience, so ther
              the one before it, or the application is paused, or its last run has read all that it
              was to read (AvailableNow, `--until`) and the next one is not overdue
     stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
-             the one before it, or that no process works on
+             the one before it, or that no process works on; or no process reads it, as the last
+             run has ended with an error; or it holds records whose dead letters are refused
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
     unknown  nobody asked the service for the shard's tip, and the state does not tell; or the
@@ -272,12 +273,16 @@ class Look:
 
     def own_health(self, shard_id: str) -> Health:
         """The same without what it has of the shards that it waits for, or that wait for it."""
-        return self._judged(shard_id) if self._may_be_judged else Health.UNKNOWN
+        return self._judged(shard_id) if self.now.is_readable else Health.UNKNOWN
 
-    @property
-    def _may_be_judged(self) -> bool:
-        """Whether there is a state, and it is of the stream that is looked at."""
-        return self.now.is_known and not self.now.is_of_another_stream
+    def died(self, shard_id: str) -> bool:
+        """Whether nobody reads the shard, as the last run has ended with an error. A pause is meant
+        to have nobody read it.
+        """
+        is_over = self.phase(shard_id) in {ShardPhase.FINISHED, ShardPhase.PAST}
+        if is_over or self.now.stored.paused:
+            return False
+        return self.now.failure_for(shard_id) is not None
 
     @cached_property
     def verdict(self) -> Health:
@@ -288,7 +293,7 @@ class Look:
 
     @cached_property
     def _healths(self) -> dict[str, Health]:
-        if not self._may_be_judged:
+        if not self.now.is_readable:
             return dict.fromkeys(self.now.shard_ids, Health.UNKNOWN)
         found: dict[str, Health] = {}
         for shard_id in self.now.shard_ids:  # parents before their children
@@ -308,6 +313,13 @@ class Look:
         return self.now.lineage.waits_for(shard_id)
 
     def _judged(self, shard_id: str) -> Health:
+        """As it stands, and how its process does."""
+        found = self._judged_by_position(shard_id)
+        if self.died(shard_id) or self.now.refused_letters_for(shard_id) is not None:
+            return max(found, Health.STALLED, key=SEVERITY.__getitem__)
+        return found
+
+    def _judged_by_position(self, shard_id: str) -> Health:
         phase = self.phase(shard_id)
         if phase is ShardPhase.VANISHED:
             was = self.before.lineage.phase(shard_id)

@@ -181,7 +181,7 @@ def letters_refused(look: Look, shard_id: str) -> Cause | None:
     # Of a spout's records, some are not stored while they are out.
     if state is None or limit is None or 2 * state.unresolved_count < limit:
         return None
-    refused = refused_letters(look, shard_id)
+    refused = look.now.refused_letters_for(shard_id)
     if refused is None:
         return None
     return Cause(
@@ -191,16 +191,6 @@ def letters_refused(look: Look, shard_id: str) -> Cause | None:
         f"(max_unresolved_per_shard, {limit:,}): {refusal_told(look, refused)}",
         advice=(CORRECT_SINK,),
     )
-
-
-def refused_letters(look: Look, shard_id: str) -> RefusedLetters | None:
-    """The dead letters that the shard's spout cannot write, where the shard may have some."""
-    log, state = look.now.log_for(shard_id), look.now.states.get(shard_id)
-    if log is None or log.refused_letters is None or state is None:
-        return None
-    policy = retry_policy(look, shard_id)
-    has_some = any(one.rejected or is_exhausted(policy, look, one) for one in state.unresolved)
-    return log.refused_letters if has_some else None
 
 
 def refusal_told(look: Look, refused: RefusedLetters) -> str:

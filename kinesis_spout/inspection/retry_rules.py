@@ -20,7 +20,6 @@ from kinesis_spout.inspection.owner_rules import (
     CORRECT_SINK,
     is_exhausted,
     refusal_told,
-    refused_letters,
     retry_policy,
     run_of,
 )
@@ -124,7 +123,7 @@ def unresolved_besides(look: Look, shard_id: str) -> Besides:
     state = look.now.states.get(shard_id)
     if state is None or not state.unresolved:
         return Besides()
-    refused = refused_letters(look, shard_id)
+    refused = look.now.refused_letters_for(shard_id)
     if refused is not None:
         told = refusal_told(look, refused)
         return Besides(f"; besides, it holds {_held(state)}: {told}", (CORRECT_SINK,))
@@ -139,7 +138,7 @@ def unresolved_besides(look: Look, shard_id: str) -> Besides:
 
 def letters_wait(look: Look, shard_id: str) -> Cause | None:
     """The shard's records wait for their dead letters, which are refused."""
-    state, refused = look.now.states.get(shard_id), refused_letters(look, shard_id)
+    state, refused = look.now.states.get(shard_id), look.now.refused_letters_for(shard_id)
     if (
         state is None
         or refused is None

@@ -422,12 +422,15 @@ def _mend(look: Look, runs: Sequence[Run]) -> tuple[Advice, ...]:
 
 # an owner that does nothing ----------------------------------------------------------------------
 def process_halted(look: Look, shard_id: str) -> Cause | None:
-    """The owner's process, which is on this machine, is gone or stopped."""
+    """The owner's process, which is on this machine, is gone or stopped; or wherever it is, it told
+    that it has ended with an error.
+    """
     owner = look.now.owner_of(shard_id)
     sight = None if owner is None else look.now.sights.get(owner.info)
     if owner is not None and owner.info in look.now.stopped_jvms:
         return _jvm_stopped(shard_id, owner.info, look.now.stopped_jvms[owner.info])
-    if owner is None or sight in {None, Sight.RUNS}:
+    has_failed = look.now.failure_for(shard_id) is not None
+    if owner is None or (sight in {None, Sight.RUNS} and not has_failed):
         return None
     log = look.now.log_of(owner)
     run = None if log is None else log.newest

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING
 from kinesis_spout.shards.ancestors import unresolved_ancestors
 from kinesis_spout.shards.assignment import is_ours, task_of
 from kinesis_spout.shards.lineage import ShardLineage
-from state.owner.run_log import DONE
+from state.owner.owner_info import Sight
+from state.owner.run_log import DONE, FAILED
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OnFailure
+from state.retry_policy import RetryPolicy
 from state.state_store import TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from state.owner.owner_info import OwnerInfo, Sight
-    from state.owner.run_log import Run, RunEnd, RunLog
+    from state.owner.owner_info import OwnerInfo
+    from state.owner.run_log import RefusedLetters, Run, RunEnd, RunLog
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
     from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
@@ -99,6 +101,18 @@ class Snapshot:
         if known is None or known.arn == self.stream.arn:
             return None
         return known.arn, self.stream.arn
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is a state, and it is of the stream that is looked at."""
+        return self.is_known and not self.is_of_another_stream
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process owns the application, and is not known to be gone. ZooKeeper keeps the
+        session of one that is gone for a while.
+        """
+        return any(self.sights.get(one.info) is not Sight.GONE for one in self.stored.owners)
 
     @property
     def is_spout(self) -> bool:
@@ -300,6 +314,39 @@ class Snapshot:
         """What the process told that was to read the shard last; None where it told nothing."""
         share = self.last_share(shard_id)
         return self.last_log if share is None else self.stored.runs.get(share)
+
+    def failure_for(self, shard_id: str) -> RunEnd | None:
+        """The error that ended the run that was to read the shard; None where it did not end so, or
+        another process has taken over since.
+        """
+        is_owned = self.owner_of(shard_id) is not None
+        log = self.log_for(shard_id) if is_owned else self.last_log_for(shard_id)
+        run = None if log is None else log.newest
+        return None if run is None or run.end is None or run.end.kind != FAILED else run.end
+
+    def refused_letters_for(self, shard_id: str) -> RefusedLetters | None:
+        """The dead letters that the process that reads the shard cannot write, where the shard may
+        have some of them: records that are not tried again.
+        """
+        log, state = self.log_for(shard_id), self.states.get(shard_id)
+        run = None if log is None else log.newest
+        if log is None or run is None or log.refused_letters is None or state is None:
+            return None
+        if run.max_attempts is None:
+            policy = None
+        else:
+            policy = RetryPolicy(
+                retry_limit=max(0, run.max_attempts - 1), max_age_ms=run.max_age_ms
+            )
+        has_some = any(
+            one.rejected
+            or (
+                policy is not None
+                and policy.exhausted(one.attempts, one.first_counted_failure_ms, self.now_ms)
+            )
+            for one in state.unresolved
+        )
+        return log.refused_letters if has_some else None
 
     @cached_property
     def ended_in_order(self) -> RunEnd | None:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from kinesis_spout.inspection.health import Look
+    from kinesis_spout.inspection.snapshot import Snapshot
     from state.state_store import Pause
 
 _NEVER_MS = 1 << 62
@@ -206,12 +207,27 @@ def verdict_sentence(status: ApplicationStatus) -> str:
         why = _waits_on_purpose(look, own)
         return f"{why}{count:,} of {shards} {_behind(look, own)}{held_up}{_soon(look, alike)}"
     if verdict is Health.STALLED:
-        stands = "stands" if count == 1 else "stand"
-        return (
-            f"{count:,} of {shards} {stands} still, though there is something to read or to retry"
-            f"{held_up}{_soon(look, alike)}"
-        )
+        return f"{_still(look, own, shards)}{held_up}{_soon(look, alike)}"
     return f"records of {len(alike):,} of {shards} have expired unread, or may have"
+
+
+def _still(look: Look, own: Sequence[ShardStatus], shards: str) -> str:
+    """Why these shards stand still. Where their process has told it, it ended with an error, or
+    cannot write dead letters.
+    """
+    ends = [look.now.failure_for(one.shard_id) for one in own if look.died(one.shard_id)]
+    if known := [end for end in ends if end is not None]:
+        at = moment(max(end.time_ms for end in known), look.now.now_ms)
+        return (
+            f"the last run ended with an error at {at}, and no process reads {len(known):,} of "
+            f"{shards}"
+        )
+    letters = sum(look.now.refused_letters_for(one.shard_id) is not None for one in own)
+    if letters:
+        holds = "holds" if letters == 1 else "hold"
+        return f"{letters:,} of {shards} {holds} records whose dead letters cannot be written"
+    stands = "stands" if len(own) == 1 else "stand"
+    return f"{len(own):,} of {shards} {stands} still, though there is something to read or to retry"
 
 
 def _waits_on_purpose(look: Look, lagging: Sequence[ShardStatus]) -> str:
@@ -280,16 +296,20 @@ def _unknown(status: ApplicationStatus, shards: str) -> str:
 
 
 def _nothing_known(look: Look, shards: str) -> str:
-    if not look.now.is_known:
-        return "it has no state on this stream"
-    if look.now.whereabouts is not None:
-        return "its state belongs to a stream in another place than the one that is looked at"
-    if look.now.is_of_another_stream:
-        return "its state belongs to a stream that had this name before"
+    if not look.now.is_readable:
+        return _no_state(look.now)
     why = "none told its tip"
     if look.refused:
         why = "the service refused to tell their tips"
     return f"nothing is known of {shards}: {why}"
+
+
+def _no_state(now: Snapshot) -> str:
+    if not now.is_known:
+        return "it has no state on this stream"
+    if now.whereabouts is not None:
+        return "its state belongs to a stream in another place than the one that is looked at"
+    return "its state belongs to a stream that had this name before"
 
 
 def _not_told(status: ApplicationStatus, shards: str) -> str:
@@ -378,6 +398,11 @@ def plan_sentence(look: Look) -> str | None:
 
 def unresolved_sentence(status: ApplicationStatus) -> str:
     """How many records are not acked, and for how long."""
+    now = status.look.now
+    if not now.is_readable:
+        return f"nothing is known of them: {_no_state(now)}"
+    if not now.states:
+        return "none was read yet"
     count = sum(one.unresolved for one in status.shards)
     oldest = max(
         (one.oldest_ms for one in status.shards if one.oldest_ms is not None), default=None

@@ -122,7 +122,11 @@ def move_told(move: OperatorMove, now_ms: int, where: str = "back") -> str:
 def plan_stage(look: Look, plan: PlanView) -> str:
     """How far the plan that is not settled has come, as far as it is stored."""
     if plan.status is PlanStatus.CLOSED:
-        return "its outcomes are being written to the shard states"
+        return (
+            "its outcomes are being written to the shard states"
+            if look.now.is_running
+            else "it is closed, and its outcomes were not all written before its process ended"
+        )
     logs = [task.log for task in plan.tasks if task.log is not None]
     sealed, rows = sum(log.sealed for log in logs), records(sum(log.rows for log in logs))
     if sealed < len(plan.tasks):
@@ -137,7 +141,7 @@ def plan_stage(look: Look, plan: PlanView) -> str:
         return f"{done}; its function has not begun"
     rest = (
         "its sink is writing it, or Spark has not asked for the next batch"
-        if look.now.stored.owners
+        if look.now.is_running
         else "it was not committed before its process ended"
     )
     return f"{done}; {rest}"

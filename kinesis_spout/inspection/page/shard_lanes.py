@@ -158,7 +158,9 @@ class _Drawing:
             parents=look.now.lineage.parents(shard_id),
             note=self._note(shard_id),
             events={Series.FAILED: [(seconds(at), many) for at, many in self._failures(shard_id)]},
-            reach=Reach(seconds(read_ms), None if acked_ms is None else seconds(acked_ms)),
+            reach=Reach(seconds(read_ms), None if acked_ms is None else seconds(acked_ms))
+            if look.now.is_readable
+            else None,
             tone=TONES[look.health(shard_id)],
             address=address_of(shard_id) if self.view.is_live else "",
         )

@@ -26,12 +26,12 @@ from kinesis_spout.inspection.wording import moment
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
 from state.owner.owner_info import Sight
-from state.owner.run_log import DONE, FAILED, FULL, STOPPED, Hold, RunEnd, Throttle
+from state.owner.run_log import DONE, FAILED, FULL, STOPPED, Hold, RefusedLetters, RunEnd, Throttle
 from state.plan import PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.shard_state import TIMED_OUT
-from state.state_store import OperatorMove
+from state.state_store import OperatorMove, TaskShare
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -830,3 +830,71 @@ def test_a_child_that_waits_for_the_end_of_its_parent_names_it() -> None:
     assert "waits for its parent, shard 0: " in said(seen)
     assert waits_sentence(seen) == "shard 1 waits for shard 0 to be read to its end"
     assert waits_sentence(look(ONE, HERE)) is None
+
+
+# what was said wrongly ---------------------------------------------------------------------------
+DIED = RunEnd(time_ms=NOW_MS - 1_000, kind=FAILED, says="the disk is full; free some of it")
+
+
+def test_a_job_that_died_of_an_error_is_not_ok_though_all_that_came_was_read() -> None:
+    """What comes next is not read. Its session may be open for a while."""
+    gone: dict[str, Any] = {"owners": (), "log": run_log(60_000, ends=(DIED,))}
+    dying: dict[str, Any] = {"log": run_log(HOUR_MS, ends=(DIED,))}
+    for stored in (gone, dying):
+        seen = look(ONE, HERE, tips={1: AT_TIP}, **stored)
+        found = status_of(seen)
+        assert found.verdict is Health.STALLED
+        assert verdict_sentence(found) == (
+            "the last run ended with an error at 07:59:59, and no process reads 1 of 1 shard"
+        )
+        assert "the disk is full" in said(seen)
+    again = look(ONE, HERE, tips={1: AT_TIP}, log=run_log(90_000, HOUR_MS, ends=(DIED, None)))
+    assert status_of(again).verdict is Health.OK
+    over = look(listed(1, closed=True), state(1, SHARD_END), **gone)
+    assert status_of(over).verdict is Health.OK
+
+
+def test_a_spout_whose_dead_letters_are_refused_is_not_ok_though_it_reads_all() -> None:
+    refused = RefusedLetters(count=2, last_ms=NOW_MS - 1_000, says="PermissionError: letters")
+    spout: dict[str, Any] = {
+        "owners": (spout_task(0, 1),),
+        "total_tasks": 1,
+        "runs": {
+            TaskShare(0, 1): run_log(HOUR_MS, kind="spout", max_attempts=4, refused_letters=refused)
+        },
+    }
+    held = state(1, after(5), unresolved=(failed(3, attempts=4),))
+    found = status_of(look(ONE, held, tips={1: AT_TIP}, **spout))
+    assert found.verdict is Health.STALLED
+    assert verdict_sentence(found) == (
+        "1 of 1 shard holds records whose dead letters cannot be written"
+    )
+    waiting = state(1, after(5), unresolved=(failed(3, attempts=1),))
+    assert status_of(look(ONE, waiting, tips={1: AT_TIP}, **spout)).verdict is Health.OK
+
+
+def test_nothing_is_said_of_the_records_of_an_application_without_a_state() -> None:
+    """As of one that is misspelt."""
+    nothing = status_of(look(ONE, owners=(), pin=None))
+    assert unresolved_sentence(nothing) == (
+        "nothing is known of them: it has no state on this stream"
+    )
+    another = status_of(look(ONE, HERE, identity=RECREATED))
+    assert unresolved_sentence(another) == (
+        "nothing is known of them: its state belongs to a stream that had this name before"
+    )
+    assert unresolved_sentence(status_of(look(ONE))) == "none was read yet"
+
+
+@pytest.mark.parametrize("sight", [None, Sight.GONE])
+def test_outcomes_are_not_said_to_be_written_while_nothing_runs(sight: Sight | None) -> None:
+    """The process of an owner may be gone, and its session open."""
+    closed = plan(READ, status=PlanStatus.CLOSED)
+    stored: dict[str, Any] = {"owners": ()}
+    if sight is not None:
+        stored = {"log": run_log(HOUR_MS), "sight": sight}
+    told = plan_sentence(look(ONE, HERE, plan=closed, **stored))
+    assert told is not None
+    assert told.endswith(
+        "it is closed, and its outcomes were not all written before its process ended"
+    )

@@ -16,6 +16,7 @@ from tests.support.inspection.looks import (
     AT_TIP,
     BEGAN_MS,
     NOW_MS,
+    RECREATED,
     after,
     behind,
     failed,
@@ -124,6 +125,15 @@ def test_a_shard_at_its_tip_was_read_until_now_and_a_waiting_one_was_not_read() 
     assert waiting.read_s == found[shard(1)].began_s
     assert ago_s(seen, at_tip.read_s) == 0
     assert (found[shard(1)].note, found[shard(2)].note) == ("waiting", "at its tip")
+
+
+def test_of_an_application_without_a_state_no_progress_is_drawn() -> None:
+    """As of one that is misspelt: a full bar would say that nothing was read."""
+    for seen in (
+        look(listed(1), owners=(), pin=None),
+        look(listed(1), state(1, after(5)), identity=RECREATED),
+    ):
+        assert lanes(seen)[shard(1)].reach is None
 
 
 def test_the_picture_begins_before_the_oldest_thing_that_matters() -> None:
