@@ -199,14 +199,14 @@ PROTOCOL = (
     Mutant(
         "a crash between the first states hides a shard that has expired since",
         "kinesis_spout/shards/data_loss.py",
-        "        if lost and has_begun():\n",
-        "        if lineage.states:\n",
+        "    if lost and has_begun():\n",
+        "    if lineage.states:\n",
         f"{_DRIVER}/test_lost_records.py",
     ),
     Mutant(
         "a finished shard of the pin is taken for lost when its state was removed",
         "kinesis_spout/shards/data_loss.py",
-        "        if lost and has_begun():\n            lost = []\n",
+        "    if lost and has_begun():\n        lost = []\n",
         "",
         f"{_DRIVER}/test_lost_records.py",
     ),
