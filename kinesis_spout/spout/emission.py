@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.spout.scheduler import SpoutDelivery
+from kinesis_spout.spout.scheduler import EmissionBlock, SpoutDelivery
 from scheme.record import Record
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class FailRecordError(Exception):
 
 class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
     """One delivery of one record. As a context manager it acks at the end of the block, and fails
-    when the block raises.
+    when the block raises. An outcome that is given inside the block stands; a second one there that
+    contradicts it raises `kinesis_spout.errors.IllegalAckerEventError`.
 
     `attempt` counts deliveries from 1. `run`, `index` and `assigned` are internal: how the spout
     finds the record. An outcome may be told from any thread, once. A late ack of an earlier attempt
@@ -105,7 +106,10 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
         """The record was processed. False when the ack did not count: the record was acked or
         dead-lettered before, or the spout is closed.
         """
-        outcomes: Outcomes = self.assigned.outcomes
+        assigned = self.assigned
+        if assigned.blocks:
+            self._answer(acked=True)
+        outcomes: Outcomes = assigned.outcomes
         return outcomes.ack(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
@@ -114,6 +118,7 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
 
         False when the failure did not count: this emission had an outcome before, or has timed out.
         """
+        self._answer(acked=False)
         return self._outcomes.fail(self, reason, retry=retry)
 
     def extend(self, timeout_s: float | None) -> bool:
@@ -126,18 +131,32 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
         """A tuple tree, for work that fans out to threads or tasks. The emission is acked when all
         parts are acked, and fails when one fails.
 
-        The emission fails, and is delivered again, as a whole. Do not use a tree together with
-        `with emission:`, which would ack the emission itself. Raises `SpoutClosedError` when the
+        The emission fails, and is delivered again, as a whole. Made in a `with emission:` block, it
+        answers for the block, whose end acks the tree itself. Raises `SpoutClosedError` when the
         spout is not open any more.
         """
-        return self._outcomes.tree(self)
+        tree = self._outcomes.tree(self)
+        if (block := self.assigned.block(self.number, self.attempt)) is not None:
+            block.tree = tree
+        return tree
 
     @property
     def _outcomes(self) -> Outcomes:
         outcomes: Outcomes = self.assigned.outcomes
         return outcomes
 
+    def _answer(self, *, acked: bool) -> None:
+        """Note the outcome in the `with` block that this delivery is in, if any."""
+        if (block := self.assigned.block(self.number, self.attempt)) is not None:
+            block.answer(self.message_id, acked=acked)
+
     def __enter__(self) -> Self:
+        blocks, key = self.assigned.blocks, (self.run.texts[self.index], self.attempt)
+        if key in blocks:
+            block = blocks[key] = blocks[key] or EmissionBlock()
+            block.depth += 1
+        else:
+            blocks[key] = None
         return self
 
     def __exit__(
@@ -146,20 +165,45 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        """Tell the outcome. Exceptions propagate, except for `FailRecordError`, which is about the
-        record alone.
+        """Give the emission its outcome, unless it has got one inside the block. Exceptions
+        propagate, except for `FailRecordError`, which is about the record alone.
 
         An interrupt (`KeyboardInterrupt`, `SystemExit`) is not a failure of the record: it stays
         without an outcome and is delivered again.
         """
+        assigned, key = self.assigned, (self.run.texts[self.index], self.attempt)
+        block = assigned.blocks.pop(key, None)  # an ExitStack may leave without entering
+        if block is None:
+            if error is None:
+                assigned.outcomes.ack(self)
+                return False
+            block = EmissionBlock()
+        if block.depth:
+            block.depth -= 1
+            assigned.blocks[key] = block
         if error is None:
-            self.ack()
-        elif isinstance(error, FailRecordError):
-            self.fail(str(error) or None, retry=error.retry)
-            return True
+            self._returned(block)
         elif isinstance(error, Exception):
-            self.fail(f"{type(error).__name__}: {error}")
-        return False
+            self._raised(block, error)
+        return isinstance(error, FailRecordError)
+
+    def _returned(self, block: EmissionBlock) -> None:
+        if block.tree is not None:
+            if block.acked is not False:
+                block.tree.__exit__(None, None, None)
+        elif block.acked is None:
+            block.acked = True
+            self._outcomes.ack(self)
+
+    def _raised(self, block: EmissionBlock, error: Exception) -> None:
+        if isinstance(error, FailRecordError):
+            block.answer(self.message_id, acked=False)
+            self._outcomes.fail(self, str(error) or None, retry=error.retry)
+        elif block.acked is None:
+            block.acked = False
+            self._outcomes.fail(self, f"{type(error).__name__}: {error}", retry=True)
+        if block.tree is not None:
+            block.tree.__exit__(type(error), error, None)
 
     def __repr__(self) -> str:
         return f"SpoutEmission({self.message_id})"

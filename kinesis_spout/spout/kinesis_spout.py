@@ -219,8 +219,14 @@ class KinesisSpout:
         """As `SpoutEmission.fail`, by message id. False for an unknown one; raises ValueError for a
         malformed one.
         """
-        emission = self._emission(self._session, message_id)
-        return emission is not None and emission.fail(reason, retry=retry)
+        shard_id, sequence, attempt = parse_message_id(message_id)
+        session = self._session
+        if session is None:
+            return False
+        emission = self._emission(session, message_id)
+        if emission is None:
+            return session.fail_unheld(shard_id, sequence, attempt)
+        return emission.fail(reason, retry=retry)
 
     # observations ---------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
@@ -262,9 +268,9 @@ class KinesisSpout:
     def _may_emit(self, session: SpoutSession) -> bool:
         return self._session is not session or (self._active and session.may_emit())
 
-    def _emission(self, session: SpoutSession | None, message_id: str) -> SpoutEmission | None:
+    def _emission(self, session: SpoutSession, message_id: str) -> SpoutEmission | None:
         shard_id, sequence, attempt = parse_message_id(message_id)
-        emission = None if session is None else session.find(shard_id, sequence, attempt)
+        emission = session.find(shard_id, sequence, attempt)
         return (
             emission if emission is None or self._scheme is None else emission.decoded(self._scheme)
         )  # it was decoded when it was emitted

@@ -27,6 +27,9 @@ from heapq import heappop, heappush
 from math import floor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from kinesis_spout.errors import IllegalAckerEventError
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics, WaitTimes
 from kinesis_spout.spout.record_run import Delivery
 from state.tracker.transitions import Effect
@@ -55,12 +58,36 @@ class Limits(NamedTuple):
     max_records: int | None = None
 
 
+class EmissionBlock(msgspec.Struct):
+    """What was done inside a `with emission:` block.
+
+    - `acked`: the outcome that the emission was given, whether it counted or not; None without one.
+    - `tree`: a tuple tree that was made.
+    - `depth`: how many blocks of the same emission are around the one that runs.
+    """
+
+    acked: bool | None = None
+    tree: Any = None
+    depth: int = 0
+
+    def answer(self, message_id: str, *, acked: bool) -> None:
+        """Raises `IllegalAckerEventError` when the emission was given the other outcome before."""
+        if self.acked is not None and self.acked is not acked:
+            earlier, later = ("acked", "failed") if self.acked else ("failed", "acked")
+            raise IllegalAckerEventError(
+                f"emission {message_id} was {later} after it was {earlier} in the same `with` "
+                "block, and the first outcome stands; give each emission one outcome"
+            )
+        self.acked = acked
+
+
 class AssignedShard:
     """A shard that this spout reads: its records, its counts, its place in the rotations, and who
     takes the outcomes of its emissions.
     """
 
     __slots__ = (
+        "blocks",
         "counts",
         "due_ms",
         "in_retry_rotation",
@@ -75,6 +102,9 @@ class AssignedShard:
     def __init__(self, shard: TrackedShard, outcomes: Any) -> None:
         self.shard = shard
         self.outcomes = outcomes
+        # The `with emission:` blocks that run, by the delivery's number and attempt. None until
+        # something is done inside: for most records nothing is, and this costs each of them.
+        self.blocks: dict[tuple[str, int], EmissionBlock | None] = {}
         self.counts = ShardCounts()
         self.in_rotation = False
         self.in_retry_rotation = False
@@ -97,6 +127,14 @@ class AssignedShard:
             checkpoint=None if checkpoint is None else str(checkpoint),
             refused=self.refused_letters,
         )
+
+    def block(self, number: str, attempt: int) -> EmissionBlock | None:
+        """The `with emission:` block that a delivery is in, if any."""
+        key = number, attempt
+        if key not in self.blocks:
+            return None
+        block = self.blocks[key] = self.blocks[key] or EmissionBlock()
+        return block
 
 
 class SpoutDelivery(Delivery, frozen=True, eq=False):

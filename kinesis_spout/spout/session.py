@@ -52,22 +52,26 @@ class NothingAckedError(KinesisError):
 
 class _TreeOutcomes:
     """Passes the outcome of a tuple tree to its emission
-    (`kinesis_spout.tuple_tree.tracked_tuple.Outcomes`).
+    (`kinesis_spout.tuple_tree.tracked_tuple.Outcomes`). To the session, and not by the emission's
+    own methods: a tree that times out gives no outcome inside a `with` block.
     """
 
-    __slots__ = ("_emission", "_roots")
+    __slots__ = ("_emission", "_roots", "_session")
 
-    def __init__(self, emission: SpoutEmission, roots: dict[str, int]) -> None:
+    def __init__(
+        self, session: SpoutSession, emission: SpoutEmission, roots: dict[str, int]
+    ) -> None:
+        self._session = session
         self._emission = emission
         self._roots = roots  # of the trees that have not ended, by message id
 
     def ack(self, message_id: str) -> None:
         self._roots.pop(message_id, None)
-        self._emission.ack()
+        self._session.ack(self._emission)
 
     def fail(self, message_id: str, *, reason: str | None = None) -> None:
         self._roots.pop(message_id, None)
-        self._emission.fail(reason)
+        self._session.fail(self._emission, reason, retry=True)
 
     def extend(self, _message_id: str, timeout_s: float | None) -> bool:
         return self._emission.extend(timeout_s)
@@ -333,7 +337,7 @@ class SpoutSession:
         """
         timeout_ms = self._config.message_timeout_ms
         deadline_ms = None if timeout_ms is None else self.now_ms() + timeout_ms
-        outcomes = _TreeOutcomes(emission, self._roots)
+        outcomes = _TreeOutcomes(self, emission, self._roots)
         tree = TupleTree(self._acker, emission.message_id, outcomes, deadline_ms=deadline_ms)
         self._roots[emission.message_id] = tree.root
         return tree
@@ -349,11 +353,26 @@ class SpoutSession:
 
     def ack_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
         """A late ack of a record whose payload is not in memory."""
+        self._answer_unheld(shard_id, sequence, attempt, acked=True)
         with self._changed:
             assigned = self.scheduler.assigned.get(shard_id)
             acked = assigned is not None and self.scheduler.ack_unheld(assigned, sequence, attempt)
             self._changed.notify_all()
             return acked
+
+    def fail_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
+        """A late failure of a record whose payload is not in memory: it never counts."""
+        self._answer_unheld(shard_id, sequence, attempt, acked=False)
+        return False
+
+    def _answer_unheld(
+        self, shard_id: str, sequence: SequenceNumber, attempt: int, *, acked: bool
+    ) -> None:
+        """Note the outcome in the `with` block that the delivery is in, if any."""
+        assigned = self.scheduler.assigned.get(shard_id)
+        block = None if assigned is None else assigned.block(str(sequence), attempt)
+        if block is not None:
+            block.answer(f"{shard_id}:{sequence}:{attempt}", acked=acked)
 
     def commit_soon(self) -> None:
         """Wake the thread that commits."""

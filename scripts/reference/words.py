@@ -648,8 +648,10 @@ ERRORS = {
         "See `ServiceError` and `TransportFaultError`.",
     ),
     "IllegalAckerEventError": Trouble(
-        "A tuple was answered twice, or a root is not one of this acker's.",
-        "Answer each tuple once, and share one acker between spouts whose tuples are joined.",
+        "A tuple was answered twice, an emission was given two outcomes in one `with` block, or a "
+        "root is not one of this acker's.",
+        "Give each tuple and emission one outcome, and share one acker between spouts whose tuples "
+        "are joined.",
     ),
     "IllegalTrackerEventError": Trouble(
         "A record got an outcome that its state does not allow.",

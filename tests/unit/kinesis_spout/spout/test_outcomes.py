@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.errors import IllegalAckerEventError
 from kinesis_spout.spout.kinesis_spout import FailRecordError
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.session import NothingAckedError
@@ -101,6 +103,201 @@ def test_an_interrupt_in_a_with_block_is_not_a_failure_of_the_record(one: Simula
     with pytest.raises(KeyboardInterrupt), emission:
         raise KeyboardInterrupt
     assert spout.spout.metrics().total.pending == 1
+
+
+@pytest.mark.parametrize("by", ["emission", "message id", "copy"])
+@pytest.mark.parametrize("retry", [True, False])
+def test_a_failure_inside_a_with_block_stands(by: str, *, retry: bool, one: SimulatedJob) -> None:
+    """The end of the block does not turn it into an ack: the record is retried, or has a letter."""
+    one.put(1)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    (emission,) = spout.drain(ack=False)
+    with emission:
+        if by == "emission":
+            assert emission.fail("no rates", retry=retry)
+        elif by == "message id":
+            assert spout.spout.fail(emission.message_id, "no rates", retry=retry)
+        else:
+            assert emission.decoded(RawScheme()).fail("no rates", retry=retry)
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == (0, 1)
+    if retry:
+        spout.after(1.0)
+        (again,) = spout.drain(ack=False)
+        assert again.attempt == 2
+    else:
+        spout.step("letters")
+        (letter,) = spout.letters
+        assert letter.reason == "no rates"
+
+
+@pytest.mark.parametrize(
+    ("first", "by"),
+    [
+        ("ack", "emission"),
+        ("ack", "message id"),
+        ("ack", "FailRecordError"),
+        ("fail", "emission"),
+        ("fail", "message id"),
+    ],
+)
+def test_a_second_outcome_that_contradicts_the_first_in_a_with_block_raises(
+    first: str, by: str, one: SimulatedJob
+) -> None:
+    """And the first one stands."""
+    one.put(1)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    (emission,) = spout.drain(ack=False)
+    is_ack = first == "ack"
+    name = emission.message_id
+
+    def process() -> None:
+        with emission:
+            assert emission.ack() if is_ack else emission.fail("no")
+            if by == "emission":
+                _ = emission.fail("no") if is_ack else emission.ack()
+            elif by == "message id":
+                _ = spout.spout.fail(name, "no") if is_ack else spout.spout.ack(name)
+            else:
+                raise FailRecordError("no")
+
+    with pytest.raises(IllegalAckerEventError, match=name):
+        process()
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == ((1, 0) if is_ack else (0, 1))
+
+
+def test_the_same_outcome_again_in_a_with_block_changes_nothing(one: SimulatedJob) -> None:
+    one.put(3)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    acked, failed, raised = spout.drain(ack=False)
+    with acked:
+        assert acked.ack()
+        assert not acked.ack()
+    with failed:
+        assert failed.fail("first")
+        assert not failed.fail("second")
+    with raised:
+        raised.fail("first")
+        raise FailRecordError("second")
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == (1, 2)
+
+
+def test_an_exception_after_an_outcome_in_a_with_block_changes_it_not(one: SimulatedJob) -> None:
+    one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    first, second = spout.drain(ack=False)
+
+    def process() -> None:
+        with first:
+            first.ack()
+            raise KeyError("first")
+
+    def reject() -> None:
+        with second:
+            second.fail("no", retry=False)
+            raise KeyError("second")
+
+    with pytest.raises(KeyError, match="first"):
+        process()
+    with pytest.raises(KeyError, match="second"):
+        reject()
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == (1, 1)
+    spout.step("letters")
+    assert [letter.reason for letter in spout.letters] == ["no"]
+
+
+@pytest.mark.parametrize("outcome", ["fail", "ack", "none"])
+def test_a_late_outcome_in_a_with_block_is_that_of_any_late_outcome(
+    outcome: str, one: SimulatedJob
+) -> None:
+    """The record has timed out meanwhile: a late ack counts, a late failure does not."""
+    one.put(1)
+    spout = SteppedSpout(one, message_timeout_s=5.0)
+    spout.fetch()
+    (emission,) = spout.drain(ack=False)
+    with emission:
+        spout.after(5.0).step("timeouts")
+        if outcome == "ack":
+            assert emission.ack()
+        elif outcome == "fail":
+            assert not emission.fail("too slow")
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.timed_out) == (0 if outcome == "fail" else 1, 1)
+
+
+def test_a_failure_by_message_id_without_a_payload_at_hand_stands_in_its_with_block(
+    one: SimulatedJob,
+) -> None:
+    """The record has timed out, and its payload found no room: the late failure does not count, and
+    the end of the block is no ack.
+    """
+    one.put(1)
+    spout = SteppedSpout(one, message_timeout_s=5.0, prefetch_bytes=1)
+    spout.fetch()
+    (emission,) = spout.drain(ack=False)
+    with emission:
+        spout.after(5.0).step("timeouts")
+        assert not spout.spout.fail(emission.message_id, "too slow")
+    assert spout.spout.metrics().total.counts.acked == 0
+
+
+def test_outcomes_after_a_with_block_are_as_any_others(one: SimulatedJob) -> None:
+    one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    first, second = spout.drain(ack=False)
+    with first:
+        pass
+    assert not first.fail("late")
+    with second:
+        second.fail("no")
+    assert second.ack(), "a late ack of a failed delivery counts"
+
+
+def test_blocks_of_one_emission_in_each_other_have_one_outcome(one: SimulatedJob) -> None:
+    one.put(2)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    first, second = spout.drain(ack=False)
+    with first:  # noqa: SIM117  # the blocks of this test
+        with first:
+            first.fail("no")
+
+    def contradict() -> None:
+        with second:
+            with second:
+                pass
+            second.fail("no")
+
+    with pytest.raises(IllegalAckerEventError):
+        contradict()
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == (1, 1)
+
+
+@pytest.mark.parametrize("end", ["ack", "fail", "raise"])
+def test_a_tree_made_in_a_with_block_answers_for_it(end: str, one: SimulatedJob) -> None:
+    """The end of the block ends the part of the block, not the parts that are still under way."""
+    one.put(1)
+    spout = SteppedSpout(one)
+    spout.fetch()
+    (emission,) = spout.drain(ack=False)
+    with suppress(KeyError), emission:
+        part = emission.tree().child()
+        if end == "raise":
+            raise KeyError("airport")
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == (0, 1 if end == "raise" else 0)
+    _ = part.fail("no") if end == "fail" else part.ack()
+    counts = spout.spout.metrics().total.counts
+    assert (counts.acked, counts.failed) == ((1, 0) if end == "ack" else (0, 1))
 
 
 def test_an_emission_without_an_outcome_fails_at_its_deadline(one: SimulatedJob) -> None:
