@@ -186,8 +186,8 @@ class MissingExtraError(KinesisError, ImportError):
 
 
 class IllegalAckerEventError(KinesisError):
-    """An event that an acker, a tuple tree or a `with emission:` block refuses: a second outcome, or
-    a root that it never issued. Nothing was changed.
+    """An event that an acker, a tuple tree or a `with emission:` block refuses: a second outcome,
+    or a root that it never issued. Nothing was changed.
     """
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kinesis_spout.reasons import MAX_MESSAGE_CHARS, text_of
 from state.errors import StaleOwnerError, StateError, StoreUnavailableError
 from state.owner.ownership import this_process
 from state.owner.run_log import FAILED, NotSubscribed, RunEnd, sentence
@@ -169,7 +170,8 @@ def failure(says: str, now_ms: int) -> RunEnd:
 
 def error_sentence(error: BaseException) -> str:
     """The first paragraph of an error as one line. Errors of other packages are named by class."""
-    text = " ".join(str(error).strip().split("\n\n")[0].split()) or type(error).__name__
+    text = " ".join(text_of(error, MAX_MESSAGE_CHARS).strip().split("\n\n")[0].split())
+    text = text or type(error).__name__
     is_ours = type(error).__module__.split(".")[0] in _OURS
     return text if is_ours else f"{type(error).__name__}: {text}"
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.reasons import described
 from kinesis_spout.shards.run_recorder import error_sentence
 from kinesis_spout.spout.emission import DeadLetter
 from kinesis_spout.spout.outages import SpoutPart
@@ -237,8 +238,8 @@ class SpoutDeadLetterQueue:
         backoff_s = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0**doublings)
         one.wait_until_s = self._clock.monotonic_s() + backoff_s
         passed, self._passes = self._passes, False
-        if isinstance(error, Exception):
-            self._outages.failed(SpoutPart.LETTERS, error, is_told=True)
+        told = error if isinstance(error, Exception) else LetterRefusedError(described(error))
+        self._outages.failed(SpoutPart.LETTERS, told, is_told=True)
         with self._changed:
             self._scheduler.letter_refused(one.assigned, one.letter.record.first)
             if one.refusals == REFUSALS:
@@ -251,7 +252,7 @@ class SpoutDeadLetterQueue:
             self._hooks.error(
                 LetterRefusedError(
                     f"the dead letter of record {shard_id}:{first} was refused {how_often} "
-                    f"({type(error).__name__}: {error}); the record stays unresolved, and its "
+                    f"({described(error)}); the record stays unresolved, and its "
                     f"letter is sent again within {_MAX_BACKOFF_S:g} s; correct dead_letter"
                 )
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinesis_spout.reasons import described, text_of
 from kinesis_spout.spout.scheduler import EmissionBlock, SpoutDelivery
 from scheme.record import Record
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
         def tree(self, emission: SpoutEmission) -> TupleTree: ...
 
         def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool: ...
+
+
+# In a `with emission:` block these are no outcome.
+NO_OUTCOME = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 class FailRecordError(Exception):
@@ -114,7 +119,7 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
         """The record was not processed. It is delivered again after a delay; without `retry` it is
-        dead-lettered at once.
+        dead-lettered at once. `reason` is cut to 1,000 characters.
 
         False when the failure did not count: this emission had an outcome before, or has timed out.
         """
@@ -168,8 +173,8 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
         """Give the emission its outcome, unless it has got one inside the block. Exceptions
         propagate, except for `FailRecordError`, which is about the record alone.
 
-        An interrupt (`KeyboardInterrupt`, `SystemExit`) is not a failure of the record: it stays
-        without an outcome and is delivered again.
+        What ends the program or the block from outside (`NO_OUTCOME`) is not a failure of the
+        record: it stays without an outcome and is delivered again.
         """
         assigned, key = self.assigned, (self.run.texts[self.index], self.attempt)
         block = assigned.blocks.pop(key, None)  # an ExitStack may leave without entering
@@ -183,7 +188,7 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
             assigned.blocks[key] = block
         if error is None:
             self._returned(block)
-        elif isinstance(error, Exception):
+        elif not isinstance(error, NO_OUTCOME):
             self._raised(block, error)
         return isinstance(error, FailRecordError)
 
@@ -195,13 +200,14 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
             block.acked = True
             self._outcomes.ack(self)
 
-    def _raised(self, block: EmissionBlock, error: Exception) -> None:
+    def _raised(self, block: EmissionBlock, error: BaseException) -> None:
         if isinstance(error, FailRecordError):
             block.answer(self.message_id, acked=False)
-            self._outcomes.fail(self, str(error) or None, retry=error.retry)
+            retry = getattr(error, "retry", True)  # a subclass may not have called its `__init__`
+            self._outcomes.fail(self, text_of(error) or None, retry=retry)
         elif block.acked is None:
             block.acked = False
-            self._outcomes.fail(self, f"{type(error).__name__}: {error}", retry=True)
+            self._outcomes.fail(self, described(error), retry=True)
         if block.tree is not None:
             block.tree.__exit__(type(error), error, None)
 

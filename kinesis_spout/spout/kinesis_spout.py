@@ -271,6 +271,9 @@ class KinesisSpout:
     def _emission(self, session: SpoutSession, message_id: str) -> SpoutEmission | None:
         shard_id, sequence, attempt = parse_message_id(message_id)
         emission = session.find(shard_id, sequence, attempt)
-        return (
-            emission if emission is None or self._scheme is None else emission.decoded(self._scheme)
-        )  # it was decoded when it was emitted
+        if emission is None or self._scheme is None:
+            return emission
+        try:
+            return emission.decoded(self._scheme)  # as it was when it was emitted
+        except Exception:  # noqa: BLE001  # the outcome counts, whatever the scheme does now
+            return emission

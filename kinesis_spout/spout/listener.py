@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,7 +11,10 @@ if TYPE_CHECKING:
 
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
 
+from kinesis_spout.reasons import text_of
+
 log = logging.getLogger("kinesis_spout")
+MAX_TRACE_CHARS = 20_000
 
 
 class SpoutListener:
@@ -123,5 +127,9 @@ class SpoutNotifier:
     def _call(self, function: Any, *arguments: Any) -> None:
         try:
             function(*arguments)
-        except Exception:
-            log.exception("listener %r raised; the spout goes on", function)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  # a listener may raise anything
+            # Not `log.exception`: a handler may be unable to write what the error says.
+            trace = text_of(traceback.format_exc(), MAX_TRACE_CHARS)
+            log.error("listener %s raised; the spout goes on\n%s", text_of(function), trace)  # noqa: TRY400

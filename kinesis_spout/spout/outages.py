@@ -22,6 +22,7 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
+from kinesis_spout.reasons import described, text_of
 from state.errors import StoreUnavailableError
 from state.owner.run_log import FailingReads, sentence, throttled_again
 
@@ -284,8 +285,8 @@ def is_transient(error: Exception) -> bool:
 def said(error: Exception) -> str:
     """An error as a sentence. This project's errors are sentences; others are named."""
     if isinstance(error, KinesisError | StoreUnavailableError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+        return text_of(error)
+    return described(error)
 
 
 def _give_up(error: Exception, failing_s: float, after_s: float) -> None:

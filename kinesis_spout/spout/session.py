@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import InterruptedSleepError, KinesisError
+from kinesis_spout.reasons import described, malformed_reason, reason_text
 from kinesis_spout.spout.coordinator import SpoutCoordinator
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import SpoutEmission
@@ -242,9 +243,11 @@ class SpoutSession:
             try:
                 return emission.decoded(scheme)
             except MalformedRecordError as exc:
-                self.malformed(emission, exc.reason)
-            except Exception as exc:
-                emission.fail(f"its scheme raised {type(exc).__name__}: {exc}")
+                self.malformed(emission, malformed_reason(exc))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as exc:
+                emission.fail(f"its scheme raised {described(exc)}")
                 raise
         return None
 
@@ -301,6 +304,7 @@ class SpoutSession:
 
     def fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool:
         """See `SpoutEmission.fail`."""
+        reason = reason_text(reason)
         with self._changed:
             if self._is_closed:
                 return False

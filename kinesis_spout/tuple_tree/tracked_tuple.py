@@ -28,6 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from kinesis_spout.errors import IllegalAckerEventError
+from kinesis_spout.reasons import described
 from kinesis_spout.tuple_tree.xor_ledger import Ending, Outcome
 
 if TYPE_CHECKING:
@@ -180,9 +181,7 @@ class TrackedTuple:
         to the tree too.
         """
         with self._acker.lock:
-            outcomes = self._fail(
-                f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            )
+            outcomes = self._fail(described(error))
         tell(outcomes)
 
     def _ack(self) -> list[Outcome[TupleTree]]:

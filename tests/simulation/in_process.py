@@ -182,7 +182,7 @@ class InlinePool(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as exc:  # noqa: BLE001  # as a pool does: the caller of result() gets it
+        except BaseException as exc:  # noqa: BLE001  # as a pool does: the caller of result() gets it
             future.set_exception(exc)
         return future
 
