@@ -12,6 +12,7 @@ by line to a callback.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shlex
@@ -21,7 +22,7 @@ import subprocess
 import termios
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
 
 MAX_LATE_ANSWERS = 10_000  # how many timed-out records may still be answered
-_MAX_REASON_LENGTH = 1_000
 MAX_ANSWER_BYTES = 1024 * 1024
 _READ_BYTES = 64 * 1024
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\]+)"')
@@ -49,7 +49,7 @@ _INT = struct.Struct("i")
 class _Answer(msgspec.Struct):
     id: str
     ok: bool
-    reason: str | None = None
+    reason: Any = None
     retry: bool = True
 
 
@@ -243,13 +243,8 @@ class ExecProcess(SpoutListener):
             return
         if not line or line.isspace():
             return
-        try:
-            answer = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            self._reject(
-                f'line {number} of the command\'s output is not an answer such as {{"id": "...", '
-                f'"ok": true}}, and is ignored: {exc}'
-            )
+        answer = self._decoded(number, line)
+        if answer is None:
             return
         with self._lock:
             emission = self._waiting.pop(answer.id, None)
@@ -267,10 +262,32 @@ class ExecProcess(SpoutListener):
         elif answer.ok:
             emission.ack()
         else:
-            emission.fail(
-                None if answer.reason is None else answer.reason[:_MAX_REASON_LENGTH],
-                retry=answer.retry,
-            )
+            emission.fail(answer.reason, retry=answer.retry)
+
+    def _decoded(self, number: int, line: bytes) -> _Answer | None:
+        """The answer of a line; None for a line that is none, which is ignored. One that is not
+        valid is a failure of its record, which else would time out, again and again.
+        """
+        try:
+            answer = _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            fault, found = str(exc), _lenient(line)
+            wrong = f"line {number} of the command's output is not"
+            if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
+                self._reject(
+                    f'{wrong} an answer such as {{"id": "...", "ok": true}}, and is ignored: '
+                    f"{fault}"
+                )
+                return None
+            try:
+                answer = msgspec.convert(found, _Answer)
+            except msgspec.ValidationError as wrong_type:
+                self._reject(f"{wrong} a valid answer, and its record counts as failed: {fault}")
+                answer = _Answer(str(found["id"]), ok=False)
+                answer.reason = f"its answer is not valid: {wrong_type}"
+        if answer.reason is not None and not isinstance(answer.reason, str | float):
+            answer.reason = json.dumps(answer.reason)
+        return answer
 
     def _apply_long(self, number: int, line: LongLine) -> None:
         """Fail the record of an answer that is too long to be read: without an outcome it would
@@ -291,6 +308,16 @@ class ExecProcess(SpoutListener):
     def _reject(self, sentence: str) -> None:
         self.bad_answers += 1
         self._warn(sentence)
+
+
+def _lenient(line: bytes) -> object:
+    """The JSON of a line as other programs write it: with bytes that are not UTF-8, with halves of
+    surrogate pairs, with NaN. None for a line that is not JSON.
+    """
+    try:
+        return json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _has_ended(process: subprocess.Popen[bytes], within_s: float) -> bool:

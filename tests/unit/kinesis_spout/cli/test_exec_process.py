@@ -6,6 +6,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kinesis_spout.cli.exec_process import ExecProcess
 from kinesis_spout.spout.listener import SpoutListener
 from tests.support.spout.held_bytes import held_bytes
@@ -117,3 +119,86 @@ def test_a_late_answer_counts(tmp_path: Path) -> None:
             assert command.bad_answers == 0
         finally:
             command.close(0.0)
+
+
+ANSWERS_EACH = """
+import json, sys
+for line, answer in zip(sys.stdin, {answers!r}):
+    name = json.loads(line)["id"].encode()
+    sys.stdout.buffer.write(answer.replace(b"NAME", name) + b"\\n")
+    sys.stdout.buffer.flush()
+sys.stdin.read()
+"""
+
+
+class Failures(SpoutListener):
+    """The reasons of the failures, and whether `wanted` of them counted."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self.reasons: list[str | None] = []
+        self.reached = threading.Event()
+
+    def failed(self, emission: SpoutEmission, reason: str | None) -> None:
+        del emission
+        self.reasons.append(reason)
+        if len(self.reasons) == self._wanted:
+            self.reached.set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (rb'{"id": "NAME", "ok": false, "reason": "half \ud83d"}', r"half \ud83d"),
+        (rb'{"id": "NAME", "ok": false, "reason": "a\u0000b"}', r"a\x00b"),
+        (b'{"id": "NAME", "ok": false, "reason": "caf\xe9"}', "caf\N{REPLACEMENT CHARACTER}"),
+        (b'{"id": "NAME", "ok": false, "reason": 404}', "404"),
+        (rb'{"id": "NAME", "ok": false, "reason": ["\ud83d"]}', r'["\ud83d"]'),
+        (b'{"id": "NAME", "ok": false, "reason": {"code": 1}}', '{"code": 1}'),
+        (b'{"id": "NAME", "ok": false, "reason": NaN}', "nan"),
+        (b'{"id": "NAME", "ok": false, "reason": "%b"}' % (b"x" * 500_000), "x" * 997 + "..."),
+    ],
+    ids=["half", "nul", "latin-1", "number", "list", "object", "nan", "long"],
+)
+def test_an_answer_with_any_reason_fails_its_record(
+    answer: bytes, reason: str, tmp_path: Path
+) -> None:
+    """It is not ignored: without an outcome the record would time out, again and again."""
+    failures, command = answered(tmp_path, answer)
+    assert failures.reasons == [reason]
+    assert command.bad_answers == 0
+
+
+@pytest.mark.parametrize(
+    "answer", [b'{"id": "NAME", "ok": "true"}', b'{"id": "NAME", "ok": false, "retry": "no"}']
+)
+def test_an_answer_that_is_not_valid_fails_its_record(answer: bytes, tmp_path: Path) -> None:
+    failures, command = answered(tmp_path, answer)
+    (reason,) = failures.reasons
+    assert "its answer is not valid" in str(reason)
+    assert command.bad_answers == 1
+
+
+def test_a_line_that_repeats_the_record_is_no_answer(tmp_path: Path) -> None:
+    """As a worker that prints what it reads: the answer comes after it."""
+    failures, command = answered(
+        tmp_path, b'{"id": "NAME", "data": "x"}\n{"id": "NAME", "ok": false, "reason": "no"}'
+    )
+    assert failures.reasons == ["no"]
+    assert command.bad_answers == 1
+
+
+def answered(folder: Path, answer: bytes) -> tuple[Failures, ExecProcess]:
+    """A command that has given this answer to a record, and the failure has counted."""
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+    failures, command = Failures(1), command_of(folder, ANSWERS_EACH.format(answers=[answer]))
+    with under_test.fresh(listeners=(command, failures)) as spout:
+        command.open(spout.ack)
+        try:
+            (emission,) = drain(spout, under_test.loops)
+            assert command.send(emission)
+            assert failures.reached.wait(30)
+        finally:
+            command.close(30.0)
+    return failures, command
