@@ -8,11 +8,14 @@ stream too: on the driver, in the tasks, and where outcomes are reported.
 
 from __future__ import annotations
 
+import logging
 import re
+import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.reasons import MAX_MESSAGE_CHARS, described, text_of
 from kinesis_spout.shards.run_recorder import error_sentence
 from state.errors import StateError
 
@@ -33,6 +36,14 @@ _TASK = re.compile(
 )
 _FRAME = re.compile(r"^\s|^\tat |^Caused by: |^=== ")
 MAX_LENGTH = 600
+MAX_TRACE_CHARS = 200_000
+log = logging.getLogger("kinesis_spout")
+
+
+class FunctionError(KinesisError):
+    """The function of a batch raised what Spark cannot take: no Exception, or one whose text cannot
+    be sent to Java. The message says what it was, and the log has where.
+    """
 
 
 class StreamError(KinesisError):
@@ -82,8 +93,26 @@ def failure_told(error: BaseException) -> str:
     if module.startswith(_OURS):
         return error_sentence(error)
     if module.startswith(("pyspark.", "py4j.")):
-        return failure_sentence(str(error))
+        return failure_sentence(text_of(error, MAX_MESSAGE_CHARS))
     return f"the function given to tracked(...) raised {error_sentence(error)}"
+
+
+def for_spark(error: BaseException, function: str) -> BaseException:
+    """The error of a user's function, as Spark can take it from the function of `foreachBatch`:
+    an Exception, whose traceback can be sent to Java. With anything else Spark waits, or says that
+    a network connection has failed. `function` names it. An interrupt is left as it is.
+    """
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, Exception) and _has_text(error)):
+        return error
+    trace = text_of("".join(traceback.format_exception(error)), MAX_TRACE_CHARS)
+    log.error("%s raised what Spark cannot take\n%s", function, trace)
+    return FunctionError(f"{function} raised {described(error)}")
+
+
+def _has_text(error: BaseException) -> bool:
+    """Whether its traceback is text that UTF-8 can encode, of a size to be sent."""
+    text = "".join(traceback.format_exception(error))
+    return len(text) <= MAX_TRACE_CHARS and text == text.encode(errors="replace").decode()
 
 
 def _raised_in(after: str) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.reasons import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +38,10 @@ def load_function(text: str) -> Callable[..., Any]:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
-    except Exception as exc:
-        raise ConfigError(
-            f"{text}: the module cannot be imported ({type(exc).__name__}: {exc})"
-        ) from exc
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:  # a script that is no module may end the process
+        raise ConfigError(f"{text}: the module cannot be imported ({described(exc)})") from exc
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_job.query_failure import for_spark
 from state.failpoint import failpoint
 
 if TYPE_CHECKING:
@@ -36,7 +37,13 @@ class BatchWriter:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one batch. Blocks until it is written; Spark calls this on the driver."""
-        result = self.process(batch)
+        try:
+            result = self.process(batch)
+        except BaseException as exc:
+            error = for_spark(exc, "the function applied to each batch")
+            if error is exc:
+                raise
+            raise error from None
         if not isinstance(result, type(batch)):
             raise TypeError(
                 f"the function applied to each batch returned a {type(result).__name__}, not a "

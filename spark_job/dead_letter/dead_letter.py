@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.reasons import MAX_MESSAGE_CHARS, described, text_of
 from spark_job.dead_letter.function_sink import FunctionSink
 from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL, Letter
 from spark_job.dead_letter.stream_sink import StreamSink
 from spark_job.dead_letter.writer_sink import WriterSink
-from spark_job.query_failure import failure_sentence
+from spark_job.query_failure import failure_sentence, for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["LETTER_COLUMNS", "LETTER_DDL", "DeadLetter", "DeadLetterError", "Letter", "LetterSink"]
+
+
+_SPARKS = ("pyspark.", "py4j.")
 
 
 class DeadLetterError(KinesisError):
@@ -123,21 +127,22 @@ class DeadLetter:
         """
         try:
             self.sink.write(letters.select(*LETTER_COLUMNS), plan_id=plan_id)
-        except Exception as exc:
-            cause = self.sink.without_secrets(failure_sentence(_text_of(exc))).rstrip(".")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:  # noqa: BLE001  # a user's function may raise anything
+            error = for_spark(exc, str(self.sink))
+            cause = self.sink.without_secrets(failure_sentence(_text_of(error))).rstrip(".")
             raise DeadLetterError(
                 f"the dead letters of plan {plan_id} cannot be written to {self.sink} ({cause}), "
                 "so nothing of the batch is acked; repair the sink, and start the query again"
-            ) from exc
+            ) from error
 
     def partition(self, plan_id: str) -> str | None:
         """The directory of a plan's letters; None for a sink that has no such directory."""
         return self.sink.partition(plan_id) if isinstance(self.sink, WriterSink) else None
 
 
-def _text_of(exc: Exception) -> str:
-    if isinstance(exc, KinesisError):
-        return str(exc)
-    module = type(exc).__module__
+def _text_of(exc: BaseException) -> str:
     # The text of a Spark error is complete; that of another error says little without its class.
-    return str(exc) if module.startswith(("pyspark.", "py4j.")) else f"{type(exc).__name__}: {exc}"
+    is_complete = isinstance(exc, KinesisError) or type(exc).__module__.startswith(_SPARKS)
+    return text_of(exc, MAX_MESSAGE_CHARS) if is_complete else described(exc)

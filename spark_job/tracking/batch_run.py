@@ -6,9 +6,10 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from spark_job.query_failure import failure_sentence
+from kinesis_spout.reasons import MAX_MESSAGE_CHARS, described, text_of
+from spark_job.query_failure import FunctionError, failure_sentence, for_spark
 from spark_job.tracking.bisect import Part, bisect
-from spark_job.tracking.outcomes import MAX_REASON_CHARS, FailedRecord, Outcome
+from spark_job.tracking.outcomes import FailedRecord, Outcome, one_line
 from spark_job.tracking.tracked_batch import TrackedBatch, running
 
 if TYPE_CHECKING:
@@ -121,9 +122,12 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
             batch.end(None)
         run.take(batch)
     except BaseException as exc:
-        batch.end(exc)
+        error = for_spark(exc, "the function given to tracked(...)")
+        batch.end(error)
         batch.close()
-        raise
+        if error is exc:
+            raise
+        raise error from None
 
 
 class _Bisecting:
@@ -182,10 +186,8 @@ class _Bisecting:
 
 def _reason(error: Exception) -> str:
     """One line: the cause inside a Spark error, or the class and message of another error."""
-    module = type(error).__module__
-    text = (
-        failure_sentence(str(error))
-        if module.startswith(("pyspark.", "py4j."))
-        else f"{type(error).__name__}: {error}"
-    )
-    return " ".join(text.split())[:MAX_REASON_CHARS]
+    if isinstance(error, FunctionError):
+        return one_line(error)
+    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return one_line(failure_sentence(text_of(error, MAX_MESSAGE_CHARS)))
+    return one_line(described(error))

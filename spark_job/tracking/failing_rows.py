@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError
-from spark_job.tracking.outcomes import MAX_REASON_CHARS
+from spark_job.tracking.outcomes import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -84,8 +84,8 @@ def _note(found: FailingRows, message_id: str | None, verdict: str, reason: str)
             "the messageId of each record"
         )
     if verdict.startswith(_MALFORMED):
-        found.malformed[message_id] = verdict[1:][:MAX_REASON_CHARS]
+        found.malformed[message_id] = verdict[1:]
     elif verdict == _NULL:
-        found.failed.setdefault(message_id, f"{reason} (the condition is NULL)"[:MAX_REASON_CHARS])
+        found.failed.setdefault(message_id, f"{one_line(reason)} (the condition is NULL)")
     else:
-        found.failed[message_id] = reason[:MAX_REASON_CHARS]
+        found.failed[message_id] = reason

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
+from kinesis_spout.reasons import described, text_of
 from state.tracker.emission import parse_message_id
 
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 MAX_REASON_CHARS = 300
+MAX_DELAY_S = 10 * 366 * 86_400.0
 KEY_DIGITS = 16
 
 
@@ -145,12 +147,24 @@ def reason_of(error: BaseException) -> str:
 
     It is the message of a `Reject` or `Retry`, and the class and message of another error.
     """
-    words = " ".join(str(error).split())
-    named = (
-        words
-        if isinstance(error, Reject | Retry) and words
-        else f"{type(error).__name__}: {words}"
-        if words
-        else type(error).__name__
-    )
-    return named if len(named) <= MAX_REASON_CHARS else f"{named[: MAX_REASON_CHARS - 3]}..."
+    own = one_line(error) if isinstance(error, Reject | Retry) else ""
+    return own or one_line(described(error))
+
+
+def one_line(reason: object) -> str:
+    """A reason of any type as one line that can be stored, at most `MAX_REASON_CHARS` long."""
+    # More than is kept, because spaces and line ends fall together.
+    return text_of(" ".join(text_of(reason).split()), MAX_REASON_CHARS)
+
+
+def delay_of(retry: Retry) -> float | None:
+    """The seconds until the retry that it asks for, at most `MAX_DELAY_S`. None, as for one that
+    does not say, for what is no number of seconds: a subclass may have set anything.
+    """
+    try:
+        after_s = float(retry.after_s)  # type: ignore[arg-type]  # None is no number either
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # of the user's value
+        return None
+    return min(after_s, MAX_DELAY_S) if after_s >= 0 else None

@@ -18,10 +18,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_spout.reasons import malformed_reason
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from spark_job.tracking.content_check import BatchContentError
-from spark_job.tracking.outcomes import Outcome, Reject, Retry, order_key, reason_of
+from spark_job.tracking.outcomes import (
+    Outcome,
+    Reject,
+    Retry,
+    delay_of,
+    one_line,
+    order_key,
+    reason_of,
+)
 from spark_job.tracking.record_note import (
     NOTE,
     Failure,
@@ -174,7 +183,9 @@ class _Partition:
         for record in records[start:stop]:
             try:
                 outputs.append(function(record))
-            except Exception as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
+            except KeyboardInterrupt:
+                raise
+            except BaseException as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
                 calls.failures[start + len(outputs)] = failure_of(exc)
                 outputs.append(None)
         if set(map(type, outputs)) == {dict}:  # the usual case: one row per record
@@ -190,7 +201,9 @@ class _Partition:
                 continue
             try:
                 calls.take(self.mapper.columns.rows(output), index)
-            except Exception as exc:  # noqa: BLE001  # an iterator's errors are its record's, too
+            except KeyboardInterrupt:
+                raise
+            except BaseException as exc:  # noqa: BLE001  # an iterator's errors are its record's, too
                 calls.failures[index] = failure_of(exc)
 
     def _call_in_order(
@@ -227,7 +240,9 @@ class _Partition:
                 rows = columns.rows(self.mapper.function(record))
                 columns.check(rows)
                 calls.take(rows, index)
-            except Exception as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
+            except KeyboardInterrupt:
+                raise
+            except BaseException as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
                 failure = failure_of(exc)
                 calls.failures[index] = Failure(
                     failure.outcome, failure.reason, failure.after_s, key
@@ -253,16 +268,16 @@ class _Partition:
             yield pa.RecordBatch.from_arrays([*empty, note], names=names)
 
 
-def failure_of(exc: Exception) -> Failure:
+def failure_of(exc: BaseException) -> Failure:
     """The failure that an exception of the user's function means for its record."""
     if isinstance(exc, Reject):
         return Failure(Outcome.REJECT, reason_of(exc))
     if isinstance(exc, MalformedRecordError):
-        return Failure(Outcome.REJECT, exc.reason)
+        return Failure(Outcome.REJECT, one_line(malformed_reason(exc)))
     if isinstance(exc, Retry):
-        return Failure(Outcome.RETRY, reason_of(exc), exc.after_s)
+        return Failure(Outcome.RETRY, reason_of(exc), delay_of(exc))
     if isinstance(exc, WrongOutputError):
-        return Failure(Outcome.RETRY, str(exc))
+        return Failure(Outcome.RETRY, one_line(exc))
     return Failure(Outcome.RETRY, reason_of(exc))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kinesis_spout.reasons import text_of
 from spark_job.tracking.outcomes import FailedRecord, Outcome
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def failure_notes(
     columns: dict[str, Sequence[Any] | pa.Array] = {
         "run": [run] * len(indexes),
         "outcome": [int(one.outcome) for one in noted],
-        "reason": [one.reason for one in noted],
+        "reason": [one.reason and text_of(one.reason) for one in noted],
         "afterS": [one.after_s for one in noted],
         "key": [one.key for one in noted],
         "ordinal": [ordinals[index] for index in indexes],

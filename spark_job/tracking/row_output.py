@@ -13,13 +13,12 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.reasons import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ACCEPTED = "a dict, Row, tuple or dataclass with the schema's columns, a list of these, or None"
-# pa.array raises these for a value of another type.
-_CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class WrongOutputError(Exception):
@@ -80,7 +79,7 @@ class OutputColumns:
         return row
 
     def _row(self, item: object) -> dict[str, Any] | None:
-        if isinstance(item, dict):
+        if type(item) is dict:
             return item
         if isinstance(item, Row) and hasattr(item, "__fields__"):
             return item.asDict()
@@ -162,7 +161,9 @@ def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
     """The values as a column, or None if one of them does not fit."""
     try:
         array = pa.array(values, column.type)
-    except _CONVERSION_ERRORS:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # a value's own conversion may raise anything
         return None
     return None if column.required and array.null_count else array
 
@@ -181,7 +182,7 @@ def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:
     if missing is not None:
         return f"the function's output has no column {missing}; return None for a missing value"
     unknown = next(name for name in row if name not in names)
-    return f"the function's output has a column {unknown!s:.60} that its schema lacks"
+    return f"the function's output has a column {text_of(unknown, 60)} that its schema lacks"
 
 
 def _mismatch(column: OutputColumn, value: object) -> str:
@@ -197,4 +198,4 @@ def _mismatch(column: OutputColumn, value: object) -> str:
 
 def _kind(value: object) -> str:
     name = type(value).__name__
-    return f"{'an' if name[0] in 'aeio' else 'a'} {name}"
+    return f"{'an' if name[:1] in {*'aeio'} else 'a'} {name}"

@@ -14,7 +14,7 @@ from spark_job.tracking.batch_frame import SOURCE_COLUMNS
 from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.evaluation import Evaluation, output_schema
 from spark_job.tracking.failing_rows import failing_rows
-from spark_job.tracking.outcomes import MAX_REASON_CHARS, FailedRecord, Outcome
+from spark_job.tracking.outcomes import MAX_DELAY_S, FailedRecord, Outcome, one_line
 from spark_job.tracking.record_mapping import NOT_IN_ORDER, RecordMapper
 from spark_job.tracking.spark_sql import without
 from spark_job.tracking.withholding import failure_rules
@@ -304,5 +304,5 @@ def _id(record: str | Record | Row) -> str:
 def _failed(
     message_id: str, reason: str, outcome: Outcome, key: str, after_s: float | None
 ) -> FailedRecord:
-    shown = " ".join(reason.split())[:MAX_REASON_CHARS]
-    return FailedRecord.of(message_id, outcome, reason=shown, after_s=after_s, key=key)
+    delay_s = None if after_s is None else min(after_s, MAX_DELAY_S)
+    return FailedRecord.of(message_id, outcome, reason=one_line(reason), after_s=delay_s, key=key)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from kinesis_spout.reasons import MAX_MESSAGE_CHARS, text_of
 from state.plan import RangePart, ShardReadResult, retries_read
 from state.report import ShardOutcome
 from state.shard_state import UnresolvedRecord
@@ -275,7 +276,8 @@ def died(error: BaseException) -> bool:
     executor, or the JVM.
     """
     return any(
-        type(one).__name__ == _DEAD_JVM or any(text in str(one) for text in _DEATHS)
+        type(one).__name__ == _DEAD_JVM
+        or any(text in text_of(one, MAX_MESSAGE_CHARS) for text in _DEATHS)
         for one in _chain(error)
     )
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:
     from scheme.record import Record
@@ -42,6 +46,28 @@ def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: Track
     assert "worker" in letter.reason
     assert tracked_query.unresolved() == {}
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+@pytest.mark.parametrize("way", ["exit", "half"])
+def test_a_function_that_exits_or_raises_a_text_that_cannot_be_sent_fails_as_any_other(
+    way: str, tracked_query: TrackedQuery
+) -> None:
+    """With bisect its record is found. Without it the query ends with one sentence."""
+    tracked_query.stream.put(12)
+
+    def process(batch: TrackedBatch) -> None:
+        if any(row.data == b"record 3" for row in batch.df.select("data").collect()):
+            if way == "exit":
+                sys.exit(3)
+            raise ValueError("half \ud83d")
+
+    raised = "SystemExit: 3" if way == "exit" else r"ValueError: half \ud83d"
+    sentence = f"the function given to tracked(...) raised {raised}"
+    with pytest.raises(StreamingQueryException) as caught:
+        tracked_query.run(process)
+    assert failure_sentence(str(caught.value)) == sentence
+    tracked_query.run(process, bisect=True, retry_limit=0)
+    assert [letter.reason for letter in tracked_query.letters] == [sentence]
 
 
 def test_a_record_that_ends_its_worker_is_found_over_restarts_without_bisect_too(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from tests.support.kinesis.services import (
     kinesis_client,
 )
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
+from tests.support.outcomes.odd_errors import Unprintable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,6 +181,29 @@ def test_an_exception_of_a_function_fails_the_write(spark: SparkSession) -> None
     ) as caught:
         DeadLetter.to(page_somebody).write(frame_of(spark, LETTERS, partitions=1), plan_id="1-a")
     assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (SystemExit(1), "SystemExit: 1"),
+        (ValueError("half \ud83d"), r"ValueError: half \ud83d"),
+        (Unprintable(), "Unprintable: its text cannot be made: RuntimeError"),
+    ],
+    ids=["exit", "half", "no text"],
+)
+def test_whatever_a_function_raises_fails_the_write(
+    error: BaseException, says: str, spark: SparkSession
+) -> None:
+    """And the error can be sent to Java."""
+
+    def page_somebody(_: list[Letter]) -> None:
+        raise error
+
+    with pytest.raises(DeadLetterError) as caught:
+        DeadLetter.to(page_somebody).write(frame_of(spark, LETTERS, partitions=1), plan_id="1-a")
+    assert says in str(caught.value)
+    assert "".join(traceback.format_exception(caught.value)).encode()
 
 
 def to_stream(fake: ServedFake, stream: str, *, payload_only: bool = False) -> DeadLetter:

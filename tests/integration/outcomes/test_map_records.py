@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +52,61 @@ def test_one_bad_record_among_thousands_ends_in_the_dead_letter(
     )
     assert tracked_query.unresolved() == {}
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_any_exception_and_reason_is_the_outcome_of_its_record(  # noqa: C901  # a case for each way
+    tracked_query: TrackedQuery,
+) -> None:
+    """Of a library that exits, of one whose errors have no text, and of a text that UTF-8 cannot
+    encode. The query goes on, and each record has its letter.
+    """
+    tracked_query.stream.put(12)
+    seen: list[str] = []
+
+    class Unprintable(Exception):  # noqa: N818  # here, so that it is pickled with the function
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    class LibraryExit(BaseException):
+        pass
+
+    def enrich(record: Record) -> object:
+        match record.data:
+            case b"record 1":
+                sys.exit(1)
+            case b"record 2":
+                raise Reject("half \ud83d")
+            case b"record 3":
+                raise Unprintable
+            case b"record 4":
+                return ({"text": "x"} if n == 0 else sys.exit(4) for n in range(2))
+            case b"record 5":
+                raise LibraryExit("ended")
+            case b"record 6":
+                return {"text": "half \ud83d"}
+        return {"text": record.data.decode()}
+
+    def process(batch: TrackedBatch) -> None:
+        rows = batch.map_records(enrich, "text string")
+        ids = {row.data: row.messageId for row in batch.df.select("data", "messageId").collect()}
+        for data, reason in ((b"record 7", "half \ud83d"), (b"record 8", 404)):
+            if data in ids:
+                batch.fail(ids[data], reason)  # type: ignore[arg-type]  # as a user may
+        seen.extend(row.text for row in rows.collect())
+
+    tracked_query.run(process, retry_limit=0)
+    assert {letter.data: letter.reason for letter in tracked_query.letters} == {
+        b"record 1": "SystemExit: 1",
+        b"record 2": "half \\ud83d",
+        b"record 3": "Unprintable: its text cannot be made: RuntimeError",
+        b"record 4": "SystemExit: 4",
+        b"record 5": "LibraryExit: ended",
+        b"record 6": "column text of the function's output is a str that does not fit string",
+        b"record 7": "half \\ud83d",
+        b"record 8": "404",
+    }
+    assert set(seen) >= {f"record {n}" for n in (0, 9, 10, 11)}
+    assert tracked_query.unresolved() == {}
 
 
 def test_the_issues_first_sample_runs_as_written(

@@ -21,6 +21,26 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "module_of_a_user"
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("sys.exit(3)", "SystemExit: 3"),
+        ("raise ValueError(chr(0xd83d))", r"ValueError: \ud83d"),
+        ("raise GeneratorExit", "GeneratorExit"),
+    ],
+)
+def test_a_module_that_raises_anything_is_refused_by_name(
+    line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a script that ends the process when it is imported."""
+    name = f"module_{abs(hash(line))}"
+    (tmp_path / f"{name}.py").write_text(f"import sys\n{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="the module cannot be imported") as caught:
+        load_function(f"{name}:process")
+    assert says in str(caught.value)
+
+
 def test_a_function_is_found_from_the_current_directory(user_module: str) -> None:
     assert load_function(f"{user_module}:double")(4) == 8
 

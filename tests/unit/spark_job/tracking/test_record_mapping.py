@@ -18,15 +18,23 @@ from kinesis_spout.errors import ConfigError
 from scheme.errors import MalformedRecordError
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.tracking.content_check import BatchContentError
-from spark_job.tracking.outcomes import Outcome, Reject, Retry, key_hash, order_key
+from spark_job.tracking.outcomes import (
+    MAX_REASON_CHARS,
+    Outcome,
+    Reject,
+    Retry,
+    key_hash,
+    order_key,
+)
 from spark_job.tracking.record_mapping import RecordMapper, records_of
 from spark_job.tracking.record_note import NOTE, SUMMARY
 from spark_job.tracking.row_output import OutputColumn, OutputColumns
 from spark_job.tracking.withholding import ShardRules
 from state.report import OnFailure
+from tests.support.outcomes.odd_errors import ODD_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from scheme.record import Record
 
@@ -231,6 +239,139 @@ def test_the_exception_of_a_function_is_the_outcome_of_its_record() -> None:
     assert [row["id"] for row in found.output] == ["s:5:1"]
 
 
+class Bare:
+    """What a library may make of our outcomes: they do not call the class above them."""
+
+    class OwnReject(Reject):
+        def __init__(self) -> None:
+            Exception.__init__(self, "bare")
+
+    class OwnRetry(Retry):
+        def __init__(self) -> None:
+            Exception.__init__(self, "bare")
+
+
+def retry_after(after_s: Any) -> Retry:
+    made = Retry("later")
+    made.after_s = after_s
+    return made
+
+
+@pytest.mark.parametrize("on_failure", OnFailure)
+@pytest.mark.parametrize("way", ["call", "iterator"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        *ODD_ERRORS,
+        Bare.OwnReject(),
+        Bare.OwnRetry(),
+        Reject("half \ud83d"),
+        Reject(404),
+        Retry("a\0b"),
+        Retry("x" * 5_000_000),
+        Retry(None),  # type: ignore[arg-type]  # a user may
+        retry_after("60"),
+        retry_after(float("nan")),
+        retry_after(-1),
+        retry_after(object()),
+        MalformedRecordError("half \ud83d", message_id="s:2:1"),
+        MalformedRecordError(404, message_id="s:2:1"),  # type: ignore[arg-type]  # a user may
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_any_exception_fails_its_record_alone(
+    error: BaseException, way: str, on_failure: OnFailure
+) -> None:
+    """Also one that an iterator raises half-way. The batch goes on."""
+
+    def rest(record: Record) -> Iterator[object]:
+        yield one_row(record)
+        raise error
+
+    def function(record: Record) -> object:
+        if number(record) != 2:
+            return one_row(record)
+        if way == "iterator":
+            return rest(record)
+        raise error
+
+    found = mapped(function, rows(1, 2, 3), on_failure=on_failure)
+    outcome, reason = found.failed()[2]
+    is_rejected = isinstance(error, Reject | MalformedRecordError)
+    assert outcome is (Outcome.REJECT if is_rejected else Outcome.RETRY)
+    assert reason is not None
+    assert len(reason) <= MAX_REASON_CHARS
+    assert "\0" not in reason
+    blocks = on_failure is OnFailure.BLOCK_SHARD and not is_rejected
+    assert [row["id"] for row in found.output] == (["s:1:1"] if blocks else ["s:1:1", "s:3:1"])
+
+
+def test_an_interrupt_is_no_outcome_of_a_record() -> None:
+    def function(record: Record) -> object:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mapped(function, rows(1))
+
+
+class Unfit:
+    """A value whose conversion raises."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __float__(self) -> float:
+        raise self._error
+
+    __index__ = __str__ = __int__ = __len__ = __iter__ = __float__  # type: ignore[assignment]  # so do they
+
+    @property
+    def __arrow_array__(self) -> Any:
+        raise self._error
+
+
+class OddName(str):
+    """A column's name whose text cannot be made."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __format__ = __str__  # type: ignore[assignment]  # that is the point
+
+
+@pytest.mark.parametrize("on_failure", OnFailure)
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"id": "half \ud83d", "total": 1.0},
+        {"id": "a", "total": Unfit(RuntimeError("no number"))},
+        {"id": Unfit(SystemExit(1)), "total": 1.0},
+        {"id": "a", "total": 10**400},
+        {"id": "a", "total": 1.0, OddName("more"): 1},
+        {"id": "a", "total": 1.0, "half \ud83d": 1},
+        {1: "a", 2: 1.0},
+        type("", (), {})(),
+        [type("", (), {})()],
+    ],
+    ids=lambda _: "",
+)
+def test_any_output_that_cannot_be_a_row_fails_its_record_alone(
+    output: object, on_failure: OnFailure
+) -> None:
+    found = mapped(
+        lambda record: output if number(record) == 2 else one_row(record),
+        rows(1, 2, 3),
+        on_failure=on_failure,
+    )
+    outcome, reason = found.failed()[2]
+    assert outcome is Outcome.RETRY
+    assert reason is not None
+    blocks = on_failure is OnFailure.BLOCK_SHARD
+    assert [row["id"] for row in found.output] == (["s:1:1"] if blocks else ["s:1:1", "s:3:1"])
+
+
 def test_a_failure_note_holds_the_record_and_its_ordinal() -> None:
     def function(record: Record) -> object:
         return one_row(record) if number(record) != 4 else 1 / 0
@@ -325,17 +466,6 @@ def test_rows_out_of_order_are_refused_with_block_key() -> None:
     with pytest.raises(BatchContentError, match="repartition"):
         mapped(one_row, rows(2, 1), on_failure=OnFailure.BLOCK_KEY)
     assert len(mapped(one_row, rows(2, 1)).output) == 2
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_exception_that_ends_a_process_does_not_fail_a_record(
-    error: type[BaseException],
-) -> None:
-    def function(_: Record) -> object:
-        raise error
-
-    with pytest.raises(error):
-        mapped(function, rows(1))
 
 
 @pytest.mark.parametrize("names", [[], ["id", "ID"]])
