@@ -5,7 +5,6 @@ A record is a row, or each user record of an aggregate is.
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from state.plan import Plan, TaskPlan
     from state.position import Position
 
-log = logging.getLogger("kinesis_spout")
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -85,7 +83,7 @@ class ShardRows:
         self._stream = stream
         self._columns = columns
         self._unpacks = aggregated_records == UNPACK
-        self._unpacker = Unpacker(lambda: hash_range)
+        self._unpacker = Unpacker(lambda: hash_range, f"shard {shard_id} of stream {stream}")
         self._start = start
         self._kept: dict[tuple[object, ...], list[pa.RecordBatch]] = {}
 
@@ -147,7 +145,6 @@ class ShardRows:
         if not records.num_rows or not self._must_unpack(records):
             yield records
             return
-        left_out = self._unpacker.left_out
         if self._begins_within(records):
             # What a spout has unpacked stays unpacked, whatever the option says now.
             for part in self._unpacker.unpack(records.slice(0, 1)):
@@ -159,15 +156,6 @@ class ShardRows:
             yield from self._unpacker.unpack(records)
         elif records.num_rows:
             yield records
-        if self._unpacker.left_out and not left_out:
-            log.warning(
-                "shard %s of stream %s: user records of aggregates are left out, because their "
-                "hash keys belong to other shards; a producer that follows the shards has put "
-                "them there again (%d so far, later ones are not logged)",
-                self._shard_id,
-                self._stream,
-                self._unpacker.left_out,
-            )
 
 
 def to_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from kinesis_spout.aggregation.hash_range import HashRange
 
 
+log = logging.getLogger("kinesis_spout")
+
+
 def has_candidates(records: pa.RecordBatch) -> bool:
     """Whether any record begins with the magic number. All others are certainly plain."""
     return bool(pc.starts_with(records.column("data"), KPL_MAGIC).true_count)
@@ -27,15 +31,17 @@ class Unpacker:
     `hash_range` is called once, when the first aggregate is met. It may block on the service, and
     returns None where it does not know. A user record whose hash key is not in the range was packed
     for another shard, and a reshard has put its aggregate here. Its producer has put it again, so
-    it is left out. `left_out` counts these.
+    it is left out. `left_out` counts these, and the first of them are logged, as those of `place`;
+    without a `place` nothing is logged.
 
     The KCL leaves all user records of such an aggregate out (`AggregatorUtil.deaggregate`), and the
     KPL puts those again that are outside the range (`Retrier::succeed_if_correct_shard`). So this
     leaves out what is put again, and no more.
     """
 
-    def __init__(self, hash_range: Callable[[], HashRange | None]) -> None:
+    def __init__(self, hash_range: Callable[[], HashRange | None], place: str = "") -> None:
         self._find_range = hash_range
+        self._place = place
         self._range: HashRange | None = None
         self._range_is_known = False
         self.left_out = 0
@@ -57,9 +63,18 @@ class Unpacker:
         # numpy and protobuf are loaded where the first aggregate is met.
         from kinesis_spout.aggregation.unpacked_rows import unpacked_rows  # noqa: PLC0415
 
+        before = self.left_out
         for rows in unpacked_rows(records, self._hash_range):
             self.left_out += rows.left_out
             yield from rows.batches()
+        if self._place and self.left_out and not before:
+            log.warning(
+                "%s: user records of aggregates are left out, because their hash keys belong to "
+                "other shards; a producer that follows the shards has put them there again (%d so "
+                "far, later ones are not logged)",
+                self._place,
+                self.left_out,
+            )
 
     def _hash_range(self) -> HashRange | None:
         if not self._range_is_known:

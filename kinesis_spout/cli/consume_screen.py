@@ -183,6 +183,7 @@ def summary(stream: str, metrics: SpoutMetrics) -> str:
         "dead-lettered": counts.dead_lettered,
         "pending": metrics.total.pending,
         "queued": metrics.total.queued,
+        "of another shard, left out": counts.left_out,
     }
     parts = [f"{value:,} {name}" for name, value in rest.items() if value or name == "acked"]
     return f"stream {stream}: {counts.emitted:,} emitted, {', '.join(parts)}"

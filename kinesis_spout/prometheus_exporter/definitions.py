@@ -128,6 +128,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         per_shard_by=frozenset(),
     ),
     *_counter("malformed", "Records that do not decode", by=SPOUT),
+    *_counter("left_out", "User records of aggregates that belong to other shards", by=SPOUT),
     *_gauge("pending_records", "Records that were delivered and have no outcome", by=SPOUT),
     *_gauge("queued_records", "Records that wait for a retry or a dead letter", by=BOTH),
     *_gauge("refused_letters", "Dead letters that were refused several times in a row", by=SPOUT),

@@ -34,6 +34,7 @@ _COUNTS = (
     "timed_out",
     "dead_lettered",
     "malformed",
+    "left_out",
 )
 
 

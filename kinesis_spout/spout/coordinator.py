@@ -637,19 +637,20 @@ class SpoutCoordinator:
             state,
             ending_sequence=ending_sequence,
             until_ms=self._until_ms,
-            unpacker=self.new_unpacker(state.shard_id),
+            unpacker=self.new_unpacker(state.shard_id, is_first=True),
         )
 
-    def new_unpacker(self, shard_id: str) -> Unpacker:
+    def new_unpacker(self, shard_id: str, *, is_first: bool = False) -> Unpacker:
         """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the
-        last listing that has it.
+        last listing that has it. `is_first`: for first deliveries, and so logs what is left out.
         """
 
         def hash_range() -> HashRange | None:
             found = self.catalog.hash_key_ranges().get(shard_id)
             return None if found is None else HashRange(*found)
 
-        return Unpacker(hash_range)
+        stream = self._config.stream_ref.name
+        return Unpacker(hash_range, f"shard {shard_id} of stream {stream}" if is_first else "")
 
     def _release_given_up(self) -> list[str]:
         """Release the shards that the catalog, or another task, has given up because they are gone

@@ -19,6 +19,8 @@ class ShardCounts:
     the first.
 
     - `timed_out` are included in `failed`.
+    - `left_out`: user records of aggregates that were not delivered, because their hash keys belong
+      to other shards.
     - `latency[n]` counts acks between 2 ** (n - 1) ms (included) and 2 ** n ms (excluded) after the
       record's arrival. The service's clock and this machine's may differ; a negative latency counts
       as 0.
@@ -31,6 +33,7 @@ class ShardCounts:
     timed_out: int = 0
     dead_lettered: int = 0
     malformed: int = 0
+    left_out: int = 0
     latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
     latency_sum_ms: int = 0
 

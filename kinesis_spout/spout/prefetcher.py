@@ -136,6 +136,11 @@ class SpoutShardGetter:
             assigned = self._scheduler.assigned.get(self.shard_id)
             return assigned is not None and assigned.shard.has_unresolved
 
+    @property
+    def left_out(self) -> int:
+        """How many user records of aggregates belong to other shards."""
+        return self._unpacker.left_out
+
     def close(self) -> None:
         """End a subscription. Any thread; never blocks."""
         if isinstance(self._source, SubscribedGetter):
@@ -179,6 +184,11 @@ class Prefetched:
     def final_page(self) -> Page | None:
         """The last page that arrived in time, once a later record was seen; None before."""
         return self._getter.final_page
+
+    @property
+    def left_out(self) -> int:
+        """How many user records belong to other shards, of all that was read."""
+        return self._getter.left_out
 
     def first(self) -> Page | None:
         return self.buffer.first()
@@ -327,6 +337,7 @@ class SpoutPrefetcher:
         if pages.gone or pages.final_page is not None:
             pages.close()
         assigned.is_dirty = True
+        assigned.counts.left_out = pages.left_out
         self._scheduler.reschedule(assigned)
 
 

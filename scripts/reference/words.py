@@ -647,6 +647,11 @@ ERRORS = {
         "Your test uses the fake in a way that the service refuses.",
         "See `ServiceError` and `TransportFaultError`.",
     ),
+    "FunctionError": Trouble(
+        "The function of a batch raised no Exception, such as SystemExit, or an error whose text "
+        "cannot be sent to Java.",
+        "The message names it, and the log has where it was raised: correct the function.",
+    ),
     "IllegalAckerEventError": Trouble(
         "A tuple was answered twice, an emission was given two outcomes in one `with` block, or a "
         "root is not one of this acker's.",

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.cli.consume_screen import summary
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.prometheus_exporter.spout_collector import SpoutCollector
 from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.spout.config import SpoutConfig
 from state.position import Position
@@ -257,6 +259,38 @@ def test_a_user_record_of_another_shard_is_left_out(job: SimulatedJob) -> None:
     assert payloads(spout.after(5).drain()) == ["mine too"]
     spout.step("commit")
     assert state_of(job).checkpoint == SequenceNumber(sequence)
+
+
+def test_user_records_of_other_shards_are_told_and_counted(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the log once for each shard, in `metrics()` and for Prometheus all of them; a retry of
+    their aggregate does not count them again.
+    """
+    mine, other = job.key_of(0), job.key_of(1)
+    job.put(1, key=mine, data=aggregate_of([b"mine", b"other", b"other too"], (mine, other, other)))
+    job.put(1, key=mine, data=aggregate_of([b"other again", b"mine too"], (other, mine)))
+    spout = SteppedSpout(job, prefetch_bytes=1)
+    for _ in range(3):
+        spout.fetch()
+        for emission in spout.drain(ack=False):
+            emission.fail("no")
+    spout.after(60).step("retries")
+    assert spout.drain()
+    counts = spout.spout.metrics()
+    assert counts.shards[shard(0)].counts.left_out == 3
+    assert counts.total.counts.left_out == 3
+    (told,) = [one.getMessage() for one in caplog.records if "left out" in one.getMessage()]
+    assert shard(0) in told
+    assert STREAM in told
+    assert "of another shard, left out" in summary(STREAM, counts)
+    scraped = {
+        (sample.name, sample.labels["shard"]): sample.value
+        for metric in SpoutCollector(spout.spout).collect()
+        for sample in metric.samples
+        if "shard" in sample.labels
+    }
+    assert scraped["kinesis_spout_records_left_out_total", shard(0)] == 3
 
 
 def test_aggregates_stop_a_spout_that_refuses_them(one: SimulatedJob) -> None:
