@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import re
 import shlex
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.spout.emission import SpoutEmission
 
+log = logging.getLogger("kinesis_spout")
 MAX_LATE_ANSWERS = 10_000  # how many timed-out records may still be answered
 MAX_ANSWER_BYTES = 1024 * 1024
 _READ_BYTES = 64 * 1024
@@ -87,6 +89,9 @@ class ExecProcess(SpoutListener):
         self._stopped = stopped
         self._lock = threading.Lock()
         self._waiting: dict[str, SpoutEmission] = {}
+        self._lines = 0  # that the command has written
+        self._lines_before: dict[str, int] = {}  # when a waiting record was sent
+        self._is_said_silent = False
         self._late: OrderedDict[str, None] = OrderedDict()  # message ids
         self._ack_late: Callable[[str], bool] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -105,7 +110,8 @@ class ExecProcess(SpoutListener):
         (`KinesisSpout.ack`). Raises `ConfigError` if the program cannot be started.
 
         It has a process group of its own, so that Ctrl-C in the terminal does not end it: it can
-        still answer the records that it has.
+        still answer the records that it has. A Python program does not keep its answers in a buffer
+        (PYTHONUNBUFFERED); no variable does that for programs of any language.
         """
         self._ack_late = ack_late
         try:
@@ -114,6 +120,7 @@ class ExecProcess(SpoutListener):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=None if self._on_stderr is None else subprocess.PIPE,
+                env={"PYTHONUNBUFFERED": "1", **os.environ},
                 process_group=0,
             )
         except OSError as exc:
@@ -170,6 +177,7 @@ class ExecProcess(SpoutListener):
         line = record_line(emission)
         with self._lock:
             self._waiting[emission.message_id] = emission
+            self._lines_before[emission.message_id] = self._lines
         try:
             written = 0 if self._writer is None else self._writer.write(line)
         except BrokenPipeError:
@@ -178,12 +186,33 @@ class ExecProcess(SpoutListener):
         return written == len(line)
 
     def timed_out(self, emission: SpoutEmission) -> None:
-        """Remember the record for a while: a late ack still counts."""
+        """Remember the record for a while: a late ack still counts. Say so if the command has
+        written nothing since it was sent, though it has read all.
+        """
         with self._lock:
-            if self._waiting.pop(emission.message_id, None) is not None:
-                self._late[emission.message_id] = None
-                if len(self._late) > MAX_LATE_ANSWERS:
-                    self._late.popitem(last=False)
+            is_silent = self._lines_before.pop(emission.message_id, None) == self._lines
+            if self._waiting.pop(emission.message_id, None) is None:
+                return
+            self._late[emission.message_id] = None
+            if len(self._late) > MAX_LATE_ANSWERS:
+                self._late.popitem(last=False)
+            if not is_silent or self._is_said_silent or self.has_unread:
+                return
+            self._is_said_silent = True
+        log.warning(
+            "the command has read all that it was sent, and has written nothing since, for the "
+            "whole of --message-timeout: if it answers, the answers are in a buffer of its own, "
+            "which it must flush after each line (print(..., flush=True), stdbuf -oL)"
+        )
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the command has not read all that it was sent, as far as the system tells."""
+        stdin = None if self._process is None else self._process.stdin
+        try:
+            return stdin is not None and _unread_bytes(stdin) > 0
+        except ValueError:  # it was closed meanwhile
+            return True
 
     def close(self, grace_s: float) -> None:
         """Close the command's stdin, wait up to `grace_s` for its last answers, and end it.
@@ -224,20 +253,22 @@ class ExecProcess(SpoutListener):
                     self._on_stderr(line.decode(errors="replace").rstrip("\r\n"))
 
     def _read_answers(self, answers: BinaryIO) -> None:
-        number = 0
         splitter = LineSplitter(MAX_ANSWER_BYTES)
         try:
             with answers:
                 while chunk := os.read(answers.fileno(), _READ_BYTES):
                     for line in splitter.feed(chunk):
-                        number += 1
-                        self._apply(number, line)
+                        self._apply(line)
             if (last := splitter.rest()) is not None:
-                self._apply(number + 1, last)
+                self._apply(last)
         finally:
             self._answers_ended.set()
 
-    def _apply(self, number: int, line: bytes | LongLine) -> None:
+    def _apply(self, line: bytes | LongLine) -> None:
+        with self._lock:
+            self._lines += 1
+            self._is_said_silent = False
+            number = self._lines
         if isinstance(line, LongLine):
             self._apply_long(number, line)
             return
@@ -248,6 +279,7 @@ class ExecProcess(SpoutListener):
             return
         with self._lock:
             emission = self._waiting.pop(answer.id, None)
+            self._lines_before.pop(answer.id, None)
             is_late = answer.id in self._late
             self._late.pop(answer.id, None)
         if is_late:
@@ -301,6 +333,7 @@ class ExecProcess(SpoutListener):
         message_id = "" if named is None else named[1].decode(errors="replace")
         with self._lock:
             emission = self._waiting.pop(message_id, None)
+            self._lines_before.pop(message_id, None)
             self._late.pop(message_id, None)
         if emission is not None:
             emission.fail(f"its answer has {line.size_bytes:,} bytes")

@@ -9,7 +9,8 @@ The window is between two snapshots. It is the only measure of patience, so ther
              was to read (AvailableNow, `--until`) and the next one is not overdue
     stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
              the one before it, or that no process works on; or no process reads it, as the last
-             run has ended with an error; or it holds records whose dead letters are refused
+             run has ended with an error; or it holds records whose dead letters are refused; or a
+             spout's program answers nothing
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
     unknown  nobody asked the service for the shard's tip, and the state does not tell; or the
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from kinesis_spout.inspection.snapshot import Snapshot
+    from state.owner.run_log import RunLog
     from state.state_store import OperatorMove
 
 READ_PHASES = frozenset({ShardPhase.READABLE, ShardPhase.DRAINING})
@@ -146,6 +148,18 @@ class Look:
         """Whether the shard was read on during the window."""
         before, now = self.before.progress(shard_id), self.now.progress(shard_id)
         return before is not None and now is not None and before.position != now.position
+
+    def no_answers_for(self, shard_id: str) -> RunLog | None:
+        """What the process told that reads the shard, or read it last, where its program answers no
+        record (`NoAnswers`).
+        """
+        if self.phase(shard_id) not in READ_PHASES:
+            return None
+        if self.now.owner_of(shard_id) is None:
+            log = self.now.last_log_for(shard_id)
+        else:
+            log = self.now.log_for(shard_id)
+        return None if log is None or log.no_answers is None else log
 
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
@@ -334,7 +348,9 @@ class Look:
             return Health.LOSING
         if not is_read:
             return Health.OK
+        is_answered = self.no_answers_for(shard_id) is None
         return max(
+            Health.OK if is_answered else Health.STALLED,
             self._judged_position(shard_id),
             self._judged_retries(shard_id),
             key=SEVERITY.__getitem__,

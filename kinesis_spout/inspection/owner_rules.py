@@ -42,6 +42,15 @@ CORRECT_SINK = Advice(
     "60 s, and their records leave with them",
 )
 
+ANSWER_AT_ALL = Advice(
+    Act.CHANGE,
+    "make the program ack or fail each record that it has, and restart it if it hangs; a command "
+    "of --exec that keeps its answers in a buffer must flush each line (print(..., flush=True), "
+    "stdbuf -oL)",
+    mends=ANSWERS,
+    is_urgent=True,
+)
+
 
 def is_down(look: Look, shard_id: str) -> bool:
     """Whether it is known that nobody reads the shard's next record, though somebody should: the
@@ -168,6 +177,27 @@ def held_by_program(look: Look, shard_id: str) -> Cause | None:
             ),
             Advice(Act.CHANGE, "or, if it needs more records at a time: raise max_pending"),
         ),
+    )
+
+
+def answers_none(look: Look, shard_id: str) -> Cause | None:
+    """The spout's program answers no record at all, as it told: each times out."""
+    log = look.no_answers_for(shard_id)
+    run = None if log is None else log.newest
+    if log is None or run is None or log.no_answers is None:
+        return None
+    told, now_ms = log.no_answers, look.now.now_ms
+    timeout = duration(run.message_timeout_ms) if run.message_timeout_ms else "its timeout"
+    verb = "has answered" if run.end is None else "answered"
+    return Cause(
+        kind="answers none",
+        about=shard_id,
+        says=f"its program ({pid_of(run.owner)}) {verb} no record since "
+        f"{moment(told.since_ms, now_ms)}, and {records(told.count)} timed out (after {timeout}, "
+        "message_timeout_s): each comes again, and becomes a dead letter after its last attempt, "
+        "though it may be processed",
+        advice=(ANSWER_AT_ALL,),
+        leads_to=THE_NEXT_RULE,
     )
 
 

@@ -20,6 +20,7 @@ from kinesis_spout.inspection.consumer_words import words_of
 from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
 from kinesis_spout.inspection.owner_rules import (
     OTHER_CONSUMERS,
+    answers_none,
     is_down,
     not_subscribed,
     run_of,
@@ -500,6 +501,7 @@ OF_THE_SHARD: tuple[Callable[[Look, str], Cause | None], ...] = (
     _lapsed,
     _waiting,
     not_subscribed,
+    answers_none,
     _caught_up,
     _set_back,
     held_by_order,

@@ -222,6 +222,12 @@ def _still(look: Look, own: Sequence[ShardStatus], shards: str) -> str:
             f"the last run ended with an error at {at}, and no process reads {len(known):,} of "
             f"{shards}"
         )
+    if all(look.no_answers_for(one.shard_id) is not None for one in own):
+        are = "is" if len(own) == 1 else "are"
+        return (
+            f"{len(own):,} of {shards} {are} read, and the program answers no record, so each "
+            "becomes a dead letter"
+        )
     letters = sum(look.now.refused_letters_for(one.shard_id) is not None for one in own)
     if letters:
         holds = "holds" if letters == 1 else "hold"

@@ -7,6 +7,7 @@ returned, or at the start position before the first.
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.sequence_number import SequenceNumber
 
+log = logging.getLogger("kinesis_spout")
 _PATIENCE_S = 120.0
 # Answers in a row that prove a shard's end where nothing else does: a malformed one is seldom
 # followed by another one.
@@ -40,6 +42,7 @@ _SAME_ANSWERS = 3
 # Refusals count as continuous across shorter pauses. A longer one is the caller's, not a wait of
 # this getter, and what came before it says nothing.
 _MAX_PAUSE_S = 60.0
+_THROTTLED_TOLD_S = 60.0
 
 
 class FetchPostponedError(Exception):
@@ -142,6 +145,9 @@ class KinesisShardGetter:
         self._refused_since_s: float | None = None
         self._refused_last_s = 0.0
         self.throttled = 0  # so many fetches were refused, as the shard's limits were used up
+        self._throttled_since_s = self._throttled_last_s = float("-inf")
+        self._throttled_reads = 0
+        self._is_throttling_told = False
 
     @property
     def shard_id(self) -> str:
@@ -338,6 +344,7 @@ class KinesisShardGetter:
     def _on_throttled(self, exc: ThrottledError) -> None:
         is_of_the_key = isinstance(exc, KeyThrottledError)
         self.throttled += not is_of_the_key
+        self._tell_of_throttling(exc)
         refused_s = self._back_off()
         if refused_s >= self._patience_s:
             remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
@@ -347,6 +354,27 @@ class KinesisShardGetter:
                 f"shard {self._shard_id} of {self._client.where} has been throttled for "
                 f"{refused_s:.0f} s; {remedy}"
             ) from exc
+
+    def _tell_of_throttling(self, exc: ThrottledError) -> None:
+        """In the log, once, when reads were refused for a minute, others between them or not."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._throttled_last_s > _MAX_PAUSE_S:
+            self._throttled_since_s, self._throttled_reads = now_s, 0
+            self._is_throttling_told = False
+        self._throttled_last_s = now_s
+        self._throttled_reads += 1
+        throttled_s = now_s - self._throttled_since_s
+        if throttled_s >= _THROTTLED_TOLD_S and not self._is_throttling_told:
+            self._is_throttling_told = True
+            log.warning(
+                "shard %s of %s is throttled: %s of its reads were refused in %.0f s, the last "
+                "with: %s",
+                self._shard_id,
+                self._client.where,
+                self._throttled_reads,
+                throttled_s,
+                exc,
+            )
 
     def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
         """A new iterator has expired, which no age explains: a fault of the service."""

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kinesis_spout.clock import Clock
-    from state.owner.run_log import FailingReads, Hold, RefusedLetters, Run, RunLog, Throttle
+    from state.owner.run_log import (
+        FailingReads,
+        Hold,
+        NoAnswers,
+        RefusedLetters,
+        Run,
+        RunLog,
+        Throttle,
+    )
     from state.state_store import OutcomeStore, StateStore
 
 log = logging.getLogger("kinesis_spout")
@@ -48,6 +56,8 @@ class RunRecorder:
         self._not_subscribed: NotSubscribed | None = None
         self._failing: FailingReads | None = None
         self._failing_from_s = float("-inf")
+        self._no_answers: NoAnswers | None = None
+        self._no_answers_from_s = float("-inf")
 
     def begin(self, run: Run) -> None:
         """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
@@ -106,6 +116,18 @@ class RunRecorder:
             self._failing_from_s = now_s + REFUSED_TOLD_S
         if self._amend(lambda before: replace(before, failing_reads=reads)):
             self._failing = reads
+
+    def no_answers(self, answers: NoAnswers | None) -> None:
+        """The deliveries that nobody answers. Told once in `REFUSED_TOLD_S`, as more of them time
+        out. That they are answered again is told at once.
+        """
+        now_s = self._clock.monotonic_s()
+        if answers == self._no_answers or (answers is not None and now_s < self._no_answers_from_s):
+            return
+        if answers is not None:
+            self._no_answers_from_s = now_s + REFUSED_TOLD_S
+        if self._amend(lambda before: replace(before, no_answers=answers)):
+            self._no_answers = answers
 
     def not_subscribed(self, why: str | None) -> None:
         """The error for which shards that are to be read by subscription get none; None where each

@@ -289,6 +289,7 @@ class SpoutCoordinator:
         self.run.refused_letters(self._outages.refused_letters)
         self.run.not_subscribed(self._outages.not_subscribed)
         self.run.failing_reads(self._outages.failing_reads())
+        self.run.no_answers(self._outages.no_answers)
         if self.commit():
             try:
                 with self.catalog.lock:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.spout.listener import SpoutNotifier
-    from state.owner.run_log import RefusedLetters, Throttle
+    from state.owner.run_log import NoAnswers, RefusedLetters, Throttle
 
 log = logging.getLogger("kinesis_spout")
 _FIRST_PAUSE_S = 0.2
@@ -125,6 +125,7 @@ class SpoutOutages:
         self._throttled: dict[str, Throttle] = {}
         self.refused_letters: RefusedLetters | None = None  # set by the thread that sends them
         self.not_subscribed: str | None = None  # set by the thread that fetches
+        self.no_answers: NoAnswers | None = None  # set by the thread that fails what times out
         self._asked: dict[str, tuple[float, int]] = {}  # by shard, since it had no answer
 
     def asks(self, shard_id: str) -> None:

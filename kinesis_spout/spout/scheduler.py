@@ -275,6 +275,12 @@ class SpoutScheduler:
         )
 
     @property
+    def answered(self) -> int:
+        """How many deliveries were acked or failed by the program. O(shards)."""
+        counts = [self.released_counts, *(one.counts for one in self.assigned.values())]
+        return sum(one.acked + one.failed - one.timed_out for one in counts)
+
+    @property
     def resolved(self) -> int:
         """How many records were acked or dead-lettered. O(shards)."""
         counts = [self.released_counts, *(one.counts for one in self.assigned.values())]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import InterruptedSleepError, KinesisError
 from kinesis_spout.reasons import described, malformed_reason, reason_text
+from kinesis_spout.spout.answers import AnswerWatch
 from kinesis_spout.spout.coordinator import SpoutCoordinator
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import SpoutEmission
@@ -132,6 +133,7 @@ class SpoutSession:
             context, self._fetching, lambda: self._wake("coordinate")
         )
         self._dead_letters = SpoutDeadLetterQueue(context, lambda: self._wake("letters"))
+        self._answers = AnswerWatch(self.stream_name, config.message_timeout_ms or 0, self._clock)
         self._closing = SpoutClosing(
             context, self._coordinator, self._dead_letters, self._fetching, self._loops.values()
         )
@@ -171,6 +173,7 @@ class SpoutSession:
         with self._changed:
             self._is_closed = True  # an ack from now on would count, but not be committed
             self._changed.notify_all()
+        self._answers.finish()
         # After a StateError this process may not be the owner any more: it writes nothing.
         self._closing.run(
             lambda: run.end(kind) if why is None else run.failed(why),
@@ -442,9 +445,11 @@ class SpoutSession:
         """
         with self._changed:
             expired: list[Any] = list(self.scheduler.expire(self.now_ms()))
+            answered = self.scheduler.answered
             if expired:
                 self._changed.notify_all()
         self._check_breaker()
+        self._outages.no_answers = self._answers.look(answered, len(expired))
         for emission in expired:
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, TIMED_OUT)

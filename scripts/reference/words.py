@@ -223,6 +223,7 @@ FIELDS = {
         "refusedLetters": "the dead letters that `dead_letter` of a spout refuses at the moment",
         "notSubscribed": "why shards that are to be read by subscription get none",
         "failingReads": "reads of a spout that get no answer, or fail and are tried again",
+        "noAnswers": "a spout's program that answers none of its records",
         "format": "format of the value",
     },
     "Run": {
@@ -261,6 +262,10 @@ FIELDS = {
         "sinceMs": "since when, by the owner's clock",
         "says": "the last error's sentence, without secrets, at most 500 characters; none where "
         "nothing answers",
+    },
+    "NoAnswers": {
+        "sinceMs": "since when, by the owner's clock",
+        "count": "how many deliveries have timed out since then",
     },
     "Throttle": {
         "count": "how many reads of the shard were refused since the run began",

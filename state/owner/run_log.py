@@ -121,6 +121,15 @@ class FailingReads(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     says: str | None = None
 
 
+class NoAnswers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Since when the program of a spout has answered no record, by its clock, and how many
+    deliveries have timed out since then.
+    """
+
+    since_ms: int
+    count: int
+
+
 class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The last runs, oldest first, at most `MAX_RUNS`.
 
@@ -131,6 +140,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     - `not_subscribed`: of the newest run; None where it subscribes, or polls on purpose.
     - `failing_reads`: of the newest run; None where its reads are answered, or refused for the
       shard's limits only.
+    - `no_answers`: of the newest run; None where its records are answered.
     """
 
     runs: tuple[Run, ...] = ()
@@ -140,6 +150,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     refused_letters: RefusedLetters | None = None
     not_subscribed: NotSubscribed | None = None
     failing_reads: FailingReads | None = None
+    no_answers: NoAnswers | None = None
     format: int = 1
 
     @property

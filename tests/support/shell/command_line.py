@@ -66,7 +66,8 @@ def run_cli(
 def without_waits(said: str) -> str:
     """What a command said, without its notes that a service is slow: the machine may be."""
     lines = said.splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith("note: no answer yet"))
+    waits = ("note: no answer yet", "note: answered after")
+    return "".join(line for line in lines if not line.startswith(waits))
 
 
 @cache

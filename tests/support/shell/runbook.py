@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from tests.support.shell.command_line import environment
+from tests.support.shell.command_line import environment, without_waits
 from tests.support.shell.consuming import connection
 from tests.support.shell.pages import ROOT
 
@@ -240,7 +240,7 @@ class RunbookPlayer:
         for name, here in self._names.items():
             text = text.replace(here, name).replace(here.partition("/")[0], name)
         text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host-a", text)
-        lines = [line.rstrip() for line in text.splitlines() if "no answer yet" not in line]
+        lines = [line.rstrip() for line in without_waits(text).splitlines()]
         return "".join(f"{line}\n" for line in lines if line)
 
     def _environment(self) -> dict[str, str]:

@@ -45,6 +45,7 @@ from state.owner.run_log import (
     SPOUT,
     FailingReads,
     Hold,
+    NoAnswers,
     NotSubscribed,
     RefusedLetters,
     Run,
@@ -266,6 +267,7 @@ RUNS = RunLog(
     refused_letters=RefusedLetters(count=3, last_ms=T, says="OSError: no room"),
     not_subscribed=NotSubscribed(since_ms=T, says="orders has no consumer reader"),
     failing_reads=FailingReads(since_ms=T, says="GetRecords failed: no route"),
+    no_answers=NoAnswers(since_ms=T, count=3),
 )
 HISTORY = HistoryEntry(
     time_ms=T, positions={SHARD: Position.after(number(9))}, full=True, cause="rewind"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,6 +101,7 @@ def test_what_is_tried_is_said_when_it_takes_long(
     orders.model.faults.add(error("InternalFailure", status=500), times=3)
     ended = invoke(command, "orders", *(("--until", "now") if command == "consume" else ()))
     assert "note: no answer yet; still trying stream orders in " in ended.stderr
+    assert re.search(r"note: answered after .+: stream orders in ", ended.stderr)
 
 
 def test_a_missing_stream_is_one_sentence(orders: ServedFake) -> None:

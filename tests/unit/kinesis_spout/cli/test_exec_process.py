@@ -202,3 +202,49 @@ def answered(folder: Path, answer: bytes) -> tuple[Failures, ExecProcess]:
         finally:
             command.close(30.0)
     return failures, command
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_command_that_has_read_all_and_writes_nothing_is_told(
+    *, reads: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, until it writes something. One that has not read yet has answers in no buffer."""
+    under_test = SpoutUnderTest()
+    under_test.put(4, data=b"x" * SIZE)
+    read = READS_ALL if reads else "import time, sys; time.sleep(60)"
+    command = command_of(tmp_path, read)
+    with under_test.fresh(listeners=(command,), message_timeout_s=30) as spout:
+        command.open(spout.ack)
+        try:
+            for emission in drain(spout, under_test.loops):
+                assert command.send(emission)
+            if reads:
+                wait_until(lambda: not command.has_unread)
+            for _ in range(2):
+                under_test.clock.advance(100)
+                under_test.loops.take("timeouts")
+            assert spout.metrics().total.counts.timed_out == 4
+        finally:
+            command.close(0.0)
+    told = [one.getMessage() for one in caplog.records if "buffer" in one.getMessage()]
+    assert len(told) == reads
+
+
+def test_a_python_program_answers_at_once_without_flushing(tmp_path: Path) -> None:
+    """Its output goes to a pipe, where Python keeps it in a buffer unless told otherwise."""
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+    program = (
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        '    print(json.dumps({"id": json.loads(line)["id"], "ok": True}))\n'
+    )
+    command, acks = command_of(tmp_path, program), AckCount(1)
+    with under_test.fresh(listeners=(command, acks)) as spout:
+        command.open(spout.ack)
+        try:
+            (emission,) = drain(spout, under_test.loops)
+            assert command.send(emission)
+            assert acks.reached.wait(30)
+        finally:
+            command.close(30.0)

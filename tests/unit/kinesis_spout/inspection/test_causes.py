@@ -25,6 +25,7 @@ from state.owner.run_log import (
     STOPPED,
     FailingReads,
     Hold,
+    NoAnswers,
     NotSubscribed,
     RefusedLetters,
     RunEnd,
@@ -578,6 +579,29 @@ TABLE: dict[str, tuple[Look, list[str]]] = {
     "reads fail": (
         spout_look(tip=behind(60_000), failing_reads=FailingReads(since_ms=NOW_MS - 50_000)),
         ["not read", "reads fail"],
+    ),
+    "answers none": (
+        spout_look(no_answers=NoAnswers(since_ms=NOW_MS - 50_000, count=304)),
+        ["answers none", "healthy"],
+    ),
+    "answers none, and is behind": (
+        spout_look(tip=behind(60_000), no_answers=NoAnswers(since_ms=NOW_MS - 50_000, count=304)),
+        ["answers none", "not read", "not to be seen"],
+    ),
+    "answered none": (
+        look(
+            ONE,
+            state(1, after(9)),
+            tips={1: behind(1_000)},
+            owners=(),
+            log=run_log(
+                HOUR_MS,
+                kind="spout",
+                ends=(RunEnd(time_ms=NOW_MS - 20_000, kind=DONE),),
+                no_answers=NoAnswers(since_ms=NOW_MS - 50_000, count=304),
+            ),
+        ),
+        ["answers none", "idle, and nobody reads it", "run over"],
     ),
     "idle, and its reads fail": (
         spout_look(failing_reads=FailingReads(since_ms=NOW_MS - 50_000, says="no route")),

@@ -8,6 +8,8 @@ import pytest
 
 from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.health import Health, Look, TipAnswer, worth_asking
+from kinesis_spout.inspection.status import status_of, verdict_sentence
+from state.owner.run_log import NoAnswers
 from state.position import SHARD_END, TRIM_HORIZON
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
@@ -39,6 +41,16 @@ OVERDUE = failed(3, due_ms=BEGAN_MS - 1)
 
 def health(seen: Look, index: int = 1) -> Health:
     return seen.health(shard(index))
+
+
+def test_a_shard_whose_program_answers_nothing_is_stalled_though_it_is_read() -> None:
+    """Its records become dead letters one after the other."""
+    silent = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, count=3))
+    seen = look(ONE, HERE, tips={1: AT_TIP}, log=silent)
+    assert health(seen) is Health.STALLED
+    assert verdict_sentence(status_of(seen)) == (
+        "1 of 1 shard is read, and the program answers no record, so each becomes a dead letter"
+    )
 
 
 def test_an_idle_shard_is_ok_however_long_its_position_stands() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -394,6 +395,31 @@ def test_two_throttled_calls_far_apart_are_not_endless_throttling() -> None:
             getter.fetch_unless_throttled(10)
         clock.sleep(600.0)
     assert getter.fetch_unless_throttled(10).count == 1
+
+
+def test_a_minute_of_throttling_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where some of the reads between are answered; two refusals in a minute are not."""
+    clock = SimulatedClock()
+    client = ScriptedClient(fetched([1]))
+    getter = getter_of(client, clock=clock)
+
+    def read(answer: FetchedPage | KinesisError, seconds: float) -> None:
+        client.script = deque([answer])
+        clock.sleep(seconds)
+        with suppress(ThrottledError):
+            getter.fetch_unless_throttled(10)
+
+    read(ThrottledError("quickly"), 1)
+    read(ThrottledError("quickly"), 30)
+    read(fetched([2]), 600)
+    assert not caplog.records
+    for number in range(60):
+        read(ThrottledError("of the shard's limits"), 1)
+        read(fetched([3 + number]), 1)
+    (told,) = [one.getMessage() for one in caplog.records]
+    assert f"shard {SHARD} of stream flights" in told
+    assert "31 of its reads were refused in 60 s" in told
+    assert "of the shard's limits" in told
 
 
 def test_endless_throttling_becomes_a_clear_error() -> None:

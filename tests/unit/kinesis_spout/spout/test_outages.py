@@ -24,7 +24,7 @@ from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from state.memory_store import MemoryTree
-from state.owner.run_log import FailingReads
+from state.owner.run_log import FailingReads, NoAnswers
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
@@ -247,6 +247,56 @@ def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
         of_the_key = told()
         assert of_the_key is not None
         assert (of_the_key.says or "").endswith("raise the account's KMS request quota")
+
+
+def test_a_program_that_answers_nothing_is_told_until_it_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In the log, a line when it begins and one when it ends, and for somebody who looks from
+    outside. What times out beside answers is logged with its number, at most once a minute.
+    """
+    under_test = SpoutUnderTest()
+
+    def told() -> NoAnswers | None:
+        under_test.loops.take("commit")
+        with closing(under_test.store()) as store:
+            return store.read_runs()[TaskShare(0, 1)].no_answers
+
+    def expire(spout: KinesisSpout, *, acked: int = 0) -> None:
+        for number, emission in enumerate(drain(spout, under_test.loops)):
+            if number < acked:
+                emission.ack()
+        under_test.clock.advance(30)
+        under_test.loops.take("timeouts")
+
+    under_test.put(300)
+    with under_test.fresh(message_timeout_s=30, retry=RetryPolicy(retry_limit=0)) as spout:
+        began_ms = under_test.clock.now_ms()
+        expire(spout)
+        found = told()
+        assert found is not None
+        assert began_ms <= found.since_ms < began_ms + 5_000
+        assert found.count == 300
+        under_test.put(4)
+        expire(spout)
+        under_test.clock.advance(60)
+        assert told() == NoAnswers(since_ms=found.since_ms, count=304)
+        under_test.put(1)
+        for emission in drain(spout, under_test.loops):
+            emission.ack()
+        under_test.loops.take("timeouts")
+        assert told() is None
+        under_test.put(7)
+        expire(spout, acked=5)
+        assert told() is None
+    lines = [one.getMessage() for one in caplog.records]
+    silent = [one for one in lines if "answer" in one]
+    assert len(silent) == 4
+    assert "300 deliveries of stream orders had no answer within 30 s" in silent[0]
+    assert "none was answered" in silent[0]
+    assert "4 deliveries" in silent[1]
+    assert "are answered again" in silent[2]
+    assert "2 deliveries" in silent[3]
 
 
 def test_a_read_that_hangs_is_told_without_an_error() -> None:

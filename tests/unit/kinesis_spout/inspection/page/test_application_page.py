@@ -14,6 +14,7 @@ from kinesis_spout.inspection.page.letter_reasons import Letter, Letters, Reason
 from kinesis_spout.inspection.page.shard_page import shard_page
 from kinesis_spout.inspection.page.throughput import Sample
 from kinesis_spout.inspection.page.view import ROWS, Trouble, View, Wish
+from state.owner.run_log import NoAnswers
 from state.position import TRIM_HORIZON
 from state.report import PlanReport
 from tests.support.html.parsed_page import ParsedPage
@@ -26,6 +27,7 @@ from tests.support.inspection.looks import (
     listed,
     look,
     plan,
+    run_log,
     shard,
     state,
 )
@@ -50,6 +52,15 @@ def parsed(seen: Look, **fields: Any) -> ParsedPage:
     page = ParsedPage(application_page(View(look=seen, **fields)))
     assert page.faults == []
     return page
+
+
+def test_a_program_that_answers_nothing_is_on_the_page() -> None:
+    silent = NoAnswers(since_ms=NOW_MS - 60_000, count=304)
+    log = run_log(HOUR_MS, kind="spout", message_timeout_ms=30_000, no_answers=silent)
+    text = parsed(look(listed(1), state(1, TRIM_HORIZON), tips={1: AT_TIP}, log=log)).text()
+    assert "has answered no record since" in text
+    assert "304 records timed out (after 30 s" in text
+    assert "must flush each line" in text
 
 
 def letters(*found: Letter) -> Letters:
