@@ -16,6 +16,7 @@ from rich.text import Text
 from kinesis_spout.cli.places import shown_log
 from kinesis_spout.config import duration
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.inspection.wording import short_shard
 from kinesis_spout.spout.metrics import quantile_ms
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ _COLUMNS = (
     "p50",
     "p99",
 )
+# In a terminal that has no room for all columns, headers take two lines, and these are left out.
+_BROKEN = {"timed out": "timed\nout", "dead-lettered": "dead-\nlettered"}
+_LEAST = ("p50", "retried", "p99", "queued", "timed out", "failed", "dead-lettered", "pending")
 MAX_SHARDS = 40
 
 
@@ -137,7 +141,7 @@ class ConsumeScreen:
 
     def _rendered(self, spout: KinesisSpout) -> RenderableType:
         try:
-            return stats_table(self._stream, spout.metrics())
+            return stats_table(self._stream, spout.metrics(), self._console.width)
         except KinesisError:
             return ""
 
@@ -150,25 +154,47 @@ class ConsumeScreen:
         self._print(f"{kind} {escape(record.getMessage())}")
 
 
-def stats_table(stream: str, metrics: SpoutMetrics) -> Table:
-    """A row of totals, then the first `MAX_SHARDS` shards.
+def stats_table(stream: str, metrics: SpoutMetrics, width: int = _WIDE) -> Table:
+    """A row of totals, then the first `MAX_SHARDS` shards, in a terminal of so many columns.
 
-    p50 and p99: upper bounds of the time from a record's arrival to its ack.
+    p50 and p99: upper bounds of the time from a record's arrival to its ack. Where there is no room
+    for all, shards have short names, and the least of the columns are left out.
     """
-    shown = list(metrics.shards.items())[:MAX_SHARDS]
-    left_out = len(metrics.shards) - len(shown)
+    shown = list(metrics.shards)[:MAX_SHARDS]
+    cells = [_cells(metrics.total), *(_cells(metrics.shards[shard_id]) for shard_id in shown)]
+    widths = {name: max(len(row[at]) for row in cells) for at, name in enumerate(_COLUMNS)}
+    names, gap = ["all shards", *shown], 2
+    headers = {name: name for name in _COLUMNS}
+
+    def needed() -> int:
+        parts = [max(widths[name], *map(len, text.split("\n"))) for name, text in headers.items()]
+        return max(map(len, names)) + sum(parts) + gap * len(parts)
+
+    if needed() > width:
+        names, gap = ["all", *(f"shard {short_shard(shard_id)}" for shard_id in shown)], 1
+        headers |= _BROKEN
+    left_out: list[str] = []
+    while needed() > width and len(left_out) < len(_LEAST):
+        left_out.append(_LEAST[len(left_out)])
+        del headers[left_out[-1]]
+    more = len(metrics.shards) - len(shown)
+    notes = [f"and {more} more shards"] if more else []
+    notes += [f"no room for {', '.join(left_out)}"] if left_out else []
+    has_room = len(stream) <= max(map(len, names))  # for its name, in the first column
     table = Table(
-        title=None,
+        title=None if has_room else stream,
+        title_justify="left",
         box=None,
         pad_edge=False,
-        caption=f"and {left_out} more shards" if left_out else None,
+        padding=(0, 1) if gap > 1 else (0, 1, 0, 0),
+        caption="; ".join(notes) or None,
     )
-    table.add_column(stream, overflow="fold")
-    for name in _COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_row("all shards", *_cells(metrics.total), style="bold")
-    for shard_id, shard in shown:
-        table.add_row(shard_id, *_cells(shard))
+    table.add_column(stream if has_room else "", no_wrap=True)
+    for header in headers.values():
+        table.add_column(header, justify="right", no_wrap=True)
+    for at, (name, row) in enumerate(zip(names, cells, strict=True)):
+        kept = (text for column, text in zip(_COLUMNS, row, strict=True) if column in headers)
+        table.add_row(name, *kept, style="" if at else "bold")
     return table
 
 

@@ -85,7 +85,8 @@ class SpoutConfig:
       nothing is ever dead-lettered.
     - `retry`: limit, backoff and maximum age of retries.
     - `dead_letter`: called with exhausted records, from threads of the spout's own: with up to
-      four records at the same time, in any order, but never twice at the same time with one. It is
+      four records at the same time, in any order, but never twice at the same time with one. So it
+      must be thread-safe: `print` with several values writes into another thread's line. It is
       called again, with a backoff of that record, until it returns. A call of more than 30 seconds
       counts as refused. Without a `dead_letter`, exhausted records are logged, without their
       payload.

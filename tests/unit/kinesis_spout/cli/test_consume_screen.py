@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
 
 from kinesis_spout.cli.consume_screen import MAX_SHARDS, stats_table, summary
@@ -18,11 +19,45 @@ def metrics(shards: int = 1, *, lag_ms: int | None = None, **counts: int) -> Spo
     )
 
 
-def rows(shown: SpoutMetrics) -> list[str]:
-    console = Console(width=200)
+def rows(shown: SpoutMetrics, width: int = 200, stream: str = "orders") -> list[str]:
+    console = Console(width=width)
     with console.capture() as captured:
-        console.print(stats_table("orders", shown))
+        console.print(stats_table(stream, shown, width))
     return captured.get().splitlines()
+
+
+BUSY: dict[str, int] = {
+    "emitted": 1_234_567,
+    "acked": 1_234_321,
+    "failed": 12_345,
+    "retried": 12_300,
+    "timed_out": 304,
+    "dead_lettered": 99,
+    "lag_ms": 65_000,
+}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+@pytest.mark.parametrize("stream", ["orders", "a-stream-with-a-long-name" * 5])
+def test_in_a_narrow_terminal_no_number_and_no_name_is_cut(width: int, stream: str) -> None:
+    """The least of the columns are left out, and named; a shard has one line."""
+    lines = rows(metrics(2, **BUSY), width, stream)
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= width
+    assert "…" not in text
+    numbers = [line for line in lines if "1,234,567" in line]
+    assert len(numbers) == 3
+    assert all("1,234,321" in line and "65 s" in line for line in numbers)
+    assert numbers[0].startswith("all")
+    assert [line.split("1,234,567")[0].strip()[-1] for line in numbers[1:]] == ["0", "1"]
+
+
+def test_at_80_columns_all_counts_of_a_young_run_are_shown() -> None:
+    lines = rows(metrics(2, emitted=1_200, acked=1_100, failed=50, lag_ms=65_000), 80)
+    text = " ".join(lines)
+    for name in ("emitted", "acked", "failed", "retried", "timed", "lettered", "pending", "p99"):
+        assert name in text
+    assert "no room" not in text
 
 
 def test_a_row_for_all_and_one_for_each_shard() -> None:
