@@ -14,8 +14,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import KinesisError
-from kinesis_spout.reasons import MAX_MESSAGE_CHARS, described, text_of
+from kinesis_spout.errors import MAX_MESSAGE_CHARS, KinesisError, described, text_of
 from kinesis_spout.shards.run_recorder import error_sentence
 from state.errors import StateError
 

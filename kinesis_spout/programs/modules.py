@@ -9,8 +9,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.errors import ConfigError
-from kinesis_spout.reasons import described
+from kinesis_spout.errors import ConfigError, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.reasons import MAX_MESSAGE_CHARS, text_of
+from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
 from state.errors import StaleOwnerError, StateError, StoreUnavailableError
 from state.owner.ownership import this_process
 from state.owner.run_log import FAILED, NotSubscribed, RunEnd, sentence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.reasons import described, text_of
+from kinesis_spout.errors import described, text_of
 from kinesis_spout.spout.scheduler import EmissionBlock, SpoutDelivery
 from scheme.record import Record
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
 
-from kinesis_spout.reasons import text_of
+from kinesis_spout.errors import text_of
 
 log = logging.getLogger("kinesis_spout")
 MAX_TRACE_CHARS = 20_000

@@ -3,6 +3,8 @@
 An outage of the service or of the store ends no spout. Each part of its work is tried again with
 exponential backoff, each shard by itself, until it succeeds. An error that waiting cannot mend, as
 a missing stream, a missing permission or lost records, stops the spout at once.
+
+`AnswerWatch` tells of its program, which may answer no record.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from kinesis_spout.config import duration
 from kinesis_spout.errors import (
     ExpiredIteratorError,
     KeyThrottledError,
@@ -21,10 +24,11 @@ from kinesis_spout.errors import (
     StillThrottledError,
     ThrottledError,
     UnreadableRecordError,
+    described,
+    text_of,
 )
-from kinesis_spout.reasons import described, text_of
 from state.errors import StoreUnavailableError
-from state.owner.run_log import FailingReads, sentence, throttled_again
+from state.owner.run_log import FailingReads, NoAnswers, sentence, throttled_again
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.spout.listener import SpoutNotifier
-    from state.owner.run_log import NoAnswers, RefusedLetters, Throttle
+    from state.owner.run_log import RefusedLetters, Throttle
 
 log = logging.getLogger("kinesis_spout")
 _FIRST_PAUSE_S = 0.2
@@ -43,6 +47,7 @@ _DOUBLINGS = 6  # from the first pause to the longest
 _BLIP_S = 2.0
 _THROTTLED_BLIP_S = 120.0
 _NO_ANSWER_S = 10.0
+_TOLD_S = 60.0
 
 
 class SpoutPart(StrEnum):
@@ -269,6 +274,61 @@ class SpoutOutages:
     def _pause_s(self, failures: int) -> float:
         longest_s = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, _DOUBLINGS))
         return self._random.uniform(longest_s / 2, longest_s)
+
+
+class AnswerWatch:
+    """One per open spout. For the thread that fails what times out; `finish` is for after it.
+
+    `timeout_ms`: how long a delivery may be out.
+    """
+
+    def __init__(self, stream: str, timeout_ms: int, clock: Clock) -> None:
+        self._stream = stream
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._answered = 0
+        self._silent: NoAnswers | None = None
+        self._untold = 0  # time-outs that no line in the log has
+        self._told_s = float("-inf")
+
+    def look(self, answered: int, timed_out: int) -> NoAnswers | None:
+        """`answered`: how many outcomes its program has given so far; `timed_out`: how many
+        deliveries have timed out just now. Returns since when none was answered, once one has been
+        out for a whole timeout since the last answer.
+        """
+        before = self._silent
+        if answered != self._answered:
+            self._answered, self._silent = answered, None
+        elif timed_out:
+            since_ms, count = self._clock.now_ms() - self._timeout_ms, timed_out
+            if before is not None:
+                since_ms, count = before.since_ms, before.count + timed_out
+            self._silent = NoAnswers(since_ms=since_ms, count=count)
+        self._untold += timed_out
+        begins = before is None and self._silent is not None
+        if self._untold and (begins or self._clock.monotonic_s() - self._told_s >= _TOLD_S):
+            self._tell()
+        if before is not None and self._silent is None:
+            log.warning("records of stream %s are answered again", self._stream)
+        return self._silent
+
+    def finish(self) -> None:
+        """The spout is closed: tell what no line has told."""
+        if self._untold:
+            self._tell()
+
+    def _tell(self) -> None:
+        many = "1 delivery" if self._untold == 1 else f"{self._untold:,} deliveries"
+        besides = "" if self._silent is None else ", and none was answered in that time"
+        log.warning(
+            "%s of stream %s had no answer within %s (message_timeout_s)%s; each counts as failed, "
+            "and is delivered again until its retries are used up",
+            many,
+            self._stream,
+            duration(self._timeout_ms),
+            besides,
+        )
+        self._untold, self._told_s = 0, self._clock.monotonic_s()
 
 
 def is_transient(error: Exception) -> bool:

@@ -11,14 +11,18 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.errors import InterruptedSleepError, KinesisError
-from kinesis_spout.reasons import described, malformed_reason, reason_text
-from kinesis_spout.spout.answers import AnswerWatch
+from kinesis_spout.errors import (
+    InterruptedSleepError,
+    KinesisError,
+    described,
+    malformed_reason,
+    reason_text,
+)
 from kinesis_spout.spout.coordinator import SpoutCoordinator
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.listener import SpoutNotifier
-from kinesis_spout.spout.outages import SpoutHealth, SpoutOutages, said
+from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, said
 from kinesis_spout.spout.prefetcher import SpoutPrefetcher
 from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
 from kinesis_spout.spout.scheduler import Limits, SpoutScheduler

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
-from kinesis_spout.errors import IllegalAckerEventError
-from kinesis_spout.reasons import described
+from kinesis_spout.errors import IllegalAckerEventError, described
 from kinesis_spout.tuple_tree.xor_ledger import Ending, Outcome
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kinesis_spout.errors import KinesisError
-from kinesis_spout.reasons import MAX_MESSAGE_CHARS, described, text_of
+from kinesis_spout.errors import MAX_MESSAGE_CHARS, KinesisError, described, text_of
 from spark_job.dead_letter.function_sink import FunctionSink
 from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL, Letter
 from spark_job.dead_letter.stream_sink import StreamSink

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kinesis_spout.reasons import MAX_MESSAGE_CHARS, described, text_of
+from kinesis_spout.errors import MAX_MESSAGE_CHARS, described, text_of
 from spark_job.query_failure import FunctionError, failure_sentence, for_spark
 from spark_job.tracking.bisect import Part, bisect
 from spark_job.tracking.outcomes import FailedRecord, Outcome, one_line

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
-from kinesis_spout.reasons import described, text_of
+from kinesis_spout.errors import described, text_of
 from state.tracker.emission import parse_message_id
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.reasons import malformed_reason
+from kinesis_spout.errors import malformed_reason
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from spark_job.tracking.content_check import BatchContentError

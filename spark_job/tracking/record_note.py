@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kinesis_spout.reasons import text_of
+from kinesis_spout.errors import text_of
 from spark_job.tracking.outcomes import FailedRecord, Outcome
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import Row
 
-from kinesis_spout.errors import ConfigError
-from kinesis_spout.reasons import text_of
+from kinesis_spout.errors import ConfigError, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

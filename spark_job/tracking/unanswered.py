@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from kinesis_spout.reasons import MAX_MESSAGE_CHARS, text_of
+from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
 from state.plan import RangePart, ShardReadResult, retries_read
 from state.report import ShardOutcome
 from state.shard_state import UnresolvedRecord

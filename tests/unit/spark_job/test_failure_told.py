@@ -45,7 +45,7 @@ def test_the_error_that_fails_a_batch_is_told_with_where_it_comes_from(
 
 @pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
 def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException) -> None:
-    """And what is told of it can be stored."""
+    """And its sentence can be stored."""
     taken = for_spark(error, "the function given to tracked(...)")
     assert isinstance(taken, Exception)
     trace = "".join(traceback.format_exception(taken))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.reasons import described, reason_text, text_of
+from kinesis_spout.errors import described, reason_text, text_of
 from tests.support.outcomes.odd_errors import ODD_ERRORS, Unprintable
 
 
