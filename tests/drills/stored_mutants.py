@@ -20,8 +20,8 @@ _SETTLES_ANY = Edit(
 )
 _SWALLOWED = Edit(
     "spark_job/tracking/batch_run.py",
-    "        batch.end(exc)\n        batch.close()\n        raise\n",
-    "        batch.end(exc)\n        batch.close()\n",
+    "        batch.close()\n        if error is exc:\n            raise\n        raise error from None\n",
+    "        batch.close()\n",
 )
 _SETTLED_BEFORE_COMMIT = Edit(
     _COORDINATOR,
