@@ -20,8 +20,8 @@ _SETTLES_ANY = Edit(
 )
 _SWALLOWED = Edit(
     "spark_job/tracking/batch_run.py",
-    "        batch.close()\n        if error is exc:\n            raise\n        raise error from None\n",
-    "        batch.close()\n",
+    "        if error is exc:\n            raise\n        raise error from None\n",
+    "",
 )
 _SETTLED_BEFORE_COMMIT = Edit(
     _COORDINATOR,
