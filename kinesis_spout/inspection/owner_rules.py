@@ -197,7 +197,8 @@ def answers_none(look: Look, shard_id: str) -> Cause | None:
         "message_timeout_s): each comes again, and becomes a dead letter after its last attempt, "
         "though it may be processed",
         advice=(ANSWER_AT_ALL,),
-        leads_to=THE_NEXT_RULE,
+        # All else is well where it keeps up: no rule behind this one may say so.
+        leads_to=None if look.keeps_up(shard_id) else THE_NEXT_RULE,
     )
 
 
