@@ -306,9 +306,18 @@ def missing_records(count: int, found: int, *, has_first: bool) -> int:
     return 0 if has_first and found >= count else max(count - found, 1)
 
 
+def rest_of_range(record: UnresolvedRecord, first: SequenceNumber, left: int) -> UnresolvedRecord:
+    """The part of a record or range from `first` on, of which `left` records are left by the
+    range's count. It counts its own ends at least: the range may have had more records than its
+    count says.
+    """
+    count = 1 if first == record.last else max(2, left)
+    return msgspec.structs.replace(record, first=first, count=count)
+
+
 class RetryRead(NamedTuple):
-    """What a task read of one planned retry. This, `missing_records` and `retries_read` are the
-    only places that say what a range counts.
+    """What a task read of one planned retry. This, `missing_records`, `rest_of_range` and
+    `retries_read` are the only places that say what a range counts.
 
     - The count of a range is the number of its unresolved records. A range that was collapsed for
       lack of room also covers acked records, so more may be found in it.
@@ -348,38 +357,24 @@ class RetryRead(NamedTuple):
         if self.part is None:
             return None
         left = stored.count - self.found - self.missing
-        count = 1 if self.part.rest == stored.last else max(2, left)
-        return msgspec.structs.replace(stored, first=self.part.rest, count=count)
+        return rest_of_range(stored, self.part.rest, left)
 
 
 def retries_read(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[RetryRead]:
-    """What `end` says was read of the planned `retries`, in their order; the others were not
-    read.
+    """What `end` says was read of the planned `retries`, in their order; the others were not read.
+    One that is gone counts as read, also after one of which rows are withheld (`unanswered`).
     """
     gone = set(end.retries_gone)
     missing = {one.first: one.missing for one in end.retries_short}
     missing |= {retry.first: retry.count for retry in retries if retry.first in gone}
-    reads = [
-        RetryRead(
-            retry,
-            found=max(0, retry.count - missing.get(retry.first, 0)),
-            missing=missing.get(retry.first, 0),
-            is_gone=retry.first in gone,
-            part=None,
-        )
-        for retry in retries[: end.retries_done]
-    ]
-    if end.retry_part is not None and end.retries_done < len(retries):
-        retry = retries[end.retries_done]
-        reads.append(
-            RetryRead(
-                retry,
-                found=end.retry_part.count,
-                missing=missing.get(retry.first, 0),
-                is_gone=False,
-                part=end.retry_part,
-            )
-        )
+    reads = []
+    for index, retry in enumerate(retries):
+        part = end.retry_part if index == end.retries_done else None
+        if index >= end.retries_done and part is None and retry.first not in gone:
+            continue
+        lost = missing.get(retry.first, 0)
+        found = max(0, retry.count - lost) if part is None else part.count
+        reads.append(RetryRead(retry, found, lost, retry.first in gone, part))
     return reads
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
-from state.plan import RangePart, ShardReadResult, retries_read
+from state.plan import RangePart, ShardReadResult, rest_of_range, retries_read
 from state.report import ShardOutcome
 from state.shard_state import UnresolvedRecord
 
@@ -183,10 +183,14 @@ class _Cut:
         self._following = following
 
     def given(self) -> ShardReadResult:
-        """The end of the given rows. Retries that are gone stay in it: they have no rows."""
+        """The end of the given rows. Retries that are gone stay in it: they have no rows. What is
+        missing of a range stays in it if one of the range's rows is given.
+        """
         end = self._end
         new = 0 if end.first is None or end.last is None else self._given_in(end.first, end.last)
         done = self._retries_done()
+        part = self._part_of(self._planned[done]) if done < len(self._planned) else None
+        seen = {retry.first for retry in self._planned[: done + (part is not None)]}
         return replace(
             end,
             first=end.first if new else None,
@@ -194,39 +198,47 @@ class _Cut:
             count=new,
             retry_rows=len(self._given) - new,
             retries_done=done,
-            retry_part=self._part_of(self._planned[done]) if done < len(self._planned) else None,
+            retries_short=tuple(one for one in end.retries_short if one.first in seen),
+            retry_part=part,
         )
 
     def withheld(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
         """The records that are not given. A retry is queued again as `state` has it."""
         stored = {} if state is None else {one.first: one for one in state.unresolved}
         for read in retries_read(self._planned, self._end):
-            if not read.is_gone and self._withholds(read.last):
-                first, rest = self._rest(read.retry.first, read.last, read.found)
-                known = stored.get(read.retry.first) or UnresolvedRecord(
-                    first=first, last=read.last, attempts=read.retry.attempts, due_ms=0
-                )
-                yield replace(known, first=first, last=read.last, count=rest)
+            if read.is_gone or not self._withholds(read.last):
+                continue
+            retry = read.retry
+            known = stored.get(retry.first) or UnresolvedRecord(
+                first=retry.first, last=retry.end, attempts=retry.attempts, due_ms=0
+            )
+            # What is missing of a range has its dead letter once a record of the range is given.
+            count = read.found + (0 if self._given_in(retry.first, read.last) else read.missing)
+            yield self._rest(replace(known, last=read.last, count=count))
         end = self._end
         if not end.count:  # aggregates without a user record of the shard
             return
         if end.first is not None and end.last is not None and self._withholds(end.last):
-            first, rest = self._rest(end.first, end.last, end.count)
-            yield UnresolvedRecord(
-                first=first, last=end.last, count=rest, attempts=0, due_ms=0, blocked=True
+            yield self._rest(
+                UnresolvedRecord(
+                    first=end.first,
+                    last=end.last,
+                    count=end.count,
+                    attempts=0,
+                    due_ms=0,
+                    blocked=True,
+                )
             )
 
     def _withholds(self, last: SequenceNumber) -> bool:
         """Whether rows up to this number are withheld, of the read that ends with it."""
         return not self._given or (self._following is not None and self._following <= last)
 
-    def _rest(
-        self, first: SequenceNumber, last: SequenceNumber, count: int
-    ) -> tuple[SequenceNumber, int]:
-        """The first number of a read that is withheld, and how many of its records are."""
-        given = self._given_in(first, last)
-        following = first if self._following is None else self._following
-        return (following if given else first), count - given
+    def _rest(self, read: UnresolvedRecord) -> UnresolvedRecord:
+        """What is withheld of the records that were read together."""
+        given = self._given_in(read.first, read.last)
+        following = read.first if self._following is None else self._following
+        return rest_of_range(read, following if given else read.first, read.count - given)
 
     def _given_in(self, first: SequenceNumber, last: SequenceNumber) -> int:
         return bisect_right(self._given, last) - bisect_left(self._given, first)

@@ -5,14 +5,20 @@ time.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from state.owner.ownership import this_process
+from state.position import Position
 from state.report import OnFailure
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState, UnresolvedRecord
+from state.state_store import StateChange
 from tests.support.simulated.played_outcomes import Killed, PlayedOutcomes, numbered, policy
 from tests.support.simulated.simulated_driver import next_plan, rows_of
-from tests.support.simulated.simulated_job import SimulatedJob, simulated
+from tests.support.simulated.simulated_job import SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,3 +138,58 @@ def test_crashes_that_no_record_is_to_blame_for_cost_no_attempt(
     assert restarted.outcomes.letters == []
     assert all(message_id.endswith(":1") for message_id in restarted.outcomes.calls)
     assert (len(restarted.outcomes.done) == 1) is (times == 1)
+
+
+# a queue that was merged for lack of room: its ranges cover acked records too ---------------------
+def queue_as_ranges(job: SimulatedJob, ranges: int, count: int) -> None:
+    """Put records. All of them are queued, in ranges that count fewer records than they cover."""
+    numbers = [SequenceNumber(number) for number in job.put(RECORDS)]
+    each = RECORDS // ranges
+    state = ShardState(
+        shard_id=shard(0),
+        read_position=Position.after(numbers[-1]),
+        unresolved=tuple(
+            UnresolvedRecord(
+                first=numbers[begin],
+                last=numbers[begin + each - 1],
+                count=count,
+                attempts=0,
+                due_ms=0,
+            )
+            for begin in range(0, RECORDS, each)
+        ),
+    )
+    with closing(job.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        store.save_states([StateChange(before=None, after=state)])
+
+
+@pytest.mark.parametrize(("ranges", "count"), [(1, 2), (4, 40)])
+@pytest.mark.parametrize("killer", [0, 57, 199])
+def test_a_killing_record_in_a_range_that_covers_acked_records_is_found(
+    ranges: int, count: int, killer: int, one: SimulatedJob
+) -> None:
+    """A range has more rows than its count says. What it still owes is never less than its ends."""
+    queue_as_ranges(one, ranges, count)
+    restarted = killing(one, killer)
+    restarted.run(put_while_it_runs=1)
+    expected = payloads([n for n in range(RECORDS) if n != killer])
+    expected[b"new"] = restarted.outcomes.killed
+    assert Counter(restarted.processed) == expected
+    assert len(restarted.outcomes.letters) == 1
+    assert restarted.outcomes.killed <= MOST_RESTARTS
+
+
+@pytest.mark.parametrize(("ranges", "count"), [(1, 2), (4, 40)])
+def test_the_parts_of_a_range_that_covers_acked_records_are_delivered_once(
+    ranges: int, count: int, one: SimulatedJob
+) -> None:
+    """Its process was killed twice, by no record. The batch is delivered in parts from then on."""
+    queue_as_ranges(one, ranges, count)
+    restarted = killing(one)
+    crashes = iter([True] * 2)
+    restarted.outcomes.kills = lambda _: next(crashes, False)
+    restarted.run()
+    assert payloads(range(RECORDS)) == Counter(restarted.processed)
+    assert len(restarted.outcomes.calls) == RECORDS
+    assert restarted.outcomes.letters == []

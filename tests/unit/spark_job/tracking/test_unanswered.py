@@ -21,7 +21,17 @@ from spark_job.tracking.unanswered import (
     rows_in,
     with_withheld,
 )
-from state.plan import Plan, PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, TaskResult
+from state.plan import (
+    Plan,
+    PlannedRetry,
+    RangePart,
+    ShardReadResult,
+    ShardSlice,
+    ShortRange,
+    TaskPlan,
+    TaskResult,
+    retries_read,
+)
 from state.position import Position
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
@@ -162,6 +172,57 @@ def test_every_row_is_either_given_or_queued_again_as_it_was(count: int) -> None
             assert one == replace(before, first=one.first, count=one.count)
         else:
             assert (one.attempts, one.due_ms, one.blocked, one.reason) == (0, 0, True, None)
+
+
+@pytest.mark.parametrize("count", range(1, 7))
+def test_a_retry_that_is_gone_gets_its_letter_though_rows_before_it_are_withheld(
+    count: int,
+) -> None:
+    """It is settled with this batch. Its letter would be written in no other."""
+    cut = given_first(count).ends[0].shards[0]
+    gone = [one.retry.first for one in retries_read(SLICE.retries, cut) if one.is_gone]
+    assert gone == [GONE.first]
+
+
+@given(count=st.integers(1, 15), stored=st.integers(2, 5), missing=st.integers(0, 2))
+def test_a_range_counts_what_it_still_owes_and_at_least_its_own_ends(
+    count: int, stored: int, missing: int
+) -> None:
+    """Whatever its stored count is. What is missing of it has one letter: with its first rows."""
+    before = replace(BEFORE, first=SequenceNumber(8) if missing else BEFORE.first, count=stored)
+    planned = PlannedRetry(first=before.first, last=before.last, count=stored, attempts=2)
+    single = PlannedRetry(first=SequenceNumber(4), attempts=0)
+    sliced = replace(SLICE, retries=(single, planned))
+    alone = replace(SINGLE, first=single.first, last=single.first)
+    state = replace(STATE, unresolved=(alone, before))
+    short = ShortRange(first=before.first, missing=missing)
+    end = replace(END, retries_done=2, retries_gone=(), retries_short=(short,) if missing else ())
+    numbers = [SequenceNumber(number) for number in [4, *NUMBERS[:5], *NUMBERS[6:]]]
+    order = RowOrder((), "s", count)
+    made = give(order, numbers[: count + 1], plan_of(sliced), ends_of(end), {"s": state})
+    letters = sum(one.missing for one in retries_read(sliced.retries, made.ends[0].shards[0]))
+    assert letters == (missing if count > 1 else 0)
+    report = with_withheld(PlanReport(), made)
+    outcome = next(iter(report.shards))
+    left = settle_tracked(state, sliced, end, outcome, "1-a").unresolved
+    owed = {1: stored, 5: 1}.get(count, max(2, stored - missing - (count - 1)))
+    assert [one.count for one in left if one.last == before.last] == [owed] * (count < 6)
+
+
+def test_of_a_range_that_was_read_in_part_only_what_was_read_is_withheld() -> None:
+    """Nothing of it is, if all of that is given. Its rest is queued by the settling."""
+    part = RangePart(last=SequenceNumber(12), rest=SequenceNumber(13), count=3)
+    end = replace(END, retries_done=0, retry_rows=3, retries_gone=(), retry_part=part)
+    numbers = [SequenceNumber(number) for number in [10, 11, 12, *NUMBERS[6:]]]
+    for count, withheld in ((1, [(11, 12, 2)]), (2, [(12, 12, 1)]), (3, []), (5, [])):
+        order = RowOrder((), "s", count)
+        made = give(order, numbers[: count + 1], plan_of(SLICE), ends_of(end), {"s": STATE})
+        left = settle_tracked(
+            STATE, SLICE, end, with_withheld(PlanReport(), made).shards[0], "1-a"
+        ).unresolved
+        found = [(one.first.sequence, one.last.sequence, one.count) for one in left]
+        new = 100 + max(0, count - 3), 109, 10 - max(0, count - 3)
+        assert found == [*withheld, (13, 14, 2), (20, 20, 1), (22, 22, 1), new]
 
 
 def test_a_read_without_a_user_record_of_its_shard_withholds_nothing() -> None:
