@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
-from kinesis_spout.reading.user_records import numbers_of, rest_of
+from kinesis_spout.reading.user_records import number_at, numbers_of, rest_of
 from state.plan import UserRecords
 from state.position import TRIM_HORIZON
-from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesis_spout.aggregation.hash_range import HashRange
     from kinesis_spout.reading.page import Page
     from spark_job.settings import SourceSettings
-    from state.plan import Plan, TaskPlan
+    from state.plan import Plan, ShardSlice, TaskPlan
     from state.position import Position
 
 
@@ -54,6 +53,11 @@ def mode_of(plan: Plan | TaskPlan, settings: SourceSettings) -> str:
     """
     mode = plan.aggregated_records
     return settings.aggregated_records if mode in (None, FAIL) else mode
+
+
+def hash_range_of(shard: ShardSlice) -> HashRange | None:
+    """The hash keys of the shard's own user records, as the plan says; None: all are its own."""
+    return None if shard.hash_keys is None else HashRange(*map(int, shard.hash_keys))
 
 
 class ShardRows:
@@ -121,8 +125,8 @@ class ShardRows:
             return UserRecords(count=0)
         return UserRecords(
             count=sum(part.num_rows for part in parts),
-            first=_number_in(parts[0], 0),
-            last=_number_in(parts[-1], parts[-1].num_rows - 1),
+            first=number_at(parts[0], 0),
+            last=number_at(parts[-1], parts[-1].num_rows - 1),
         )
 
     def of_page(self, page: Page) -> Iterator[pa.RecordBatch]:
@@ -139,7 +143,7 @@ class ShardRows:
 
     def _begins_within(self, records: pa.RecordBatch) -> bool:
         start = self._start.sequence
-        return start is not None and start.sub > 0 and _number_in(records, 0).shares_record(start)
+        return start is not None and start.sub > 0 and number_at(records, 0).shares_record(start)
 
     def _unpacked(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if not records.num_rows or not self._must_unpack(records):
@@ -204,10 +208,6 @@ def _column(
     return pc.binary_join_element_wise(
         pa.scalar("".join(shard)), numbers_of(records), attempt_text, ":"
     )
-
-
-def _number_in(records: pa.RecordBatch, row: int) -> SequenceNumber:
-    return SequenceNumber.parse(numbers_of(records.slice(row, 1))[0].as_py())
 
 
 @cache

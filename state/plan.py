@@ -91,8 +91,8 @@ class ShardSlice(
     - `gone`: the service no longer has the shard, so its retries are gone, and nobody asks for
       them. Proven by two listings and a direct question before the plan was made.
     - `hash_keys`: the shard's first and last hash key, as decimal numbers. User records of
-      aggregates outside them are left out. None: none is left out, because the shard has all hash
-      keys, or they were not known when the plan was made.
+      aggregates outside them are left out, of new records and of ranges of retries. None: none is
+      left out, because the shard has all hash keys, or they were not known when the plan was made.
     """
 
     shard_id: str

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 
 HASH_KEYS = 2**128
+IS_OWNED = "isOwned"
+"""The column of unpacked records that says whether they belong to their shard."""
 _HASH_BYTES = 16
 _DECIMAL = re.compile(rb"[0-9]{1,39}")
 

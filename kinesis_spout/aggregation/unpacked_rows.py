@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_spout.aggregation.hash_range import IS_OWNED
 from kinesis_spout.aggregation.user_records import open_aggregate, user_records
 from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
     from kinesis_spout.aggregation.hash_range import HashRange
     from kinesis_spout.aggregation.record_scan import Numbers
-    from kinesis_spout.aggregation.user_records import OpenAggregate
+    from kinesis_spout.aggregation.user_records import OpenAggregate, UserRecords
 
 _SUB_FIELD = pa.field(SUB_SEQUENCE_NUMBER, pa.int64(), nullable=False)
+_OWNED_FIELD = pa.field(IS_OWNED, pa.bool_(), nullable=False)
 # What is unpacked at a time. A key of 1 KiB may be that of each row, so this bounds memory.
 MAX_ROWS = 65_536
 _FROM_AGGREGATE = ("data", "partitionKey")
@@ -30,7 +32,8 @@ _FROM_AGGREGATE = ("data", "partitionKey")
 @dataclass(frozen=True, slots=True)
 class UnpackedRows:
     """Rows of a part of a page. Row i has value `data_at[i]` of `data`, `keys_at[i]` of `keys`, and
-    of the other columns what record `parents[i]` has.
+    of the other columns what record `parents[i]` has. `is_owned[i]`: whether it belongs to the
+    shard.
     """
 
     records: pa.RecordBatch
@@ -41,12 +44,13 @@ class UnpackedRows:
     keys: pa.Array
     keys_at: Numbers
     left_out: int
+    is_owned: NDArray[np.bool_]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, *, with_owned: bool) -> Iterator[pa.RecordBatch]:
         for first in range(0, len(self.parents), MAX_ROWS):
-            yield self._batch(slice(first, first + MAX_ROWS))
+            yield self._batch(slice(first, first + MAX_ROWS), with_owned=with_owned)
 
-    def _batch(self, part: slice) -> pa.RecordBatch:
+    def _batch(self, part: slice, *, with_owned: bool) -> pa.RecordBatch:
         schema = self.records.schema
         parents = _as_arrow(self.parents[part])
         columns = {
@@ -56,16 +60,20 @@ class UnpackedRows:
         }
         columns["data"] = self.data.take(_as_arrow(self.data_at[part]))
         columns["partitionKey"] = self.keys.take(_as_arrow(self.keys_at[part]))
-        return pa.RecordBatch.from_arrays(
-            [*(columns[name] for name in schema.names), _as_arrow(self.subs[part])],
-            schema=schema.append(_SUB_FIELD),
-        )
+        arrays = [*(columns[name] for name in schema.names), _as_arrow(self.subs[part])]
+        schema = schema.append(_SUB_FIELD)
+        if with_owned:
+            arrays.append(_flags(self.is_owned[part]))
+            schema = schema.append(_OWNED_FIELD)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def unpacked_rows(
-    records: pa.RecordBatch, hash_range: Callable[[], HashRange | None]
+    records: pa.RecordBatch, hash_range: Callable[[], HashRange | None], *, keep_others: bool
 ) -> Iterator[UnpackedRows]:
-    """The rows of a page, part by part: a part ends when its aggregates have `MAX_ROWS` records."""
+    """The rows of a page, part by part: a part ends when its aggregates have `MAX_ROWS` records.
+    `keep_others`: with the rows that belong to other shards.
+    """
     first = 0
     at: list[int] = []
     opened: list[OpenAggregate] = []
@@ -78,10 +86,13 @@ def unpacked_rows(
         opened.append(aggregate)
         rows += len(aggregate.records)
         if rows >= MAX_ROWS:
-            yield _rows(records.slice(first, index + 1 - first), at, opened, hash_range())
+            users = user_records(opened, hash_range(), keep_others=keep_others)
+            yield _rows(records.slice(first, index + 1 - first), at, users)
             first, at, opened, rows = index + 1, [], [], 0
     if first < records.num_rows:
-        yield _rows(records.slice(first), at, opened, hash_range() if opened else None)
+        owned = hash_range() if opened else None
+        users = user_records(opened, owned, keep_others=keep_others)
+        yield _rows(records.slice(first), at, users)
 
 
 def _candidates(records: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
@@ -94,14 +105,8 @@ def _candidates(records: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
         yield index, payloads[edges[index] : edges[index + 1]]
 
 
-def _rows(
-    records: pa.RecordBatch,
-    at: list[int],
-    opened: list[OpenAggregate],
-    hash_range: HashRange | None,
-) -> UnpackedRows:
+def _rows(records: pa.RecordBatch, at: list[int], users: UserRecords) -> UnpackedRows:
     """The rows of records of which those with the indices `at` are aggregates."""
-    users = user_records(opened, hash_range)
     rows_at = np.array(at, np.int64)
     is_plain = np.ones(records.num_rows, np.bool_)
     is_plain[rows_at[users.is_aggregate]] = False
@@ -116,6 +121,7 @@ def _rows(
             users.keys,
             users.keys_at,
             users.left_out,
+            users.is_owned,
         )
     plain = np.flatnonzero(is_plain)
     order = np.argsort(np.concatenate((plain, parents)), kind="stable")
@@ -129,7 +135,13 @@ def _rows(
         pa.concat_arrays([records.column("partitionKey"), users.keys]),
         np.concatenate((plain, users.keys_at + count))[order],
         users.left_out,
+        np.concatenate((np.ones(len(plain), np.bool_), users.is_owned))[order],
     )
+
+
+def _flags(values: NDArray[np.bool_]) -> pa.Array:
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
 
 
 def _as_arrow(values: NDArray[np.int64]) -> pa.Array:

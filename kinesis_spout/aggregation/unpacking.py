@@ -57,6 +57,15 @@ class Unpacker:
         Without a record that begins with the magic number, `records` itself is the only batch, and
         has no column in addition.
         """
+        yield from self._unpack(records, keep_others=False)
+
+    def unpack_all(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """As `unpack`, but no user record is left out. The batches have the column `IS_OWNED` in
+        addition, with it false for those that `unpack` leaves out.
+        """
+        yield from self._unpack(records, keep_others=True)
+
+    def _unpack(self, records: pa.RecordBatch, *, keep_others: bool) -> Iterator[pa.RecordBatch]:
         if not has_candidates(records):
             yield records
             return
@@ -64,9 +73,9 @@ class Unpacker:
         from kinesis_spout.aggregation.unpacked_rows import unpacked_rows  # noqa: PLC0415
 
         before = self.left_out
-        for rows in unpacked_rows(records, self._hash_range):
+        for rows in unpacked_rows(records, self._hash_range, keep_others=keep_others):
             self.left_out += rows.left_out
-            yield from rows.batches()
+            yield from rows.batches(with_owned=keep_others)
         if self._place and self.left_out and not before:
             log.warning(
                 "%s: user records of aggregates are left out, because their hash keys belong to "

@@ -52,10 +52,11 @@ class OpenAggregate(NamedTuple):
 
 
 class UserRecords(NamedTuple):
-    """The user records of some aggregates that belong to the shard, in their order.
+    """User records of some aggregates, in their order: those that belong to the shard, or all.
 
     - `is_aggregate`: for each aggregate that was given, whether it was read: one that is False is a
       plain record.
+    - `is_owned`: for each record, whether it belongs to the shard.
     - `aggregates`: for each record, the index of its aggregate; `subs`: its number in there, from
       0. A record that is left out has its number too.
     - `data`: binary; record i has value `data_at[i]`. `keys`: text; record i has `keys_at[i]`.
@@ -63,6 +64,7 @@ class UserRecords(NamedTuple):
     """
 
     is_aggregate: NDArray[np.bool_]
+    is_owned: NDArray[np.bool_]
     aggregates: Numbers
     subs: Numbers
     data: pa.Array
@@ -89,10 +91,13 @@ def open_aggregate(payload: memoryview) -> OpenAggregate | None:
 
 
 def user_records(
-    aggregates: Sequence[OpenAggregate], hash_range: HashRange | None = None
+    aggregates: Sequence[OpenAggregate],
+    hash_range: HashRange | None = None,
+    *,
+    keep_others: bool = False,
 ) -> UserRecords:
     """The records of these aggregates, without those whose hash key is not in the shard's range;
-    all of them where the range is not known.
+    all of them where the range is not known, or with `keep_others`.
     """
     mended: list[OpenAggregate | None] = list(aggregates)
     tables = _Tables.of(mended)
@@ -109,18 +114,21 @@ def user_records(
     keys_at = scanned.partition_keys + tables.first_key[tables.aggregate]
     subs = index - tables.first_record[tables.aggregate]
     aggregate = tables.aggregate
-    if not (all_owned := bool(is_owned.all())):
+    left_out = 0
+    if not keep_others and not is_owned.all():
         index = index[is_owned]
         keys_at, subs, aggregate = keys_at[is_owned], subs[is_owned], aggregate[is_owned]
+        left_out, is_owned = len(is_owned) - len(index), is_owned[is_owned]
     return UserRecords(
         is_aggregate=np.array([one is not None for one in mended], np.bool_),
+        is_owned=is_owned,
         aggregates=aggregate,
         subs=subs,
         data=_data(scanned),
         data_at=index * 2 + 1,
         keys=keys,
         keys_at=keys_at,
-        left_out=0 if all_owned else len(is_owned) - len(index),
+        left_out=left_out,
     )
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.checkpoints.located import ShardSearch
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
+from kinesis_spout.reading.user_records import OwnedOfRange, unpacked_retries, within
 from scheme.record import SUB_SEQUENCE_NUMBER
+from state.plan import PlannedRetry
 from state.position import Position
 from state.sequence_number import SequenceNumber
 
@@ -74,27 +77,32 @@ def unresolved_records(
     client: KinesisClient, shard: ShardInfo, record: UnresolvedRecord, clock: Clock
 ) -> Iterator[PeekedRecord]:
     """The records that an unresolved record stands for, as they were delivered: of a range, all
-    that are between its ends. Those that have expired are left out.
+    that are between its ends and belong to the shard. Those that have expired are left out.
 
     Raises errors of the service.
     """
     if record.first == record.last:
-        found = peek_record(client, shard, record.first, clock)
-        users = () if record.whole else found.users
+        peeked = peek_record(client, shard, record.first, clock)
+        users = () if record.whole and not record.first.sub else peeked.users
         if users:
             yield from (user for user in users if user.number == record.first)
-        elif found.record is not None:
-            yield found.record
+        elif peeked.record is not None:
+            yield peeked.record
         return
-    unpacker = Unpacker(lambda: None)
-    last = record.last.whole if record.whole else record.last
+
+    def hash_range() -> HashRange | None:
+        is_by_key = not client.describe().may_have_ignored_keys
+        return HashRange(*shard.hash_key_range) if is_by_key else None
+
+    unpacker = Unpacker(hash_range)
+    owned = OwnedOfRange(record.first, record.last)
+    wanted = PlannedRetry(first=record.first, last=record.last, attempts=0, whole=record.whole)
     try:
         for page in ShardSearch(client, shard, clock).pages(
             Position.at(record.first.whole), record.last
         ):
-            batches = [page.records] if record.whole else unpacker.unpack(page.records)
-            for batch in batches if page.count else ():
-                yield from (one for one in _records(batch) if record.first <= one.number <= last)
+            found = unpacked_retries(page.records, unpacker, [wanted], only_subs=False)
+            yield from _records(owned.of(within(found, record.first, record.last)))
     except (RequestRefusedError, ShardNotFoundError):
         return
 

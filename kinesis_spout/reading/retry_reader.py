@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -35,12 +35,18 @@ from kinesis_spout.reading.shard_getter import (
     KinesisShardGetter,
     OneAttemptGetter,
 )
-from kinesis_spout.reading.user_records import numbers_of, unpacked_retries
+from kinesis_spout.reading.user_records import (
+    OwnedOfRange,
+    number_at,
+    numbers_of,
+    unpacked_retries,
+    within,
+    without_owned,
+)
 from kinesis_spout.service.record_columns import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from state.plan import RangePart, ShortRange, missing_records
 from state.position import Position
-from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from kinesis_spout.service.client import KinesisClient
     from state.plan import PlannedRetry, ShardReadResult
+    from state.sequence_number import SequenceNumber
 
 FIRST_PAGE_RECORDS = 1_000
 MAX_PAGE_RECORDS = 10_000
@@ -134,7 +141,9 @@ class RetryReader:
     again by itself, so `read` raises at a call's first failure, throttling included. `done` then
     says what was searched for before it.
 
-    `unpacker`: aggregates are unpacked, and retries name user records. With `only_subs`, an
+    `unpacker`: aggregates are unpacked, and retries name user records. User records of a range that
+    belong to another shard were not delivered and are left out (`OwnedOfRange`); a record that a
+    retry names was delivered. With `only_subs`, an
     aggregate is unpacked only for a retry with a sub-sequence number, which was unpacked when it
     failed. A `whole` retry is not unpacked in any case, but for an aggregate of which one of its
     ends names a user record. Without an unpacker no retry may have a sub-sequence number.
@@ -169,6 +178,7 @@ class RetryReader:
         self._numbers = pa.array([str(one.first) for one in retries], pa.string())
         self._attempts = pa.array([one.attempts + 1 for one in retries], pa.int32())
         self._range: list[Delivery] = []  # of the range that is being read, its bytes reserved
+        self._owned: OwnedOfRange | None = None  # of the range that is being read
         self._getter: KinesisShardGetter | None = None  # None: jump to the next retry
         self._began_at = 0  # index of the retry that the getter started at
         self._tip_at: int | None = None  # index of the first retry that a page at the tip lacked
@@ -365,7 +375,7 @@ class RetryReader:
         places = pc.index_in(numbers, value_set=wanted)
         found = places.drop_null()
         if len(found):
-            kept = records.filter(places.is_valid())
+            kept = without_owned(records.filter(places.is_valid()))
             fitting = budget.take(kept, at_least=1 if anyway else 0)
             if fitting < len(found):
                 self._full = True
@@ -390,7 +400,8 @@ class RetryReader:
         """Hold the page's records of the range; a no-op for a single record. If not all of them may
         be held, those that are held are returned as a part.
         """
-        wanted = _within(retry, records)
+        self._owned = self._owned or OwnedOfRange(retry.first, retry.end)
+        wanted = self._owned.of(_within(retry, records))
         if not wanted.num_rows:
             return
         held = _rows(self._range)
@@ -406,7 +417,7 @@ class RetryReader:
         if fitting < wanted.num_rows:
             self._full = True
             if self._range and not self._whole_ranges:
-                yield from self._return_part(retry, rest=_number(wanted, fitting))
+                yield from self._return_part(retry, rest=number_at(wanted, fitting))
 
     def _return_part(self, retry: PlannedRetry, *, rest: SequenceNumber) -> Iterator[Delivery]:
         self.part = RangePart(last=_last_number(self._range), rest=rest, count=_rows(self._range))
@@ -418,40 +429,36 @@ class RetryReader:
     def _finish_range(self, retry: PlannedRetry) -> Iterator[Delivery]:
         """The range, which was read to its end."""
         found = _rows(self._range)
+        left_out = 0 if self._owned is None else self._owned.left_out
         if not found:
             self.gone.append(retry.first)
+        elif not self._lacks_first(retry) and found + left_out == retry.count:
+            pass  # it was delivered with the records of other shards, whose hash keys are known now
         elif missing := missing_records(retry.count, found, has_first=not self._lacks_first(retry)):
             self.short.append(ShortRange(first=retry.first, missing=missing))
         yield from self._return_range()
         self.done += 1
 
     def _lacks_first(self, retry: PlannedRetry) -> bool:
-        return _number(self._range[0].records, 0) != retry.first
+        return number_at(self._range[0].records, 0) != retry.first
 
     def _return_range(self) -> Iterator[Delivery]:
         self.rows += _rows(self._range)
         yield from self._range
-        self._range = []
+        self._range, self._owned = [], None
 
 
 def _within(retry: PlannedRetry, records: pa.RecordBatch) -> pa.RecordBatch:
     """The records of a range; none for a single record."""
     if retry.last is None:
         return records.slice(0, 0)
-    rows = range(records.num_rows)
-    start = bisect_left(rows, retry.first, key=lambda row: _number(records, row))
-    end = bisect_right(rows, retry.last, key=lambda row: _number(records, row))
-    return records.slice(start, end - start)
+    return within(records, retry.first, retry.last)
 
 
 def _rows(deliveries: Iterable[Delivery]) -> int:
     return sum(delivery.records.num_rows for delivery in deliveries)
 
 
-def _number(records: pa.RecordBatch, row: int) -> SequenceNumber:
-    return SequenceNumber.parse(numbers_of(records.slice(row, 1))[0].as_py())
-
-
 def _last_number(deliveries: Sequence[Delivery]) -> SequenceNumber:
     last = deliveries[-1].records
-    return _number(last, last.num_rows - 1)
+    return number_at(last, last.num_rows - 1)

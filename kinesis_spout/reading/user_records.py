@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_spout.aggregation.hash_range import IS_OWNED
 from kinesis_spout.aggregation.unpacking import has_candidates
 from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
 from scheme.record import SUB_SEQUENCE_NUMBER
@@ -35,6 +36,19 @@ def numbers_of(records: pa.RecordBatch) -> pa.Array:
     subs = records.column(SUB_SEQUENCE_NUMBER)
     joined = pc.binary_join_element_wise(sequences, subs.cast(pa.string()), ".")
     return pc.if_else(pc.equal(subs, 0), sequences, joined)
+
+
+def number_at(records: pa.RecordBatch, row: int) -> SequenceNumber:
+    """The number of one record."""
+    return SequenceNumber.parse(numbers_of(records.slice(row, 1))[0].as_py())
+
+
+def within(records: pa.RecordBatch, first: SequenceNumber, last: SequenceNumber) -> pa.RecordBatch:
+    """Those of the records (ascending) between these numbers, both inclusive."""
+    rows = range(records.num_rows)
+    start = bisect_left(rows, first, key=lambda row: number_at(records, row))
+    end = bisect_right(rows, last, key=lambda row: number_at(records, row))
+    return records.slice(start, end - start)
 
 
 def lists_of(batches: Sequence[pa.RecordBatch]) -> RecordColumns:
@@ -97,8 +111,9 @@ def unpacked_retries(
     *,
     only_subs: bool,
 ) -> pa.RecordBatch:
-    """The records of a page that may be of `retries` (ascending), unpacked. All of the page where
-    none of them may be an aggregate.
+    """The records of a page that may be of `retries` (ascending), unpacked, also the user records
+    that belong to other shards (column `IS_OWNED`). All of the page where none of them may be an
+    aggregate.
 
     Of a `whole` retry, only the aggregates are unpacked of which its ends name a sub-sequence
     number. `only_subs`: of any retry without one, none is.
@@ -107,25 +122,68 @@ def unpacked_retries(
         return records
     wanted = _wanted(records, retries, only_subs=only_subs)
     if not (only_subs or any(retry.whole for retry in retries)):
-        batches = list(unpacker.unpack(records.filter(pa.array(wanted, pa.bool_()))))
+        batches = list(unpacker.unpack_all(records.filter(pa.array(wanted, pa.bool_()))))
     else:
         batches = []
         end = 0
         for is_wanted, stretch in groupby(wanted):
             start, end = end, end + len(list(stretch))
             part = records.slice(start, end - start)
-            batches += unpacker.unpack(part) if is_wanted else [part]
-    parts = [_with_subs(batch) for batch in batches if batch.num_rows]
-    if not parts:  # aggregates may have no user record, or none of this shard
-        return _with_subs(records.slice(0, 0))
+            batches += unpacker.unpack_all(part) if is_wanted else [part]
+    parts = [_as_unpacked(batch) for batch in batches if batch.num_rows]
+    if not parts:  # aggregates may have no user record
+        return _as_unpacked(records.slice(0, 0))
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
-def _with_subs(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _as_unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Plain records in the columns of unpacked ones."""
     if SUB_SEQUENCE_NUMBER in batch.schema.names:
         return batch
-    zeros = pa.array([0] * batch.num_rows, pa.int64())
-    return batch.append_column(pa.field(SUB_SEQUENCE_NUMBER, zeros.type, nullable=False), zeros)
+    rows = batch.num_rows
+    for name, values in (
+        (SUB_SEQUENCE_NUMBER, pa.array([0] * rows, pa.int64())),
+        (IS_OWNED, pa.array([True] * rows, pa.bool_())),
+    ):
+        batch = batch.append_column(pa.field(name, values.type, nullable=False), values)
+    return batch
+
+
+def without_owned(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The records without the column `IS_OWNED`, if they have it."""
+    return records.drop_columns([IS_OWNED]) if IS_OWNED in records.schema.names else records
+
+
+class OwnedOfRange:
+    """Picks the records of a range that were delivered: not those user records that belong to
+    other shards.
+
+    A range whose first record belongs to another shard was delivered while the shard's hash keys
+    were not known: nothing of it is left out. Its last record was delivered in any case.
+
+    `left_out` counts the user records that were left out.
+    """
+
+    def __init__(self, first: SequenceNumber, last: SequenceNumber) -> None:
+        self.left_out = 0
+        self._first, self._last = str(first), str(last)
+        self._keeps_all = False
+
+    def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of the next records between the range's ends, in the columns without `IS_OWNED`."""
+        if IS_OWNED not in records.schema.names:
+            return records
+        is_owned, records = records.column(IS_OWNED), without_owned(records)
+        if not is_owned.false_count:
+            return records
+        numbers = numbers_of(records)
+        if numbers[0].as_py() == self._first and not is_owned[0].as_py():
+            self._keeps_all = True
+        if self._keeps_all:
+            return records
+        kept = records.filter(pc.or_(is_owned, pc.equal(numbers, self._last)))
+        self.left_out += records.num_rows - kept.num_rows
+        return kept
 
 
 def _wanted(

@@ -146,6 +146,7 @@ class _Hints(NamedTuple):
             max_records=max_records or 0,
             next_read_ms=self.next_reads.get(shard),
             retries=tuple(one.retry for one in due),
+            hash_keys=_texts(self.hash_keys.get(shard)),
         )
         if max_records is None:
             return msgspec.structs.replace(planned, gone=shard in self.gone)
@@ -155,7 +156,6 @@ class _Hints(NamedTuple):
             next_subscribe_ms=self.next_subscribes.get(shard),
             ending_sequence=self.endings.get(shard),
             verified_until_ms=state.verified_until_ms,
-            hash_keys=_texts(self.hash_keys.get(shard)),
         )
 
 

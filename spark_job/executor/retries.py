@@ -14,7 +14,7 @@ from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.service.record_columns import payload_bytes
 from spark_job.executor.data_loss import report_data_loss
-from spark_job.rows import FAIL, mode_of
+from spark_job.rows import FAIL, hash_range_of, mode_of
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, retries_with_rows
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def find_retries(
             return FoundRetries(
                 (), msgspec.structs.replace(entry, retries_done=len(firsts), retries_gone=firsts)
             )
-        reader = _new_reader(shard.shard_id, shard.retries, services, plan)
+        reader = _new_reader(shard, shard.retries, services, plan)
         deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is first))
         if mode_of(plan, settings) == FAIL:
             for delivery in deliveries:
@@ -87,12 +87,12 @@ def read_retries_again(
     Blocks on Kinesis. Raises `DataLossError` where some are gone, unless `failOnDataLoss` is
     false.
     """
-    planned = next((one.retries for one in plan.shards if one.shard_id == entry.shard_id), ())
-    reads = retries_with_rows(planned, entry)
+    shard = next(one for one in plan.shards if one.shard_id == entry.shard_id)
+    reads = retries_with_rows(shard.retries, entry)
     refuses_aggregates = mode_of(plan, settings) == FAIL
     rows = 0
     for _ in range(ANSWERS):
-        reader = _new_reader(entry.shard_id, reads, services, plan)
+        reader = _new_reader(shard, reads, services, plan)
         for delivery in reader.read(RetryByteBudget()):
             if refuses_aggregates:
                 refuse_aggregates(delivery.records, entry.shard_id)
@@ -110,18 +110,18 @@ def read_retries_again(
 
 
 def _new_reader(
-    shard_id: str, retries: Sequence[PlannedRetry], services: ProcessServices, plan: TaskPlan
+    shard: ShardSlice, retries: Sequence[PlannedRetry], services: ProcessServices, plan: TaskPlan
 ) -> RetryReader:
     """A reader whose retries are read as they failed, unpacked or `whole`, whatever the option is
-    now. They were handed over before, so none of them is left out as another shard's.
+    now.
 
     A plan of an earlier version says `whole` of none. It has a retry without a sub-sequence number
     read whole, as the state has it (`state.codec.unresolved`).
     """
     return RetryReader(
-        shard_id,
+        shard.shard_id,
         retries,
         services,
-        unpacker=Unpacker(lambda: None),
+        unpacker=Unpacker(lambda: hash_range_of(shard)),
         only_subs=plan.aggregated_records is None,
     )

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.reading.buffered_getter import ByteBudget
 from kinesis_spout.reading.round_robin import RoundRobinReader
@@ -25,7 +24,7 @@ from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retrie
 from spark_job.executor.shard_feed import ShardFeed
 from spark_job.executor.subscriptions import TaskSubscriptions
 from spark_job.query_failure import naming
-from spark_job.rows import COLUMNS, FAIL, ShardRows, mode_of
+from spark_job.rows import COLUMNS, FAIL, ShardRows, hash_range_of, mode_of
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.failpoint import failpoint
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from spark_job.executor.retries import FoundRetries
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
-    from state.plan import ShardReadResult, ShardSlice, TaskPlan
+    from state.plan import ShardReadResult, TaskPlan
     from state.state_store import StoredLog
 
 log = logging.getLogger("kinesis_spout")
@@ -240,7 +239,7 @@ class _Attempt:
                 stream=self._settings.label,
                 id_prefix=self._settings.id_prefix,
                 aggregated_records=self._mode,
-                hash_range=_hash_range(self._slices[shard_id]),
+                hash_range=hash_range_of(self._slices[shard_id]),
                 columns=self._columns,
                 start=self._slices[shard_id].position,
             )
@@ -431,7 +430,3 @@ class _Attempt:
             if entry.count
             or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
         ], is_last
-
-
-def _hash_range(shard: ShardSlice) -> HashRange | None:
-    return None if shard.hash_keys is None else HashRange(*map(int, shard.hash_keys))

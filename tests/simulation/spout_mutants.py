@@ -611,7 +611,7 @@ _AGGREGATES = (
     Mutant(
         "a user record that failed is gone where raw is set later",
         "spark_job/executor/retries.py",
-        "        unpacker=Unpacker(lambda: None),\n",
+        "        unpacker=Unpacker(lambda: hash_range_of(shard)),\n",
         "        unpacker=None,\n",
         "tests/unit/spark_job/executor/test_aggregates.py",
     ),

@@ -21,6 +21,7 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.spout.emission import DeadLetter
 from state.failpoint import failpoint
+from state.plan import missing_records
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.zookeeper.store import DEFAULT_ROOT
@@ -84,7 +85,7 @@ def skip(
         if not confirmed("Skip them?", dry_run=dry_run or not found.records, yes=yes):
             return
         if to is not None:
-            _save(client, found, to)
+            save_records(client, found, to)
             failpoint("letters-saved")
         write_skip(store, found)
         say("skipped")
@@ -122,7 +123,7 @@ def _name(record: UnresolvedRecord) -> str:
     )
 
 
-def _save(client: KinesisClient, found: Skip, path: Path) -> None:
+def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
     """Write the records to a new file. They are on the disk when it returns."""
     listed = {shard.shard_id: shard for shard in client.list_shards()}
     shard, clock = listed.get(found.before.shard_id), SystemClock()
@@ -131,13 +132,15 @@ def _save(client: KinesisClient, found: Skip, path: Path) -> None:
     saved = 0
     with LetterFile(path) as file:
         for record in found.records:
-            letters = 0
+            letters, has_first = 0, False
             if shard is not None:
                 for one in unresolved_records(client, shard, record, clock):
                     file(_letter(client.stream.name, found.before.shard_id, record, one))
                     letters += 1
-            if letters < record.count:
-                say(f"  not saved, since it is not in the stream any more: {_name(record)}")
+                    has_first = has_first or one.number == record.first
+            if missing := missing_records(record.count, letters, has_first=has_first):
+                which = "" if missing >= record.count else f"{missing} of the "
+                say(f"  not saved, since not in the stream any more: {which}{_name(record)}")
             saved += letters
     _sync_folder(path)
     say(f"saved {counted(saved)} to {path}")

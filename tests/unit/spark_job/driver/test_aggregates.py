@@ -16,11 +16,13 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
 from state.state_store import StateChange
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.simulated.played_outcomes import policy, tracked
+from tests.support.simulated.played_outcomes import Killed, policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, pointer, rows_of, track_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spark_job.driver.coordinator import Coordinator
     from state.plan import Plan
     from tests.support.simulated.played_outcomes import Row
@@ -40,12 +42,17 @@ def rows(job: SimulatedJob, driver: Coordinator, plan_id: str, mode: str) -> lis
     """
     settings = job.settings(aggregated_records=mode)
     services = job.services(settings)
-    return [
-        row | {"sequenceNumber": row["messageId"].split(":")[1]}
+    return rows_named(
+        row
         for task, plan in driver.tasks(plan_id).items()
         for batch in read_task(plan_id, task, plan, services=services, settings=settings)
         for row in batch.to_pylist()
-    ]
+    )
+
+
+def rows_named(found: Iterable[Row]) -> list[Row]:
+    """The rows with the sequence numbers of their message ids."""
+    return [row | {"sequenceNumber": row["messageId"].split(":")[1]} for row in found]
 
 
 def changed(job: SimulatedJob, driver: Coordinator, mode: str) -> Coordinator:
@@ -140,6 +147,39 @@ def test_a_shard_is_read_on_where_the_rest_of_a_begun_aggregate_belongs_to_other
         job.put(1, key=job.key_of(0))
         assert len(rows_of(job, driver, next_plan(driver, plan))) == 1
         assert "nothing of it is settled" not in caplog.text
+
+
+@pytest.mark.parametrize("kills", [0, 3])
+def test_what_is_retried_as_a_range_are_the_records_that_were_delivered(
+    kills: int, job: SimulatedJob
+) -> None:
+    """In an outage, and in a batch that is delivered in parts because its process was killed: none
+    of another shard is among them, also where the plan reads no new record of the shard.
+    """
+    keys = [job.key_of(0), job.key_of(1), job.key_of(0), job.key_of(0)]
+    for _ in range(40):
+        packed = aggregate_of([b"own", b"other", b"own", b"own"], keys)
+        job.fake.put(STREAM, job.key_of(0), packed)
+    outcomes = tracked(job, lambda _: not kills and not outcomes.done)
+    killed = iter([True] * kills)
+    outcomes.kills = lambda _: next(killed, False)
+    driver = job.coordinator()
+    before, plan = "", next_plan(driver)
+    good: list[Row] = []
+    while plan != before:
+        found = rows_named(rows_of(job, driver, plan))
+        assert {row["data"] for row in found} == {b"own"}
+        try:
+            good += outcomes.play(found)
+        except Killed:
+            driver.close()
+            driver = job.coordinator()
+            continue
+        job.clock.advance(120)
+        before, plan = plan, next_plan(driver, plan)
+    assert len(outcomes.done) > 1
+    assert len(good) == len({row["messageId"] for row in good}) == 120
+    assert outcomes.letters == []
 
 
 def begin(job: SimulatedJob, position: Position, **fields: Any) -> None:

@@ -11,7 +11,7 @@ from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.testing.stream.hash_keys import hash_key
 from spark_job.driver.retry_planner import due_retries, queued_retries
 from state.codec.shard_states import encode_shard_state
-from state.plan import PlannedRetry, ShardSlice, TaskPlan
+from state.plan import PlannedRetry, RangePart, ShardSlice, TaskPlan
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
@@ -375,6 +375,51 @@ def test_what_was_delivered_while_the_hash_keys_were_not_known_is_retried() -> N
         planned = PlannedTask(job, unpacking(replace(owning(job, 0), retries=retries)))
         assert rows(planned.attempt(), "data") == [(b"a",), (b"b",), (b"c",)]
         assert planned.ends[shard(0)].retries_gone == ()
+
+
+def test_a_range_that_is_retried_leaves_out_the_user_records_of_other_shards() -> None:
+    """As its first delivery did; so do the attempts that read a part of it again. What has expired
+    of it is counted without them.
+    """
+    with simulated(shards=2) as job:
+        own, other = (job.key_of(index).encode() for index in (0, 1))
+        packed = aggregate([own, other], [user(0, b"a"), user(1, b"b"), user(0, b"c")])
+        put = [int(job.fake.put(STREAM, job.key_of(0), packed).partition(":")[2]) for _ in "12"]
+        job.clock.advance(20 * 3_600)
+        put += [int(job.fake.put(STREAM, job.key_of(0), packed).partition(":")[2]) for _ in "34"]
+        retry = PlannedRetry(
+            first=SequenceNumber(put[0]), last=SequenceNumber(put[3], 2), count=8, attempts=1
+        )
+        sliced = replace(owning(job, 0), max_records=0)
+        for limit in (None, 5):
+            limited = replace(retry, max_records=limit)
+            planned = PlannedTask(job, unpacking(replace(sliced, retries=(limited,))))
+            for _ in range(2):
+                assert rows(planned.attempt(), "data") == ([(b"a",), (b"c",)] * 4)[:limit]
+        end = planned.ends[shard(0)]
+        assert end.retry_part == RangePart(
+            last=SequenceNumber(put[2]), rest=SequenceNumber(put[2], 2), count=5
+        )
+        job.clock.advance(5 * 3_600)
+        planned = PlannedTask(job, unpacking(replace(sliced, retries=(retry,))))
+        assert len(rows(planned.attempt())) == 4
+        (short,) = planned.ends[shard(0)].retries_short
+        assert (short.first, short.missing) == (retry.first, 4)
+
+
+def test_a_range_that_was_delivered_while_the_hash_keys_were_not_known_has_not_expired() -> None:
+    """Its user records of other shards, which those deliver, are not taken to be missing."""
+    with simulated(shards=2) as job:
+        own, other = (job.key_of(index).encode() for index in (0, 1))
+        packed = aggregate([own, other], [user(0, b"a"), user(1, b"b"), user(1, b"c")])
+        number = int(job.fake.put(STREAM, job.key_of(0), packed).partition(":")[2])
+        retry = PlannedRetry(
+            first=SequenceNumber(number), last=SequenceNumber(number, 2), count=3, attempts=1
+        )
+        slices = replace(owning(job, 0), max_records=0, retries=(retry,))
+        planned = PlannedTask(job, unpacking(slices))
+        assert rows(planned.attempt(), "data") == [(b"a",), (b"c",)]
+        assert planned.ends[shard(0)].retries_short == ()
 
 
 def test_raw_delivers_the_bytes_of_an_aggregate(one: SimulatedJob) -> None:
