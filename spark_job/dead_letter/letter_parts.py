@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 PARTS_DDL = "part INT, parts INT"
 IS_INCOMPLETE = "isIncomplete"
-_LETTER = ("streamName", "messageId", "parts")  # whose rows are the parts of one letter
+# Whose rows are the parts of one letter. A whole aggregate has the message id of its first user
+# record, and no sub-sequence number.
+_LETTER = ("streamName", "messageId", "subSequenceNumber", "parts")
 
 
 def joined(rows: DataFrame) -> DataFrame:
@@ -46,6 +48,7 @@ def joined(rows: DataFrame) -> DataFrame:
         pieces.select(
             "streamName",
             "messageId",
+            "subSequenceNumber",
             "others.*",
             F.when(~F.col(IS_INCOMPLETE), payload).alias("data"),
             IS_INCOMPLETE,

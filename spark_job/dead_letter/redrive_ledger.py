@@ -3,6 +3,8 @@
 It is parquet files in `_redriven` under the path, which readers of the letters skip. An entry names
 a record by its stream, shard and sequence number, regardless of the attempt of its letter. It also
 names the target stream, so a trial on another stream does not keep a record from its own stream.
+`isWhole` tells a record that was delivered whole from the first user record of an aggregate, which
+has the same numbers. It is null in an entry of an earlier version, which may be of either.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
 # Spark's readers skip names that begin with an underscore, but warn if the path that they are given
 # ends in one: hence the folder inside.
 FOLDER = "_redriven/ledger"
-IDENTITY = ("target", "streamName", "shardId", "sequenceNumber", "subSequenceNumber")
+NUMBERS = ("streamName", "shardId", "sequenceNumber", "subSequenceNumber")
+IDENTITY = ("target", *NUMBERS, "isWhole")
 LEDGER_DDL = (
     "target STRING, streamName STRING, shardId STRING, sequenceNumber STRING, "
-    "subSequenceNumber BIGINT, messageId STRING, redrivenAt TIMESTAMP"
+    "subSequenceNumber BIGINT, messageId STRING, redrivenAt TIMESTAMP, isWhole BOOLEAN"
 )
 _ABSENT = frozenset({"PATH_NOT_FOUND"})
 
@@ -64,6 +67,7 @@ class RedriveLedger:
                 letter.sub_sequence_number or 0,
                 letter.message_id,
                 now,
+                letter.sub_sequence_number is None,
             )
             for target, letter in put
         ])  # fmt: skip

@@ -1,7 +1,8 @@
 """Selects the dead letters that are to be put back.
 
 They are read from files and filtered. Of several letters of one record one is chosen, and records
-in the ledger are left out.
+in the ledger are left out. An aggregate that was delivered whole and its user record 0 have the
+same numbers, and are two records.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from spark_job.dead_letter.letter import (
 )
 from spark_job.dead_letter.letter_parts import IS_INCOMPLETE, joined
 from spark_job.dead_letter.redrive_files import RedriveError
-from spark_job.dead_letter.redrive_ledger import IDENTITY
+from spark_job.dead_letter.redrive_ledger import IDENTITY, NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 REASONS_SHOWN = 20
 TO_PUT, PUT_BEFORE = "to put", "put before"
-_IS_WHOLE = "isWhole"
 WITHOUT_PAYLOAD, INCOMPLETE = "without payload", "incomplete"
 
 
@@ -112,15 +112,11 @@ class RedriveLetters:
             & F.col("streamName").isNotNull()
         )
         target = F.col("streamName") if selection.target is None else F.lit(selection.target.name)
-        selected = self._every.where(self._is_letter & selection.condition())
-        wanted = joined(selected).withColumn("target", target)
-        known = ledger.read().select(*IDENTITY, _true().alias("known")).distinct()
-        # A null says that the record is whole, and is no number to join by.
-        numbered = wanted.withColumn(_IS_WHOLE, F.col("subSequenceNumber").isNull())
-        letters = _each_record_once(numbered.fillna(0, ["subSequenceNumber"])).join(
-            known, list(IDENTITY), "left"
-        )
-        self._letters = letters.withColumn("state", _state())
+        every = self._every.where(self._is_letter)
+        wanted = _identified(joined(every.where(selection.condition())))
+        known = _known(ledger.read(), _identified(every))
+        letters = _each_record_once(wanted.withColumn("target", target))
+        self._letters = letters.join(known, list(IDENTITY), "left").withColumn("state", _state())
 
     def find(self) -> Found:
         """Count the letters. Raises `RedriveError` if the files hold no dead letters."""
@@ -156,9 +152,9 @@ class RedriveLetters:
         They are ordered by target, stream, shard and sequence number. Holds one Spark partition of
         them in memory at a time.
         """
-        sequence = F.length("sequenceNumber"), "sequenceNumber", "subSequenceNumber"
+        sequence = F.length("sequenceNumber"), "sequenceNumber", "subSequenceNumber", "isWhole"
         ordered = self._to_put.orderBy("target", "streamName", "shardId", *sequence).withColumn(
-            "subSequenceNumber", F.when(~F.col(_IS_WHOLE), F.col("subSequenceNumber"))
+            "subSequenceNumber", F.when(~F.col("isWhole"), F.col("subSequenceNumber"))
         )
         for row in letters_with_plain_times(ordered, "target").toLocalIterator():
             yield row["target"], letter_of(row)
@@ -181,13 +177,39 @@ def _state() -> Column:
     )
 
 
+def _identified(letters: DataFrame) -> DataFrame:
+    """With the columns of `IDENTITY`, without the target. A null sub-sequence number says that the
+    record is whole, and is no number to join by.
+    """
+    is_whole = F.col("subSequenceNumber").isNull()
+    return letters.withColumn("isWhole", is_whole).fillna(0, ["subSequenceNumber"])
+
+
+def _known(entries: DataFrame, letters: DataFrame) -> DataFrame:
+    """The records in the ledger, each once, with `known`.
+
+    An entry that does not say whether its record is whole counts for the letter of these numbers.
+    Where `letters` has both kinds it counts for none of them: a record is put twice rather than
+    never.
+    """
+    kinds = letters.groupBy(*NUMBERS).agg(F.count_distinct("isWhole").alias("kinds"))
+    says = F.col("isWhole").isNotNull()
+    either = (
+        entries.where(~says)
+        .join(kinds.where("kinds > 1"), list(NUMBERS), "left_anti")
+        .withColumn("isWhole", F.explode(F.array(_true(), ~_true())))
+    )
+    known = entries.where(says).select(*IDENTITY).union(either.select(*IDENTITY)).distinct()
+    return known.withColumn("known", _true())
+
+
 def _each_record_once(letters: DataFrame) -> DataFrame:
     """One letter per record: the last one, but one with a payload if there is any.
 
     A record has several letters if its plan was repeated, or if the shard states were restored.
     """
     best = F.struct(F.col("data").isNotNull(), F.col("lastFailure"), F.col("attempts"))
-    others = [name for name in (*LETTER_COLUMNS, IS_INCOMPLETE, _IS_WHOLE) if name not in IDENTITY]
+    others = [name for name in (*LETTER_COLUMNS, IS_INCOMPLETE) if name not in IDENTITY]
     chosen = letters.groupBy(*IDENTITY).agg(F.max_by(F.struct(*others), best).alias("chosen"))
     return chosen.select(*IDENTITY, "chosen.*")
 

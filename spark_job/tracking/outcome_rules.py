@@ -447,7 +447,7 @@ def _gone_letter(shard_id: str, read: RetryRead, known: UnresolvedRecord | None)
         first_failure_ms=known.first_counted_failure_ms if known else None,
         last_failure_ms=known.last_failure_ms if known else None,
         reason=f"{several}past the stream's retention; last failure: {last_reason}",
-        gone=(shard_id, str(retry.first.sequence)),
+        gone=(shard_id, str(retry.first)),
         records=missing,
         whole=retry.whole,
     )

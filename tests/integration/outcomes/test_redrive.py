@@ -22,7 +22,7 @@ from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
 from spark_job.dead_letter.redrive import Found, Redrive, Selection
 from spark_job.dead_letter.redrive_files import RedriveError
-from spark_job.dead_letter.redrive_ledger import RedriveLedger
+from spark_job.dead_letter.redrive_ledger import FOLDER, LEDGER_DDL, RedriveLedger
 from spark_job.dead_letter.stream_sink import PART_BYTES, envelopes
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.large_records import largest, take_large_records
@@ -156,6 +156,49 @@ def test_an_aggregate_that_was_dead_lettered_whole_is_put_back_as_its_user_recor
     assert dead.redrive().put() == 0
 
 
+def test_an_aggregate_and_its_first_user_record_are_two_records(dead: Dead) -> None:
+    """With the same numbers and the same message id: the one was delivered before the option was
+    changed. The ledger tells them apart, in either order, and in another selection.
+    """
+    data = aggregate_of([b"one", b"two"], ["x", "y"])
+    first = replace(ORDERS.letter(0), data=b"one", reason="Reject: as user record")
+    whole = replace(ORDERS.letter(0), data=data, sub_sequence_number=None)
+    other = replace(whole, message_id=f"{whole.shard_id}:1001:4", sequence_number="1001")
+    dead.write([first, whole, other])
+    found = dead.redrive().find()
+    assert (found.to_put, sum(one.letters for one in found.reasons)) == (3, 3)
+    assert dead.redrive("user record").put() == 1
+    assert dead.on() == [("key 0", b"one")]
+    assert dead.redrive().put() == 2
+    assert dead.on()[1:] == [("x", b"one"), ("y", b"two")] * 2
+    later = replace(first, message_id=f"{first.shard_id}:1001:4", sequence_number="1001")
+    dead.write([later], plan_id="2-b")
+    assert dead.redrive().put() == 1
+    assert dead.redrive().find() == Found(put_before=4)
+
+
+def test_an_entry_of_a_ledger_that_knows_no_whole_records_counts_for_the_letter_that_is_there(
+    dead: Dead,
+) -> None:
+    """Where there are both kinds of letters it may be of either, so both are put."""
+    data = aggregate_of([b"one", b"two"], ["x", "y"])
+    letters = ORDERS.letters(3)
+    whole = [replace(one, data=data, sub_sequence_number=None) for one in letters[1:]]
+    now = FIRST_FAILURE
+    entries = [
+        ("orders", "orders", one.shard_id, one.sequence_number, 0, one.message_id, now)
+        for one in letters
+    ]
+    earlier = LEDGER_DDL.removesuffix(", isWhole BOOLEAN")
+    ledger = dead.spark.createDataFrame(entries, earlier)
+    ledger.write.parquet(f"{dead.path}/{FOLDER}")
+    dead.write([letters[0], letters[2], *whole])
+    found = dead.redrive().find()
+    assert (found.to_put, found.put_before) == (2, 2)
+    assert dead.redrive().put() == 2
+    assert dead.redrive().find() == Found(put_before=4)
+
+
 def test_a_first_user_record_that_is_an_aggregate_is_put_back_as_one_record(dead: Dead) -> None:
     """As the later ones are: in an aggregate of its own, which readers open and not more."""
     data = aggregate_of([b"one", b"two"], ["x", "y"])
@@ -227,24 +270,27 @@ def test_parts_of_a_letter_that_came_from_a_stream_are_put_as_one_record(
     dead: Dead, tmp_path: Path
 ) -> None:
     """Letters of a stream in files of JSON, as a delivery service writes them: in any order, and
-    some twice. A letter with a missing part is counted and not put.
+    some twice. A letter with a missing part is counted and not put. The parts of a record that was
+    delivered whole are its own, though another record has its message id.
     """
     with kinesis_client(dead.fake.endpoint_url) as client:
         take_large_records(client, "orders")
     large, small, torn = ORDERS.letters(3)
     large = replace(large, data=largest(0))
+    whole = replace(large, data=bytes(len(largest(0))), sub_sequence_number=None)
     torn = replace(torn, data=bytes(2 * PART_BYTES))
     lines = [*envelopes(large), *envelopes(large)[:2], *envelopes(small), *envelopes(torn)[1:]]
+    lines += envelopes(whole)
     Random(1).shuffle(lines)  # noqa: S311  # not a secret
     (tmp_path / "dead").mkdir()
     for number in range(2):
         (tmp_path / "dead" / f"{number}.json").write_bytes(b"\n".join(lines[number::2]))
     assert dead.redrive().find() == Found(
-        to_put=2, incomplete=1, reasons=dead.redrive().find().reasons
+        to_put=3, incomplete=1, reasons=dead.redrive().find().reasons
     )
-    assert dead.redrive().put() == 2
-    assert dead.on() == records_of([large, small])
-    assert dead.redrive().find() == Found(put_before=2, incomplete=1)
+    assert dead.redrive().put() == 3
+    assert dead.on() == records_of([large, whole, small])
+    assert dead.redrive().find() == Found(put_before=3, incomplete=1)
 
 
 def test_the_ledger_is_kept_per_target_stream(dead: Dead) -> None:

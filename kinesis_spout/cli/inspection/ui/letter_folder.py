@@ -30,7 +30,16 @@ MAX_FILES = 20_000
 MAX_LINE_BYTES = 32 * 1024 * 1024
 READ_EVERY = 15  # looks
 _COLUMNS = frozenset(
-    {"messageId", "shardId", "reason", "attempts", "lastFailure", "streamName", "application"}
+    {
+        "messageId",
+        "shardId",
+        "subSequenceNumber",
+        "reason",
+        "attempts",
+        "lastFailure",
+        "streamName",
+        "application",
+    }
 )
 _SUFFIXES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".parquet", ".orc")
 
@@ -45,6 +54,7 @@ class _Line(msgspec.Struct, rename="camel"):
     message_id: str | None = None
     stream_name: str | None = None
     shard_id: str | None = None
+    sub_sequence_number: int | None = None
     application: str | None = None
     attempts: int | None = None
     reason: str | None = None
@@ -116,7 +126,8 @@ class LetterFolder:
 
     def _counted(self, files: tuple[_File, ...]) -> Letters:
         reasons: dict[str, ReasonCount] = {}
-        ids: set[str] = set()
+        # A whole aggregate has the message id of its first user record, and no number in itself.
+        ids: set[tuple[str, bool]] = set()
         left_out: Counter[str] = Counter()
         unreadable: list[str] = []
         for one in files:
@@ -124,9 +135,13 @@ class LetterFolder:
                 for line in self._lines(one.path):
                     if len(ids) >= MAX_LETTERS:
                         break
-                    if (letter := self._letter(line, left_out)) is None or letter.message_id in ids:
+                    letter = self._letter(line, left_out)
+                    if line is None or letter is None:
                         continue
-                    ids.add(letter.message_id)
+                    identity = letter.message_id, line.sub_sequence_number is None
+                    if identity in ids:
+                        continue
+                    ids.add(identity)
                     reasons.setdefault(letter.reason, ReasonCount()).add(letter)
             except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
                 unreadable.append(f"{one.path.name}: {exc}")

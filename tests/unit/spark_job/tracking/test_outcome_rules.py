@@ -193,6 +193,20 @@ def test_a_planned_retry_that_is_gone_is_a_letter_with_its_last_failure() -> Non
     assert outcomes.report.exhausted == 1
 
 
+def test_the_letter_of_a_user_record_that_is_gone_names_it() -> None:
+    """Not the first one of its aggregate, whose letter it would be taken for."""
+    third = SequenceNumber(7, 2)
+    one = ShardSlice(
+        shard_id="s",
+        position=Position.after(SequenceNumber(9)),
+        max_records=1,
+        retries=(PlannedRetry(first=third, attempts=2),),
+    )
+    end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(third,))
+    (letter,) = decide([], context(slices={"s": one}, ends={"s": end})).letters
+    assert (letter.message_id, letter.gone) == ("s:7.2:3", ("s", "7.2"))
+
+
 def range_outcomes(**result: Any) -> BatchOutcomes:
     """The outcomes of a batch whose plan had one range of four records."""
     known = unresolved(7, 30, count=4, attempts=2, reason="as before")

@@ -116,6 +116,16 @@ def test_what_is_there_twice_counts_once_and_others_letters_not_at_all(tmp_path:
     ]
 
 
+def test_a_whole_aggregate_and_its_first_user_record_are_two_letters(tmp_path: Path) -> None:
+    """They have one message id. Rows of all formats tell them apart."""
+    rows = [spark_letter(1, subSequenceNumber=0), spark_letter(1, subSequenceNumber=None)]
+    (tmp_path / "letters.json").write_bytes(lines(*rows, spark_letter(1)))
+    assert counts(folder(tmp_path).read()) == {"no rates": 2}
+    pa_parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "letters.parquet")
+    (tmp_path / "letters.json").unlink()
+    assert counts(folder(tmp_path).read()) == {"no rates": 2}
+
+
 def test_a_damaged_file_is_named_and_the_others_count(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(lines(spark_letter(1)))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 no")
