@@ -144,13 +144,16 @@ def first_tries(
 ) -> int:
     """The number of records that were tried and have no counted failure.
 
-    These are new records, and records that an earlier outage has queued.
+    These are new records, and records that an earlier outage has queued. A range may have more rows
+    than it counts: what is not of a retry with a counted failure was tried first.
     """
     planned = {one.shard_id: one.retries for one in slices}
     read = 0
     for end in ends:
         retries = retries_read(planned.get(end.shard_id, ()), end)
-        read += end.count + sum(one.found for one in retries if not one.retry.attempts)
+        tried = sum(one.found for one in retries if one.retry.attempts)
+        first = sum(one.found for one in retries if not one.retry.attempts)
+        read += end.count + max(first, end.retry_rows - tried)
     return read - sum(
         record.attempt == 1 and record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED)
         for record in failed

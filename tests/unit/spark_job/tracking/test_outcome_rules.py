@@ -586,6 +586,19 @@ def test_of_a_range_that_is_short_or_read_in_part_the_records_that_were_read_are
     assert first_tries([one], [end], []) == 7 + 4
 
 
+def test_all_rows_of_a_range_that_covers_acked_records_are_first_tries() -> None:
+    """A few failures among many of its rows are no outage, whatever it counts."""
+    retries = (
+        PlannedRetry(first=SequenceNumber(1), attempts=1),
+        PlannedRetry(first=SequenceNumber(2), last=SequenceNumber(99), count=2, attempts=0),
+    )
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=0, retries=retries
+    )
+    end = ShardReadResult(shard_id="s", retries_done=2, retry_rows=99)
+    assert first_tries([one], [end], []) == 98
+
+
 def test_a_range_does_not_span_two_planned_retries_or_new_records() -> None:
     """Settling replaces each planned retry by itself."""
     retries = (
