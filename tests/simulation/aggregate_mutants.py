@@ -59,8 +59,15 @@ AGGREGATES = (
     Mutant(
         "all user records are handed over, whatever the plan says",
         "spark_job/executor/task_reader.py",
-        "                hash_range=_hash_range(self._slices[shard_id]),\n",
+        "                hash_range=hash_range_of(self._slices[shard_id]),\n",
         "                hash_range=None,\n",
+        _EXECUTOR,
+    ),
+    Mutant(
+        "a range that is retried has the user records of other shards",
+        "kinesis_spout/reading/user_records.py",
+        "        if not is_owned.false_count:\n",
+        "        if True:\n",
         _EXECUTOR,
     ),
     Mutant(

@@ -241,8 +241,9 @@ OURS = (
     Mutant(
         "a retry that was never read is acked",
         "state/plan.py",
-        "        for retry in retries[: end.retries_done]\n",
-        "        for retry in retries\n",
+        "        if index >= end.retries_done and part is None and retry.first not in gone:\n"
+        "            continue\n",
+        "",
     ),
     Mutant(
         "the rest of a range that was read in part is acked",

@@ -165,6 +165,13 @@ PROTOCOL = (
         f"{_DRIVER}/test_killing_records.py",
     ),
     Mutant(
+        "what is withheld of a range counts less than the range's ends",
+        "state/plan.py",
+        "    count = 1 if first == record.last else max(2, left)\n",
+        "    count = left\n",
+        "tests/unit/spark_job/tracking/test_unanswered.py",
+    ),
+    Mutant(
         "an attempt overwrites what another one has appended",
         "state/znodes/plans.py",
         "else [Set(path, data, version)]\n",
