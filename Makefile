@@ -82,7 +82,6 @@ check: setup ## lint, format and types, over code and tests
 	@.venv/bin/ruff check --quiet --output-format=concise $(CODE)
 	@.venv/bin/ruff format --quiet --check $(CODE)
 	@.venv/bin/mypy --no-error-summary $(CODE)
-	@.venv/bin/python -m scripts.long_files
 
 format: setup ## put all code into its format
 	@.venv/bin/ruff check --quiet --fix-only $(CODE)

@@ -75,7 +75,6 @@ class ConsumeJob:
     metrics_port: int | None
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def consume(
     ctx: typer.Context,
     stream: Annotated[

@@ -39,7 +39,6 @@ LOCALSTACK = "http://127.0.0.1:4566"
 JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def drill(
     ctx: typer.Context,
     *,

@@ -42,7 +42,6 @@ MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
 MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def produce(
     ctx: typer.Context,
     stream: Annotated[

@@ -50,7 +50,6 @@ class LetterFormat(StrEnum):
     ORC = "orc"
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def redrive(
     ctx: typer.Context,
     path: Annotated[

@@ -45,7 +45,6 @@ from spark_job.settings import texts_from_options
 STREAM, WRITE, MONITORING = "The stream", "The output", "Monitoring"
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def run(
     ctx: typer.Context,
     *,

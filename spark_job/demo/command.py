@@ -25,7 +25,6 @@ from spark_job.demo.screen import DemoScreen
 DEFAULT_RECORDS = 50_000
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def demo(
     ctx: typer.Context,
     *,

@@ -1,5 +1,5 @@
-"""One idea per file: small files and functions, names that say something, no printing beside the
-command line.
+"""Names that say something, imports that say what they bring, and no printing beside the command
+line.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from tests.architecture.source_tree import OTHER_CODE, PACKAGES, ROOT, sources, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MAX_FUNCTION_LINES = 60  # the aim is 40
-REASON = "# long: "  # and the reason: a line of its own above the function
 NAMELESS_FILES = frozenset({"utils", "util", "helpers", "common", "misc", "manager"})
 PROGRAM = 'if __name__ == "__main__"'  # a process of its own, whose output somebody reads
 COMMAND_LINE = (
@@ -23,20 +21,6 @@ COMMAND_LINE = (
     "spark_job/commands/redrive.py",
     "spark_job/demo/command.py",
 )
-
-
-def long_functions(root: Path) -> list[str]:
-    """Functions over the limit, decorators not counted, that give no reason above them."""
-    found = []
-    for file in sources(root, *PACKAGES, *OTHER_CODE):
-        lines = ["", *file.text.splitlines()]
-        for node in ast.walk(file.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                count = (node.end_lineno or node.lineno) - node.lineno + 1
-                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-                if count > MAX_FUNCTION_LINES and not lines[first - 1].strip().startswith(REASON):
-                    found.append(f"{file.name}:{node.lineno} {node.name} has {count} lines")
-    return found
 
 
 def nameless(root: Path) -> list[str]:
@@ -77,26 +61,6 @@ def prints(root: Path) -> list[str]:
         if isinstance(node, ast.Call)
         and (called := ast.unparse(node.func)) in {"print", "sys.stdout.write", "sys.stderr.write"}
     ]
-
-
-def test_functions_are_short_or_say_why_not(tmp_path: Path) -> None:
-    """At most about 40 lines a function, methods and nested functions included."""
-    body = "        x = 1\n" * MAX_FUNCTION_LINES
-    long_property = f"    @property\n    def long(self):\n{body}"
-    bad = write_tree(
-        tmp_path,
-        {
-            "state/a.py": f"class A:\n{long_property}",
-            "state/b.py": f"class B:\n    {REASON}a table\n{long_property}",
-            "scripts/c.py": f"async def outer():\n    def inner():\n{body}",
-        },
-    )
-    assert sorted(long_functions(bad)) == [
-        "scripts/c.py:1 outer has 62 lines",
-        "scripts/c.py:2 inner has 61 lines",
-        "state/a.py:3 long has 61 lines",
-    ]
-    assert long_functions(ROOT) == []
 
 
 def test_names_say_what_a_thing_is_for(tmp_path: Path) -> None:

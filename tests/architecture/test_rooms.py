@@ -167,20 +167,6 @@ def trespasses(root: Path) -> list[str]:
     ]
 
 
-def crowded_rooms(root: Path, most: int) -> list[str]:
-    """Packages of which a listing shows more entries than a reader takes in at once."""
-    folders = {file.path.parent for file in sources(root, *PACKAGES)}
-    counts = {
-        folder.relative_to(root).as_posix(): sum(
-            not entry.name.startswith(("_", ".")) or entry.name == "__init__.py"
-            for entry in folder.iterdir()
-            if entry.name != "py.typed"
-        )
-        for folder in folders
-    }
-    return sorted(f"{name} has {count} entries" for name, count in counts.items() if count > most)
-
-
 def test_rooms_are_entered_through_the_doors_in_the_table(tmp_path: Path) -> None:
     """`rooms` of each package depend in one direction; the table above says which."""
     bad = write_tree(
@@ -217,18 +203,3 @@ def test_rooms_are_entered_through_the_doors_in_the_table(tmp_path: Path) -> Non
         "state.tracker.nodes imports state.znodes.plans",
     ]
     assert trespasses(ROOT) == []
-
-
-def test_a_listing_of_a_room_fits_a_glance(tmp_path: Path) -> None:
-    """At most 20 entries, folders counted; caches and the mark for type checkers not."""
-    bad = write_tree(
-        tmp_path,
-        {
-            **{f"state/{name}.py": "" for name in "abc"},
-            "state/codec/a.py": "",
-            "state/__pycache__/a.pyc": "",
-            "state/py.typed": "",
-        },
-    )
-    assert crowded_rooms(bad, 3) == ["state has 4 entries"]
-    assert crowded_rooms(ROOT, 20) == []

@@ -467,7 +467,7 @@ _CAREFUL = (
     Mutant(
         "a spout counts as having outlived records that it has to read again",
         "kinesis_spout/spout/openings.py",
-        "        if scheduler.is_careful or scheduler.has_restored(self._clock.now_ms()):\n",
+        "        if scheduler.is_careful or scheduler.has_restored(self._now_ms()):\n",
         "        if scheduler.is_careful:\n",
         CAREFUL,
     ),

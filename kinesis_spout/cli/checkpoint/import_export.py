@@ -23,7 +23,6 @@ from state.codec.exported import ExportedApplication, decode_export
 from state.zookeeper.store import DEFAULT_ROOT
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def import_export(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],

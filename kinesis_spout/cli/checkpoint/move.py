@@ -24,7 +24,6 @@ from kinesis_spout.clock import SystemClock
 from state.zookeeper.store import DEFAULT_ROOT
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def move(
     ctx: typer.Context,
     *,

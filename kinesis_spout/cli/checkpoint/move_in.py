@@ -29,7 +29,6 @@ from state.position import Position
 from state.zookeeper.store import DEFAULT_ROOT
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def import_from(
     ctx: typer.Context,
     *,

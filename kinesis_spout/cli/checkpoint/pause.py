@@ -26,7 +26,6 @@ SETTLES_S = 3.0
 MAX_REASON = 1_000
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def pause(
     ctx: typer.Context,
     *,

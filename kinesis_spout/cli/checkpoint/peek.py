@@ -25,7 +25,6 @@ from state.zookeeper.store import DEFAULT_ROOT
 MAX_SHOWN = 2_000  # characters of data; with --json all
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def peek(
     ctx: typer.Context,
     shard: Annotated[str, typer.Argument(metavar="SHARD", help="The id of the shard.")],

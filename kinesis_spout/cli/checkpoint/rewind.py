@@ -25,7 +25,6 @@ from state.position import Position
 from state.zookeeper.store import DEFAULT_ROOT
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def rewind(
     ctx: typer.Context,
     *,

@@ -29,7 +29,6 @@ from state.zookeeper.store import DEFAULT_ROOT
 MAX_SHOWN = 20  # records; with --all there may be 100,000
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def skip(
     ctx: typer.Context,
     sequences: Annotated[

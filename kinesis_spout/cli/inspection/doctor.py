@@ -46,7 +46,6 @@ _CONSUMER_OPTIONS = {
 }
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def doctor(
     ctx: typer.Context,
     *,

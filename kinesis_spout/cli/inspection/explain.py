@@ -52,7 +52,6 @@ MAX_NAMED = 5
 _INDENT = 5  # of what an arrow points to
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def explain_command(
     ctx: typer.Context,
     shard: Annotated[

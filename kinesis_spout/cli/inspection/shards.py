@@ -41,7 +41,6 @@ class ShardsOfStream:
     has_state: bool | None
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def shards(
     ctx: typer.Context,
     stream: Annotated[

@@ -29,7 +29,6 @@ from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from state.zookeeper.store import DEFAULT_ROOT
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def status(
     ctx: typer.Context,
     *,

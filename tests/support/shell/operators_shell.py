@@ -44,7 +44,7 @@ class Shell:
             cwd=self.folder,
             AWS_ACCESS_KEY_ID=ACCESS_KEY,
             AWS_SECRET_ACCESS_KEY=SECRET_KEY,
-            **variables,
+            **variables,  # type: ignore[arg-type]  # none of them is named timeout_s
         )
 
     def operate(

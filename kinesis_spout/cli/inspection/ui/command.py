@@ -31,7 +31,6 @@ DEFAULT_PORT = 8_642
 _WAKE_S = 3_600.0
 
 
-# long: its parameters are the command's options, and typer takes the help from them
 def ui(
     ctx: typer.Context,
     *,

@@ -24,11 +24,12 @@ from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from state.memory_store import MemoryTree
+from state.owner.ownership import this_process
 from state.owner.run_log import FailingReads, NoAnswers
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.state_store import TaskShare
+from state.state_store import StartPin, TaskShare
 from state.znodes.store import ZnodeStateStore
 from tests.simulation.in_process import Service
 from tests.simulation.store_outage import OutageTree, StoreOutage
@@ -402,12 +403,16 @@ def test_an_error_that_waiting_cannot_mend_stops_the_spout_at_once(
 
 def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stored() -> None:
     """Waiting mends nothing, and no other place may be read instead. The error says which shard
-    and what to do, and there is one call.
+    and what to do, and there is one call. A version that did not try a start has stored it.
     """
     under_test = SpoutUnderTest(new_service=CountedIterators)
     shard_id, _, number = under_test.put(1)[0].partition(":")
     strange = SequenceNumber(int(number) * 7)
-    with under_test.fresh(starting_position=f"AFTER:{strange}") as spout:
+    position, now_ms = Position.after(strange), under_test.clock.now_ms()
+    with closing(under_test.store()) as store:
+        store.acquire(this_process(0), timeout_s=1)
+        store.pin_start(StartPin(time_ms=now_ms, wish="", position=position, shards=(shard_id,)))
+    with under_test.fresh() as spout:
         with pytest.raises(
             RequestRefusedError,
             match=f"shard {shard_id} .*did not come from this stream.*checkpoint",

@@ -22,7 +22,7 @@ def test_an_application_whose_first_start_was_refused_starts_from_any_other(
     numbers = job.put(2, key=job.key_of(0)) + job.put(1, key=job.key_of(1))
     refused = 123 if of == "no stream" else numbers[0]
     for _ in range(2):
-        with pytest.raises(ConfigError, match=rf"startingPosition: 'AT:{refused}' is not a pos"):
+        with pytest.raises(ConfigError, match=rf"starting_position: 'AT:{refused}' is not a pos"):
             SteppedSpout(job, starting_position=f"AT:{refused}")
     assert job.store().read_start() is None
     assert read(SteppedSpout(job, starting_position="TRIM_HORIZON")) == 3
