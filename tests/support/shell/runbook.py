@@ -40,7 +40,7 @@ _SEQUENCE = re.compile(r"\b\d{50,}\b")
 # ends count as one space.
 _DIFFERS = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
-    (r"\b\d\d:\d\d:\d\d\b", "TIME"),
+    (r"\b(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\b", "TIME"),
     (r"\b(AT|AFTER):\.\.\d+", "POSITION"),
     (r"\b\d{50,}\b|\.\.\d{8,12}\b", "SEQUENCE"),
     (r"<\d(\.\d+)? s\b", "tip"),  # a look may end before Kinesis says that there is no more
