@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from state.owner.ownership import this_process
-from tests.support.kinesis.services import ACCESS_KEY, SECRET_KEY
-from tests.support.shell.command_line import environment
+from tests.support.shell.consuming import LIMIT_S, running
 from tests.support.state.state_stores import plan
 
 if TYPE_CHECKING:
     from tests.support.shell.operators_shell import Shell
 
-LIMIT_S = 60.0
-
 
 def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
     """It keeps its ownership meanwhile; status and explain say who has paused it, and why."""
     shell.put("a")
-    consumer = subprocess.Popen(
-        [
-            sys.executable, "-m", "kinesis_spout.cli.entry", "consume", "orders",
-            "--application", "etl", "--zookeeper", shell.zookeeper, "--from", "TRIM_HORIZON",
-            "--raw", *shell.endpoint,
-        ],
-        cwd=shell.folder,
-        env=environment(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
-    try:
+    consume = ("--application", "etl", "--zookeeper", shell.zookeeper, "--from", "TRIM_HORIZON")
+    with running(shell.fake, "consume", "orders", *consume, "--raw") as consumer:
         assert consumer.stdout is not None
         assert consumer.stdout.readline() == "a\n"
         ended = shell.operate("pause", "--reason", "deploy", "--wait")
@@ -46,10 +30,10 @@ def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
         shell.put("b")
         again = shell.operate("pause")
         assert (again.returncode, "is paused already by" in again.stdout) == (0, True)
-        status = shell.operate("status", "--window", "1s", *shell.endpoint)
+        status = shell.operate("status", "--window", "100ms", *shell.endpoint)
         assert "because of 'deploy'" in " ".join(status.stdout.split())
         assert "kinesis-spout resume" in " ".join(status.stdout.split())
-        why = shell.operate("explain", "0", "--window", "1s", *shell.endpoint)
+        why = shell.operate("explain", "0", "--window", "100ms", *shell.endpoint)
         assert "-> end the pause" in why.stdout
         assert "kinesis-spout resume --application etl" in why.stdout
         resumed = shell.operate("resume")
@@ -58,7 +42,6 @@ def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
             "ended the pause of application etl b",
         )
         assert consumer.stdout.readline() == "b\n"
-    finally:
         consumer.terminate()
         consumer.communicate(timeout=LIMIT_S)
 
@@ -84,7 +67,7 @@ def test_a_wait_that_is_over_is_a_failure_and_the_pause_stays(shell: Shell) -> N
     with closing(shell.store()) as store:
         store.acquire(this_process(0), timeout_s=1)
         store.create_plan(plan(1))
-        ended = shell.operate("pause", "--before-start", "--wait", "--timeout", "1s")
+        ended = shell.operate("pause", "--before-start", "--wait", "--timeout", "100ms")
         assert ended.returncode == 1
         assert "the batch of plan 1-aa is not settled; it stays paused" in ended.stderr
         assert store.read_pause() is not None

@@ -1,21 +1,21 @@
-"""`kinesis-spout produce` as users run it: lines through a pipe, and a FakeKinesis."""
+"""`kinesis-spout produce` as users run it, on a FakeKinesis."""
 
 from __future__ import annotations
 
-import json
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.testing import throttle
 from tests.support.aggregates.delivered import delivered
 from tests.support.kinesis.refused_records import refuse
-from tests.support.shell.command_line import ASCII_LOCALE
-from tests.support.shell.consuming import LIMIT_S, run, running
+from tests.support.shell.command_line import ASCII_LOCALE, run_cli
+from tests.support.shell.consuming import LIMIT_S, connection, run, running
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.kinesis.services import ServedFake
 
 
@@ -51,6 +51,9 @@ def test_each_line_is_a_record_under_a_key_of_its_own(orders: ServedFake) -> Non
 
 
 def test_empty_lines_are_skipped_and_counted(orders: ServedFake) -> None:
+    """No line at all is no error."""
+    nothing = run(orders, "produce", "orders")
+    assert (nothing.returncode, nothing.stderr) == (0, "put 0 records on stream orders\n")
     ended = run(orders, "produce", "orders", stdin=b"one\n\n  \r\ntwo\n")
     assert (ended.returncode, len(held(orders))) == (0, 2)
     assert ended.stderr == "put 2 records on stream orders; 2 empty lines were skipped\n"
@@ -61,11 +64,6 @@ def test_an_empty_key_is_wrong_usage(orders: ServedFake) -> None:
     assert ended.returncode == 2
     assert "--key" in ended.stderr
     assert held(orders) == []
-
-
-def test_empty_input_puts_nothing(orders: ServedFake) -> None:
-    ended = run(orders, "produce", "orders")
-    assert (ended.returncode, ended.stderr) == (0, "put 0 records on stream orders\n")
 
 
 def test_one_key_for_all_or_a_field_of_each_line(orders: ServedFake) -> None:
@@ -122,12 +120,6 @@ def test_a_line_that_is_larger_than_a_record_may_be_is_named_and_the_others_are_
     assert len(held(orders)) == 19
 
 
-def test_throttled_records_are_put_again(orders: ServedFake) -> None:
-    orders.model.faults.add(throttle(), operation="PutRecords", times=2)
-    ended = run(orders, "produce", "orders", stdin=b"a\nb\n")
-    assert (ended.returncode, len(held(orders))) == (0, 2)
-
-
 def test_a_record_that_is_refused_for_good_is_the_only_one_in_doubt(orders: ServedFake) -> None:
     """The service has told the outcomes of the 19 others."""
     orders.model.faults.add(
@@ -143,12 +135,14 @@ def test_a_record_that_is_refused_for_good_is_the_only_one_in_doubt(orders: Serv
     assert error.endswith("; 19 records were put, line 14 may have been put, later lines were not")
 
 
-def test_keys_and_fields_are_utf8_in_an_ascii_locale_too(orders: ServedFake) -> None:
+def test_keys_and_fields_are_utf8_in_an_ascii_locale_too(
+    orders: ServedFake, tmp_path: Path
+) -> None:
     """Python has their bytes as halves of surrogate pairs there."""
+    variables = connection(orders) | ASCII_LOCALE
     for option, line in (("--key", "b"), ("--key-from", '{"é": "é"}')):
-        ended = run(
-            orders, "produce", "orders", option, "é", stdin=line.encode(), variables=ASCII_LOCALE
-        )
+        command = ("produce", "orders", option, "é")
+        ended = run_cli(*command, cwd=tmp_path, stdin=line, **variables)
         assert (ended.returncode, ended.stderr) == (0, "put 1 record on stream orders\n")
     assert held(orders) == [("é", b"b"), ("é", '{"é": "é"}'.encode())]
 
@@ -178,23 +172,6 @@ def test_a_line_is_put_while_its_writer_goes_on(orders: ServedFake) -> None:
         _, said = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, said) == (143, "put 1 record on stream orders\n")
     assert [data for _, data in held(orders)] == [b"first"]
-
-
-def test_consume_reads_what_produce_puts(orders: ServedFake) -> None:
-    """Two processes side by side; neither has to end."""
-    with (
-        running(orders, "consume", "orders", "--from", "TRIM_HORIZON") as consumer,
-        running(orders, "produce", "orders") as producer,
-    ):
-        assert producer.stdin is not None
-        assert consumer.stdout is not None
-        for text in ("one", "two"):
-            producer.stdin.write(f"{text}\n")
-            producer.stdin.flush()
-            assert json.loads(consumer.stdout.readline())["data"] == text
-        producer.communicate(timeout=LIMIT_S)
-        consumer.terminate()
-        consumer.communicate(timeout=LIMIT_S)
 
 
 def test_lines_are_packed_into_aggregates_for_their_shards(orders: ServedFake) -> None:

@@ -15,7 +15,7 @@ from state.shard_state import ShardState
 from state.state_store import StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.shell.command_line import run_cli
+from tests.support.shell.command_line import call_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ PARENT, OTHER, CHILDREN = (
 
 def shards_command(fake: ServedFake, folder: Path, *arguments: str) -> CompletedProcess[str]:
     connection = ("orders", "--endpoint-url", fake.endpoint_url, "--region", REGION)
-    return run_cli(
+    return call_cli(
         *("shards", *connection, *arguments),
         cwd=folder,
         AWS_ACCESS_KEY_ID=ACCESS_KEY,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
@@ -14,18 +13,14 @@ from state.owner.ownership import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.state_store import StateChange
-from tests.support.kinesis.services import ACCESS_KEY, SECRET_KEY
-from tests.support.shell.command_line import environment
+from tests.support.shell.consuming import run
 from tests.support.shell.operators_shell import SHARD, Shell
-
-LIMIT_S = 60.0
 
 
 def leave_unresolved(shell: Shell, *numbers: str) -> None:
     """As if these records had failed."""
-    store = shell.store()
-    try:
-        store.acquire(this_process(0), timeout_s=LIMIT_S)
+    with closing(shell.store()) as store:
+        store.acquire(this_process(0), timeout_s=60)
         stored = store.load_states()[SHARD]
         failed = tuple(
             UnresolvedRecord(
@@ -39,8 +34,6 @@ def leave_unresolved(shell: Shell, *numbers: str) -> None:
         )
         after = replace(stored.state, unresolved=failed, checkpoint=None)
         store.move_states([StateChange(before=stored, after=after)])
-    finally:
-        store.close()
 
 
 def test_records_are_given_up_shown_and_put_back(shell: Shell) -> None:
@@ -73,17 +66,8 @@ def test_records_are_given_up_shown_and_put_back(shell: Shell) -> None:
     assert (again.returncode, "is there already" in again.stderr) == (1, True)
     assert shell.checkpoint("skip", "--all", "--shard", "0", "--yes").returncode == 0
     assert shell.consume() == []
-    with (shell.folder / "letters.jsonl").open() as letters:
-        put = subprocess.run(
-            [
-                sys.executable, "-m", "kinesis_spout.cli.entry", "produce", "orders", "--json",
-                *shell.endpoint,
-            ],
-            stdin=letters,
-            env=environment(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY),
-            check=False,
-            timeout=LIMIT_S,
-        )  # fmt: skip
+    letters = (shell.folder / "letters.jsonl").read_bytes()
+    put = run(shell.fake, "produce", "orders", "--json", stdin=letters)
     assert put.returncode == 0
     assert shell.consume() == ["a"]
 

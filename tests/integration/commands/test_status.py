@@ -22,7 +22,7 @@ from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import StartPin, StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
-from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.shell.command_line import call_cli, command_line, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ def words(command: str, at: At, *more: str) -> list[str]:
 
 
 def run(folder: Path, *arguments: str) -> CompletedProcess[str]:
-    return run_cli(
+    return call_cli(
         *arguments, cwd=folder, AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY
     )
 

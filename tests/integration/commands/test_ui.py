@@ -20,7 +20,7 @@ from state.retry_policy import RetryPolicy
 from state.zookeeper.embedded import ensure_running, stop
 from tests.support.html.parsed_page import ParsedPage
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.shell.command_line import call_cli, command_line, environment
 from tests.support.spout.spouts import spout_on
 from tests.support.state.zookeeper import wait_until
 
@@ -72,7 +72,7 @@ def consumer(fake_kinesis: ServedFake, zookeeper_chroot: str) -> Iterator[None]:
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return run_cli(
+    return call_cli(
         *arguments, cwd=folder, AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY
     )
 

@@ -15,7 +15,7 @@ from state.owner.ownership import this_process
 from state.state_store import StreamIdentity
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, serve
-from tests.support.shell.command_line import run_cli
+from tests.support.shell.command_line import call_cli
 from tests.support.state.secure_zookeeper import PASSWORD, USER
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def fake() -> Iterator[ServedFake]:
 
 
 def doctor(folder: Path, *arguments: str, **env: str) -> CompletedProcess[str]:
-    ended = run_cli(
-        *arguments, cwd=folder, timeout_s=600, **({"AWS_ACCESS_KEY_ID": ACCESS_KEY} | SECRETS | env)
+    ended = call_cli(
+        *arguments, cwd=folder, **({"AWS_ACCESS_KEY_ID": ACCESS_KEY} | SECRETS | env)
     )
     said = ended.stdout + ended.stderr
     assert "marked-" not in said

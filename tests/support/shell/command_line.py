@@ -1,19 +1,28 @@
-"""Runs `kinesis-spout` as users do: a process of its own, with its exit code, stdout and stderr."""
+"""Runs `kinesis-spout` as users do, with its exit code, stdout and stderr: in a process of its own,
+or within this one, which takes a tenth of the time.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
+import signal
 import subprocess
 import sys
 import tomllib
+from contextlib import ExitStack, chdir, contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryFile, mkdtemp
+from typing import IO, TYPE_CHECKING
 
 import kinesis_spout
+from kinesis_spout.cli import entry
 from kinesis_spout.cli.main import COMMAND_GROUP
 from tests.support.spark.spark_classes import quick_jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(kinesis_spout.__file__).parent.parent
 TIME_LIMIT_S = 300.0
@@ -44,23 +53,91 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def run_cli(
-    *arguments: str, cwd: Path, timeout_s: float = TIME_LIMIT_S, **env: str
+    *arguments: str, cwd: Path, stdin: str = "", timeout_s: float = TIME_LIMIT_S, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end. stdin is empty, and no stream is a terminal. The note that the
+    """Run the command to its end. No stream is a terminal. The note that the
     first answer takes long is left out of stderr: it is a fact of the machine.
     """
     ended = subprocess.run(
         command_line(*arguments),
         cwd=cwd,
         env=environment(**env),
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=timeout_s,
         check=False,
     )
     ended.stderr = without_waits(ended.stderr)
     return ended
+
+
+def call_cli(
+    *arguments: str, cwd: Path, stdin: bytes = b"", **env: str
+) -> subprocess.CompletedProcess[str]:
+    """The same, within this process. Not where the process is what matters: its signals, its pipes,
+    its locale, its imports, its death.
+    """
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as said:
+        given.write(stdin)
+        given.seek(0)
+        with ExitStack() as stack:
+            stack.enter_context(chdir(cwd))
+            stack.enter_context(_variables(environment(**env)))
+            stack.enter_context(_streams(given, out, said))
+            code = _ended(arguments)
+        texts = [file.seek(0) or file.read().decode() for file in (out, said)]
+    return subprocess.CompletedProcess(arguments, code, texts[0], without_waits(texts[1]))
+
+
+def _ended(arguments: tuple[str, ...]) -> int:
+    argv, handler = sys.argv, signal.getsignal(signal.SIGINT)
+    sys.argv = ["kinesis-spout", *arguments]
+    try:
+        entry.main()
+    except SystemExit as exc:
+        return exc.code if isinstance(exc.code, int) else 0
+    finally:
+        sys.argv = argv
+        signal.signal(signal.SIGINT, handler)  # wrong usage ends before a command handles it
+    return 0
+
+
+@contextmanager
+def _variables(wanted: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _streams(*files: IO[bytes]) -> Iterator[None]:
+    """The files in place of stdin, stdout and stderr: for Python, and for programs that are
+    started.
+    """
+    before = sys.stdin, sys.stdout, sys.stderr
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(number) for number in range(3)]
+    try:
+        for number, file in enumerate(files):
+            os.dup2(file.fileno(), number)
+        with (
+            open(0, encoding="utf-8", closefd=False) as sys.stdin,
+            open(1, "w", encoding="utf-8", closefd=False) as sys.stdout,
+            open(2, "w", encoding="utf-8", closefd=False) as sys.stderr,
+        ):
+            yield
+    finally:
+        for number, copy in enumerate(kept):
+            os.dup2(copy, number)
+            os.close(copy)
+        sys.stdin, sys.stdout, sys.stderr = before
 
 
 def without_waits(said: str) -> str:

@@ -1,23 +1,20 @@
-"""`kinesis-spout consume` and `produce` as processes of their own, against a served FakeKinesis."""
+"""`kinesis-spout consume` and `produce` against a served FakeKinesis."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.shell.command_line import command_line, environment, without_waits
+from tests.support.shell.command_line import call_cli, command_line, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.kinesis.services import ServedFake
 
@@ -33,7 +30,6 @@ COMMANDS = {  # how a command treats each record
     "dies at the third": "count += 1\n    if count == 3: sys.exit(3)\n    answer(record, ok=True)",
     "is killed by a seven": "record['data'][-1] == '7' and os.kill(os.getpid(), 9)\n    "
     "answer(record, ok=True)",
-    "acks the third time": "answer(record, ok=record['attempt'] >= 3)",
     "answers the sevens at length": "answer(record, ok=True, "
     "reason='x' * (2_000_000 if record['data'][-1] == '7' else 1))",
     "closes its stdout": "answer(record, ok=True), __import__('os').close(1), "
@@ -77,28 +73,12 @@ def run(
     stdin: bytes = b"",
     variables: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end. A command that does not end is killed, and the error has its
-    stderr. The note of a slow machine, that the service has not answered yet, is left out.
-    `variables`: additional environment variables.
+    """Run the command to its end, within this process. `variables`: additional environment
+    variables.
     """
-    with subprocess.Popen(
-        command_line(*arguments),
-        env=environment(PYTHONFAULTHANDLER="1", **connection(fake), **(variables or {})),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        try:
-            out, said = process.communicate(stdin, timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)
-            out, said = process.communicate(timeout=LIMIT_S)
-            pytest.fail(
-                f"it did not end within {LIMIT_S:.0f} s, after {len(out.splitlines())} lines on "
-                f"stdout:\n{said.decode()}"
-            )
-    notes = without_waits(said.decode())
-    return subprocess.CompletedProcess(process.args, process.returncode, out.decode(), notes)
+    return call_cli(
+        *arguments, cwd=Path.cwd(), stdin=stdin, **connection(fake), **(variables or {})
+    )
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import pytest
 from state import failpoint
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.shell.command_line import environment, run_cli
+from tests.support.shell.command_line import call_cli, command_line, environment, run_cli
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +38,11 @@ class Shell:
     folder: Path
 
     def run(self, *arguments: str, **variables: str) -> CompletedProcess[str]:
-        return run_cli(
+        """In a process of its own where it gets environment variables, such as those of a locale.
+        The others run within this one.
+        """
+        run = run_cli if variables else call_cli
+        return run(
             *arguments,
             cwd=self.folder,
             AWS_ACCESS_KEY_ID=ACCESS_KEY,
@@ -61,9 +64,8 @@ class Shell:
         """Run `checkpoint` with these arguments up to a failpoint, and kill it there."""
         marker = self.folder / f"reached-{step}"
         named = ("--application", "etl", "--stream", "orders", "--zookeeper", self.zookeeper)
-        program = (sys.executable, "-m", "kinesis_spout.cli.entry", "checkpoint")
         process = subprocess.Popen(
-            [*program, *arguments, *named, *self.endpoint],
+            command_line("checkpoint", *arguments, *named, *self.endpoint),
             cwd=self.folder,
             env=environment(
                 AWS_ACCESS_KEY_ID=ACCESS_KEY,
@@ -106,6 +108,12 @@ class Shell:
     def states(self) -> Mapping[str, ShardState]:
         with closing(self.store()) as store:
             return {shard: stored.state for shard, stored in store.load_states().items()}
+
+
+@pytest.fixture
+def waits_briefly_for_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that change an application wait 15 s for one that was just killed."""
+    monkeypatch.setattr("kinesis_spout.cli.checkpoint.moving.OWNER_WAIT_S", 0.1)
 
 
 @pytest.fixture
