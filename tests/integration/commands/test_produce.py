@@ -9,13 +9,10 @@ import pytest
 
 from tests.support.aggregates.delivered import delivered
 from tests.support.kinesis.refused_records import refuse
-from tests.support.shell.command_line import ASCII_LOCALE, run_cli
-from tests.support.shell.consuming import LIMIT_S, connection, run, running
+from tests.support.shell.consuming import LIMIT_S, run, running
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.kinesis.services import ServedFake
 
 
@@ -135,14 +132,11 @@ def test_a_record_that_is_refused_for_good_is_the_only_one_in_doubt(orders: Serv
     assert error.endswith("; 19 records were put, line 14 may have been put, later lines were not")
 
 
-def test_keys_and_fields_are_utf8_in_an_ascii_locale_too(
-    orders: ServedFake, tmp_path: Path
-) -> None:
+def test_keys_and_fields_are_utf8_in_an_ascii_locale_too(orders: ServedFake) -> None:
     """Python has their bytes as halves of surrogate pairs there."""
-    variables = connection(orders) | ASCII_LOCALE
+    typed = "é".encode().decode("ascii", "surrogateescape")
     for option, line in (("--key", "b"), ("--key-from", '{"é": "é"}')):
-        command = ("produce", "orders", option, "é")
-        ended = run_cli(*command, cwd=tmp_path, stdin=line, **variables)
+        ended = run(orders, "produce", "orders", option, typed, stdin=line.encode())
         assert (ended.returncode, ended.stderr) == (0, "put 1 record on stream orders\n")
     assert held(orders) == [("é", b"b"), ("é", '{"é": "é"}'.encode())]
 

@@ -53,18 +53,18 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def run_cli(
-    *arguments: str, cwd: Path, stdin: str = "", timeout_s: float = TIME_LIMIT_S, **env: str
+    *arguments: str, cwd: Path, timeout_s: float = TIME_LIMIT_S, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end. No stream is a terminal. The note that the
+    """Run the command to its end. stdin is empty, and no stream is a terminal. The note that the
     first answer takes long is left out of stderr: it is a fact of the machine.
     """
     ended = subprocess.run(
         command_line(*arguments),
         cwd=cwd,
         env=environment(**env),
-        input=stdin,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
-        encoding="utf-8",
+        text=True,
         timeout=timeout_s,
         check=False,
     )
