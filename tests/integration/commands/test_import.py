@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from state.owner.ownership import this_process
-from tests.support.kinesis.services import serve
 from tests.support.migration.captured import (
     awslabs_stream,
     captured,
@@ -25,15 +24,16 @@ from tests.support.migration.tables import METADATA_KEYS, make_table
 from tests.support.shell.operators_shell import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from subprocess import CompletedProcess
 
+    from tests.support.kinesis.services import ServedFake
+
 
 @pytest.fixture
-def shell(zookeeper_chroot: str, tmp_path: Path) -> Iterator[Shell]:
-    with serve() as fake:
-        yield Shell(fake, zookeeper_chroot, tmp_path)
+def shell(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> Shell:
+    """Its stream is made by the test."""
+    return Shell(fake_kinesis, zookeeper_chroot, tmp_path)
 
 
 def move_in(shell: Shell, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
@@ -195,6 +195,7 @@ def test_an_application_with_state_is_replaced_only_if_that_is_wanted(
     assert read(shell) == ["b4", "b5", "c2", "d0"]
 
 
+@pytest.mark.usefixtures("waits_briefly_for_an_owner")
 def test_nothing_is_imported_into_a_running_application(shell: Shell, moto_endpoint: str) -> None:
     kcl_stream(shell.fake.model)
     options = kcl_table(shell, moto_endpoint)

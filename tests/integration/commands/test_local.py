@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.kinesis.calls import iterator, put, read_shard, read_to_end, shards_of, split
+from tests.support.kinesis.calls import iterator, read_shard
 from tests.support.kinesis.services import Service, kinesis_client
-from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.shell.command_line import call_cli, command_line, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 LIMIT_S = 60.0
+REFUSED = "ProvisionedThroughputExceededException"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +80,6 @@ def running(folder: Path, *arguments: str) -> Iterator[Local]:
                 process.kill()
 
 
-def test_boto3_reads_over_a_split_to_the_end_of_the_children(tmp_path: Path) -> None:
-    """Create, put, split, and read on from the parent's end to the children that it names."""
-    with running(tmp_path) as local, kinesis_client(local.endpoint_url) as client:
-        service = Service(client, "orders")
-        client.create_stream(StreamName="orders", ShardCount=1)
-        (parent,) = shards_of(service)
-        for at in range(10):
-            put(service, b"before", f"key {at}")
-        split(service, parent)
-        for at in range(10):
-            put(service, b"after", f"key {at}")
-        end = read_to_end(service, parent["ShardId"])
-        assert end.data == [b"before"] * 10
-        after = [
-            data
-            for child in end.last_page["ChildShards"]
-            for data in read_shard(service, child["ShardId"]).data
-        ]
-        assert after == [b"after"] * 10
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_with_a_shells_exit_code(
     tmp_path: Path, number: signal.Signals, code: int
@@ -129,15 +109,23 @@ def test_a_signal_ends_it_with_a_shells_exit_code(
             assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_streams_are_created_at_the_start(tmp_path: Path) -> None:
-    """With the given numbers of shards and region. The first line of the output lists them."""
-    arguments = ("--stream", "orders:3", "--stream", "clicks", "--region", "eu-central-1")
-    with running(tmp_path, *arguments) as local, kinesis_client(local.endpoint_url) as client:
+def test_streams_are_created_at_the_start_and_limits_are_enforced_on_request(
+    tmp_path: Path,
+) -> None:
+    """With the given numbers of shards and region. The first line of the output lists them. Of many
+    reads at once some are refused; without `--limits` none is.
+    """
+    streams = ("--stream", "orders:3", "--stream", "clicks", "--region", "eu-central-1")
+    with (
+        running(tmp_path, *streams, "--limits") as local,
+        kinesis_client(local.endpoint_url) as client,
+    ):
         assert client.list_streams()["StreamNames"] == ["clicks", "orders"]
         summary = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
         assert summary["OpenShardCount"] == 3
         assert summary["StreamARN"].startswith("arn:aws:kinesis:eu-central-1:")
         assert "orders (3 shards), clicks (1 shard)" in local.said.splitlines()[0]
+        assert REFUSED in codes_of_reads(client)
 
 
 def test_what_it_prints_works_as_printed(tmp_path: Path) -> None:
@@ -158,22 +146,13 @@ def test_what_it_prints_works_as_printed(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         with kinesis_client(local.endpoint_url) as client:
             assert read_shard(Service(client, "orders"), "shardId-000000000000").data == [b"data"]
+            assert REFUSED not in codes_of_reads(client)
 
 
-@pytest.mark.parametrize(("arguments", "throttled"), [((), False), (("--limits",), True)])
-def test_limits_are_enforced_on_request(
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    throttled: bool,  # noqa: FBT001  # pytest's way
-) -> None:
-    """Some of many reads at once are refused; without limits none is."""
-    with (
-        running(tmp_path, "--stream", "orders", *arguments) as local,
-        kinesis_client(local.endpoint_url) as client,
-    ):
-        start = iterator(Service(client, "orders"), "shardId-000000000000")
-        codes = {refused(client, start) for _ in range(30)}
-    assert ("ProvisionedThroughputExceededException" in codes) == throttled
+def codes_of_reads(client: Any) -> set[str | None]:
+    """Of many reads of a shard at once."""
+    start = iterator(Service(client, "orders"), "shardId-000000000000")
+    return {refused(client, start) for _ in range(30)}
 
 
 def refused(client: Any, start: str) -> str | None:
@@ -188,7 +167,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
     """It names the port and what to do."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        ended = run_cli("local", "--port", port, cwd=tmp_path, timeout_s=LIMIT_S)
+        ended = call_cli("local", "--port", port, cwd=tmp_path)
     assert ended.returncode == 1
     assert ended.stderr == (
         f"error: port {port} on 127.0.0.1 is in use; choose another with --port, or --port 0 for "
@@ -198,7 +177,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
 
 def test_an_address_that_is_not_this_machines_is_one_sentence(tmp_path: Path) -> None:
     """After the warning that the address is not loopback."""
-    ended = run_cli("local", "--port", "0", "--host", "192.0.2.1", cwd=tmp_path, timeout_s=LIMIT_S)
+    ended = call_cli("local", "--port", "0", "--host", "192.0.2.1", cwd=tmp_path)
     assert ended.returncode == 1
     warning, error = ended.stderr.splitlines()
     assert warning.startswith("warning: anybody who can reach 192.0.2.1")
@@ -219,7 +198,7 @@ def test_wrong_usage_is_reported_before_anything_is_served(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """Exit code 2, naming the option."""
-    ended = run_cli("local", "--port", "0", *arguments, cwd=tmp_path, timeout_s=LIMIT_S)
+    ended = call_cli("local", "--port", "0", *arguments, cwd=tmp_path)
     assert ended.returncode == 2
     assert arguments[0] in ended.stderr
     assert ended.stdout == ""

@@ -12,7 +12,7 @@ from state.plan import PlanStatus
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.outcomes.tracked import numbers
-from tests.support.shell.command_line import run_cli
+from tests.support.shell.command_line import call_cli
 from tests.support.spark.source import APPLICATION, STREAM
 from tests.support.state.zookeeper import wait_until
 
@@ -47,7 +47,7 @@ class OperatedJob:
         """The lines that the command prints, which is to succeed."""
         place = ("--application", APPLICATION, "--stream", STREAM)
         service = ("--endpoint-url", self._stream.endpoint_url, "--region", REGION)
-        ended = run_cli(
+        ended = call_cli(
             *words,
             *place,
             "--zookeeper",

@@ -10,11 +10,16 @@ from tests.support.shell.consuming import LIMIT_S, running
 from tests.support.state.state_stores import plan
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.support.shell.operators_shell import Shell
 
 
-def test_a_running_consumer_is_paused_and_goes_on(shell: Shell) -> None:
+def test_a_running_consumer_is_paused_and_goes_on(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It keeps its ownership meanwhile; status and explain say who has paused it, and why."""
+    monkeypatch.setattr("kinesis_spout.cli.checkpoint.pause.SETTLES_S", 0.3)
     shell.put("a")
     consume = ("--application", "etl", "--zookeeper", shell.zookeeper, "--from", "TRIM_HORIZON")
     with running(shell.fake, "consume", "orders", *consume, "--raw") as consumer:

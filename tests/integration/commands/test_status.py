@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import signal
-import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,18 +20,18 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import StartPin, StateChange
 from state.zookeeper.store import ZookeeperStateStore
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
-from tests.support.shell.command_line import call_cli, command_line, environment
+from tests.support.kinesis.services import serve
+from tests.support.shell.consuming import LIMIT_S, run, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from subprocess import CompletedProcess
 
     from tests.support.kinesis.services import ServedFake
 
 IDLE, BUSY = "shardId-000000000000", "shardId-000000000001"
 MINUTE_MS = 60_000
+TERMINAL = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
 
 
 class At(NamedTuple):
@@ -44,13 +43,11 @@ class At(NamedTuple):
 
 def words(command: str, at: At, *more: str) -> list[str]:
     place = ("--application", "etl", "--stream", "orders", "--zookeeper", at.zookeeper)
-    return [command, *more, *place, "--endpoint-url", at.fake.endpoint_url, "--region", REGION]
+    return [command, *more, *place]
 
 
-def run(folder: Path, *arguments: str) -> CompletedProcess[str]:
-    return call_cli(
-        *arguments, cwd=folder, AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY
-    )
+def run_on(at: At, command: str, *more: str) -> CompletedProcess[str]:
+    return run(at.fake, *words(command, at, *more))
 
 
 @pytest.fixture
@@ -111,11 +108,11 @@ def behind_by_a_minute(fake: ServedFake, store: ZookeeperStateStore) -> None:
 
 
 def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
-    at: At, store: ZookeeperStateStore, tmp_path: Path
+    at: At, store: ZookeeperStateStore
 ) -> None:
     """And an idle shard is ok. The owner keeps its ownership, and can write afterwards."""
     behind_by_a_minute(at.fake, store)
-    ended = run(tmp_path, *words("status", at, "--json", "--window", "1s"))
+    ended = run_on(at, "status", "--json", "--window", "1s")
     assert (ended.returncode, ended.stderr) == (1, "")
     found = json.loads(ended.stdout)
     assert found["verdict"] == "stalled"
@@ -131,29 +128,27 @@ def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
     save(store, ShardState(shard_id="shardId-000000000009", read_position=TRIM_HORIZON))
 
 
-def test_the_same_as_a_screen_and_explained(
-    at: At, store: ZookeeperStateStore, tmp_path: Path
-) -> None:
+def test_the_same_as_a_screen_and_explained(at: At, store: ZookeeperStateStore) -> None:
     behind_by_a_minute(at.fake, store)
-    ended = run(tmp_path, *words("status", at, "--window", "1s"))
+    ended = run_on(at, "status", "--window", "1s")
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "stalled: 1 of 2 shards stands still" in ended.stdout
-    explained = run(tmp_path, *words("explain", at, "1", "--window", "1s"))
+    explained = run_on(at, "explain", "1", "--window", "1s")
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "shard 1  stalled" in explained.stdout
     assert re.search(r"has records that were not read, the oldest of \d+ \w+ ago", explained.stdout)
     assert "-> wait a moment and look again" in explained.stdout
-    unknown = run(tmp_path, *words("explain", at, "99", "--window", "0s"))
+    unknown = run_on(at, "explain", "99", "--window", "0s")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "does not list shardId-000000000099" in unknown.stderr.replace("\n", " ")
 
 
 def test_without_an_owner_the_advice_is_to_start_the_job(
-    at: At, store: ZookeeperStateStore, tmp_path: Path
+    at: At, store: ZookeeperStateStore
 ) -> None:
     behind_by_a_minute(at.fake, store)
     store.release()
-    ended = run(tmp_path, *words("explain", at, "--json", "--window", "1s"))
+    ended = run_on(at, "explain", "--json", "--window", "100ms")
     assert (ended.returncode, ended.stderr) == (0, "")
     stalled, idle = json.loads(ended.stdout)
     assert [cause["kind"] for cause in stalled["causes"]] == ["not read", "no owner"]
@@ -167,7 +162,7 @@ def test_without_an_owner_the_advice_is_to_start_the_job(
 
 
 def test_a_retry_that_waits_is_explained_down_to_its_reason(
-    at: At, store: ZookeeperStateStore, tmp_path: Path
+    at: At, store: ZookeeperStateStore
 ) -> None:
     """Only commands that there are are named."""
     at.fake.model.create("orders")
@@ -190,7 +185,7 @@ def test_a_retry_that_waits_is_explained_down_to_its_reason(
             unresolved=(record,),
         ),
     )
-    ended = run(tmp_path, *words("explain", at, IDLE, "--window", "0s"))
+    ended = run_on(at, "explain", IDLE, "--window", "0s")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "was read to its end, but holds 1 record that is not acked" in ended.stdout
     assert "failing with 'no rates'" in ended.stdout
@@ -198,84 +193,58 @@ def test_a_retry_that_waits_is_explained_down_to_its_reason(
 
 
 def test_where_reading_is_not_allowed_nothing_is_said_to_be_ok(
-    at: At, store: ZookeeperStateStore, tmp_path: Path
+    at: At, store: ZookeeperStateStore
 ) -> None:
     """And the screen says why nothing was asked, that of `explain` too."""
     behind_by_a_minute(at.fake, store)
     at.fake.model.faults.add(
         error("AccessDeniedException", "not for you"), operation="GetRecords", times=None
     )
-    ended = run(tmp_path, *words("status", at, "--window", "1s"))
+    ended = run_on(at, "status", "--window", "100ms")
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "unknown: nothing is known of 2 shards" in ended.stdout
     assert "not asked" in ended.stdout
-    explained = run(tmp_path, *words("explain", at, "--window", "1s"))
+    explained = run_on(at, "explain", "--window", "100ms")
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "no shard could be asked: " in explained.stdout
     assert "GetRecords" in ended.stdout or "not for you" in ended.stdout
 
 
-def test_a_service_that_fails_is_named(at: At, store: ZookeeperStateStore, tmp_path: Path) -> None:
+def test_a_service_that_fails_is_named(at: At, store: ZookeeperStateStore) -> None:
     """Shards that it does not tell of are not said to be unasked."""
     behind_by_a_minute(at.fake, store)
     fault = error("InternalFailure", "try later", status=500)
     at.fake.model.faults.add(fault, operation="GetRecords", times=None)
-    ended = run(tmp_path, *words("status", at, "--window", "1s"))
+    ended = run_on(at, "status", "--window", "100ms")
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "2 of 2 shards did not tell their tips: GetRecords failed" in ended.stdout
     assert "InternalFailure" in ended.stdout
 
 
-def test_names_that_nobody_knows_and_services_that_do_not_answer(at: At, tmp_path: Path) -> None:
-    """1: no state. 2: a wrong stream, a wrong option. 3: no ZooKeeper."""
-
-    def code(*more: str, zookeeper: str = at.zookeeper, command: str = "status") -> int:
-        given = words(command, At(at.fake, zookeeper), *more)
-        return run(tmp_path, *given).returncode
-
-    assert code() == 2  # there is no such stream
+def test_names_that_nobody_knows_are_told_by_the_exit_code(at: At) -> None:
+    """1: no state. 2: a wrong stream, a wrong option."""
+    assert run_on(at, "status").returncode == 2  # there is no such stream
     at.fake.model.create("orders")
-    assert code() == 1
-    assert code(command="explain") == 0
-    assert code("shardId-000000000000", command="explain") == 0
-    assert code("--window", "soon") == 2
-    assert code("--watch", "--json") == 2
-    assert code(zookeeper="127.0.0.1:1") == 3
+    assert run_on(at, "status").returncode == 1
+    assert run_on(at, "explain").returncode == 0
+    assert run_on(at, "explain", "shardId-000000000000").returncode == 0
+    assert run_on(at, "status", "--window", "soon").returncode == 2
+    assert run_on(at, "status", "--watch", "--json").returncode == 2
 
 
-def test_a_signal_ends_the_watch_with_its_number(
-    at: At, store: ZookeeperStateStore, tmp_path: Path
-) -> None:
+def test_a_signal_ends_the_watch_with_its_number(at: At, store: ZookeeperStateStore) -> None:
     """On a terminal, where the table is drawn over and over."""
     behind_by_a_minute(at.fake, store)
-    for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        terminal, side = pty.openpty()
-        given = words("status", at, "--watch", "--window", "1s")
-        process = subprocess.Popen(
-            command_line(*given),
-            cwd=tmp_path,
-            env=environment(
-                AWS_ACCESS_KEY_ID=ACCESS_KEY,
-                AWS_SECRET_ACCESS_KEY=SECRET_KEY,
-                TERM="xterm",
-                COLUMNS="80",
-                LINES="24",
-            ),
-            stdin=subprocess.DEVNULL,
-            stdout=side,
-            stderr=side,
-        )
+    terminal, side = pty.openpty()
+    given = words("status", at, "--watch", "--window", "1s")
+    with running(at.fake, *given, variables=TERMINAL, stdout=side, stderr=side) as process:
         os.close(side)
-        try:
-            shown = read_until(terminal, b"stalled")
-            assert b"owner" in shown
-            process.send_signal(number)
-            drain(terminal)
-            assert process.wait(timeout=60) == expected
-        finally:
-            process.kill()
-            process.wait()
-            os.close(terminal)
+        shown = read_until(terminal, b"stalled")
+        assert b"owner" in shown
+        process.send_signal(signal.SIGTERM)
+        drain(terminal)
+        assert process.wait(LIMIT_S) == 143
+    os.close(terminal)
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
