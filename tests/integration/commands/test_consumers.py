@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.testing.faults.plan import slow
-from tests.support.shell.consuming import LIMIT_S, run, running
+from tests.support.shell.consuming import run
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -55,32 +54,3 @@ def test_a_mode_without_its_consumer_names_the_options(orders: ServedFake) -> No
     said = consume(orders, "--read-mode", "efo")
     assert said.returncode == 1
     assert "option --consumer-name:" in " ".join(said.stderr.split())
-
-
-def test_a_process_that_was_killed_is_succeeded_at_once(
-    orders: ServedFake, zookeeper_chroot: str
-) -> None:
-    """Its last subscription may live on at the service, which refuses the next one for five
-    seconds. Every record comes, and none is polled for.
-    """
-    wanted = [f"{number}" for number in range(30)]
-    application = ("--application", "pushed", "--zookeeper", zookeeper_chroot)
-    pushed = (*application, "--read-mode", "efo", "--consumer-name", "reader")
-    start = ("consume", "orders", "--from", "TRIM_HORIZON", "--raw", *pushed)
-    for data in wanted[:10]:
-        orders.model.put("orders", "key", data.encode())
-    with running(orders, *start) as process:
-        assert process.stdout is not None
-        came = [process.stdout.readline().strip() for _ in range(10)]
-        process.kill()
-        process.wait(LIMIT_S)
-    for data in wanted[10:]:
-        orders.model.put("orders", "key", data.encode())
-    orders.model.faults.add(slow(0.0), operation="GetRecords", times=None)
-    with running(orders, *start) as process:
-        assert process.stdout is not None
-        while len(set(came)) < len(wanted):
-            came.append(process.stdout.readline().strip())
-        process.kill()
-    assert set(came) == set(wanted)
-    assert orders.model.faults.struck == []

@@ -30,6 +30,7 @@ SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "marked-secret-key",
     "AWS_SESSION_TOKEN": "marked-session-token",
 }
+READS = ("--stream", "orders", "--region", REGION)
 
 
 @pytest.fixture
@@ -40,9 +41,7 @@ def fake() -> Iterator[ServedFake]:
 
 
 def doctor(folder: Path, *arguments: str, **env: str) -> CompletedProcess[str]:
-    ended = call_cli(
-        *arguments, cwd=folder, **({"AWS_ACCESS_KEY_ID": ACCESS_KEY} | SECRETS | env)
-    )
+    ended = call_cli(*arguments, cwd=folder, **({"AWS_ACCESS_KEY_ID": ACCESS_KEY} | SECRETS | env))
     said = ended.stdout + ended.stderr
     assert "marked-" not in said
     assert ACCESS_KEY not in said
@@ -142,10 +141,13 @@ def test_what_does_not_answer_exits_with_3(fake: ServedFake, tmp_path: Path) -> 
         (["--conf", "spark.a=b"], "--master"),
         (["--option", "awsSecretAccessKey=marked-option"], "access_key_id"),
         (["--option", "awsAccesKeyId=marked-option"], "did you mean awsAccessKeyId?"),
+        ([*READS, "--read-mode", "efo"], "--consumer-name: or consumer_arn has to be given"),
+        ([*READS, "--consumer-name", "reader"], "--consumer-name: is of use only with"),
+        ([*READS, "--read-mode", "push"], "--read-mode: 'push' must be polling or efo"),
     ],
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:
-    """Before anything is checked."""
+    """Before anything is checked. A consumer is named as to `consume`."""
     ended = doctor(tmp_path, "doctor", *arguments)
     assert ended.returncode == 2
     assert ended.stdout == ""
@@ -240,19 +242,3 @@ def test_the_consumer_of_enhanced_fan_out_is_looked_at_when_asked(
         "allowed; there is no consumer reader yet"
     )
     assert fake.model.stream("orders").consumers == {}
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--read-mode", "efo"), "option --consumer-name: or consumer_arn has to be given"),
-        (("--consumer-name", "reader"), "option --consumer-name: is of use only with"),
-        (("--read-mode", "push"), "option --read-mode: 'push' must be polling or efo"),
-    ],
-)
-def test_a_consumer_is_named_as_to_consume(
-    words: tuple[str, ...], said: str, tmp_path: Path
-) -> None:
-    ended = doctor(tmp_path, "doctor", "--stream", "orders", "--region", REGION, *words)
-    assert ended.returncode == 2
-    assert said in " ".join(ended.stderr.split())
