@@ -27,7 +27,6 @@ pytest_plugins = (
     "tests.support.spark.connect_server",
     "tests.support.spark.source",
     "tests.support.simulated.simulated_job",
-    "tests.support.shell.browser",
     "tests.support.shell.operators_shell",
     "tests.support.shell.wheel",
     "tests.support.outcomes.tracked",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import threading
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesis_spout.cli.inspection.ui.page_server import Answer, PageServer
 from kinesis_spout.html.live_script import LIVE_SCRIPT
@@ -14,6 +18,7 @@ from kinesis_spout.inspection.page.application_page import application_page
 from kinesis_spout.inspection.page.view import View, Wish
 from tests.support.inspection.looks import failed, look
 from tests.support.inspection.streams import HOSTILE, read_to, timed, very_many
+from tests.support.shell.tools import BROWSER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +26,41 @@ if TYPE_CHECKING:
 
     from kinesis_spout.inspection.health import Look
 
+TIME_LIMIT_S = 180.0
+# Nothing but the page is asked for, by an empty profile.
+SWITCHES = (
+    "--headless",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
 # Time that passes at once, as far as the page's timers are concerned.
 SEVEN_SECONDS = "--virtual-time-budget=7000"
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Callable[..., str]:
+    """A function of an address and of further switches: what the browser writes to stdout."""
+    program = BROWSER.path()
+    # Its sandbox does not run as root. The pages are our own.
+    rights = ("--no-sandbox",) if os.geteuid() == 0 else ()
+
+    def run(address: str, *switches: str) -> str:
+        profile = f"--user-data-dir={tmp_path / 'profile'}"
+        return subprocess.run(
+            [program, *SWITCHES, *rights, profile, *switches, address],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
+            check=True,
+        ).stdout
+
+    return run
 
 
 class CountedPages:

@@ -141,17 +141,6 @@ def test_keys_and_fields_are_utf8_in_an_ascii_locale_too(orders: ServedFake) -> 
     assert held(orders) == [("é", b"b"), ("é", '{"é": "é"}'.encode())]
 
 
-def test_a_missing_stream_is_one_sentence_with_the_lines_that_are_not_put(
-    orders: ServedFake,
-) -> None:
-    ended = run(orders, "produce", "nowhere", stdin=b"a\nb\n")
-    assert ended.returncode == 1
-    put, error = ended.stderr.splitlines()
-    assert put == "put 0 records on stream nowhere"
-    assert error.startswith("error: ")
-    assert "lines 1 to 2 may have been put" in error
-
-
 def test_a_line_is_put_while_its_writer_goes_on(orders: ServedFake) -> None:
     """A signal ends it: complete lines are put, an incomplete one is not."""
     with running(orders, "produce", "orders") as process:

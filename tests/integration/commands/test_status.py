@@ -15,9 +15,9 @@ import pytest
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import error
 from state.owner.ownership import this_process
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState
 from state.state_store import StartPin, StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import serve
@@ -138,58 +138,12 @@ def test_the_same_as_a_screen_and_explained(at: At, store: ZookeeperStateStore) 
     assert "shard 1  stalled" in explained.stdout
     assert re.search(r"has records that were not read, the oldest of \d+ \w+ ago", explained.stdout)
     assert "-> wait a moment and look again" in explained.stdout
+    as_json = run_on(at, "explain", "1", "--json", "--window", "1s")
+    (stalled,) = json.loads(as_json.stdout)
+    assert (stalled["shards"], stalled["health"]) == ([BUSY], "stalled")
     unknown = run_on(at, "explain", "99", "--window", "0s")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "does not list shardId-000000000099" in unknown.stderr.replace("\n", " ")
-
-
-def test_without_an_owner_the_advice_is_to_start_the_job(
-    at: At, store: ZookeeperStateStore
-) -> None:
-    behind_by_a_minute(at.fake, store)
-    store.release()
-    ended = run_on(at, "explain", "--json", "--window", "100ms")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    stalled, idle = json.loads(ended.stdout)
-    assert [cause["kind"] for cause in stalled["causes"]] == ["not read", "no owner"]
-    assert stalled["advice"][0] == {
-        "act": "start",
-        "text": "start the job",
-        "untilMs": None,
-        "command": None,
-    }
-    assert (idle["shards"], idle["health"]) == ([IDLE], "ok")
-
-
-def test_a_retry_that_waits_is_explained_down_to_its_reason(
-    at: At, store: ZookeeperStateStore
-) -> None:
-    """Only commands that there are are named."""
-    at.fake.model.create("orders")
-    now_ms = at.fake.model.clock.now_ms()
-    record = UnresolvedRecord(
-        first=SequenceNumber(7),
-        last=SequenceNumber(7),
-        attempts=2,
-        due_ms=now_ms + 60 * MINUTE_MS,
-        first_failure_ms=now_ms,
-        last_failure_ms=now_ms,
-        reason="no rates",
-    )
-    save(
-        store,
-        ShardState(
-            shard_id=IDLE,
-            read_position=SHARD_END,
-            lifecycle=Lifecycle.DRAINED,
-            unresolved=(record,),
-        ),
-    )
-    ended = run_on(at, "explain", IDLE, "--window", "0s")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "was read to its end, but holds 1 record that is not acked" in ended.stdout
-    assert "failing with 'no rates'" in ended.stdout
-    assert "kinesis-spout redrive" in ended.stdout
 
 
 def test_where_reading_is_not_allowed_nothing_is_said_to_be_ok(

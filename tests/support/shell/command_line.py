@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from contextlib import ExitStack, chdir, contextmanager
+from contextlib import chdir, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
@@ -53,23 +53,21 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def run_cli(
-    *arguments: str, cwd: Path, timeout_s: float = TIME_LIMIT_S, **env: str
+    *arguments: str, cwd: Path, stdin: bytes = b"", timeout_s: float = TIME_LIMIT_S, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end. stdin is empty, and no stream is a terminal. The note that the
-    first answer takes long is left out of stderr: it is a fact of the machine.
+    """Run the command to its end. No stream is a terminal. The note that the first answer takes
+    long is left out of stderr: it is a fact of the machine.
     """
     ended = subprocess.run(
         command_line(*arguments),
         cwd=cwd,
         env=environment(**env),
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         capture_output=True,
-        text=True,
         timeout=timeout_s,
         check=False,
     )
-    ended.stderr = without_waits(ended.stderr)
-    return ended
+    return _completed(ended.returncode, ended.stdout, ended.stderr)
 
 
 def call_cli(
@@ -78,16 +76,22 @@ def call_cli(
     """The same, within this process. Not where the process is what matters: its signals, its pipes,
     its locale, its imports, its death.
     """
+    if "RECORDED_CALLS_FILE" in os.environ:  # calls are recorded from a process's first import on
+        return run_cli(*arguments, cwd=cwd, stdin=stdin, **env)
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as said:
         given.write(stdin)
         given.seek(0)
-        with ExitStack() as stack:
-            stack.enter_context(chdir(cwd))
-            stack.enter_context(_variables(environment(**env)))
-            stack.enter_context(_streams(given, out, said))
+        with chdir(cwd), _variables(environment(**env)), _streams(given, out, said):
             code = _ended(arguments)
-        texts = [file.seek(0) or file.read().decode() for file in (out, said)]
-    return subprocess.CompletedProcess(arguments, code, texts[0], without_waits(texts[1]))
+        out.seek(0)
+        said.seek(0)
+        return _completed(code, out.read(), said.read())
+
+
+def _completed(code: int, out: bytes, said: bytes) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess(
+        "kinesis-spout", code, out.decode(), without_waits(said.decode())
+    )
 
 
 def _ended(arguments: tuple[str, ...]) -> int:
@@ -106,13 +110,18 @@ def _ended(arguments: tuple[str, ...]) -> int:
 @contextmanager
 def _variables(wanted: dict[str, str]) -> Iterator[None]:
     before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(wanted)
+    _replace_variables(wanted)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        _replace_variables(before)
+
+
+def _replace_variables(wanted: dict[str, str]) -> None:
+    """At no moment is there less than what both have: other threads may look."""
+    os.environ.update(wanted)
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
 
 
 @contextmanager
