@@ -7,12 +7,13 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from functools import cache
 from typing import Any
 
 import pytest
 from typer import Exit
 
-from scripts.reference.commands import commands as all_commands
+from scripts.reference.commands import commands as load_commands
 from scripts.reference.commands import global_options
 from tests.support.shell.pages import ROOT, Page, commands, commands_in, lines_of, pages
 
@@ -25,6 +26,12 @@ ORDINARY = frozenset(
 CHECKOUT_PYTHON = ".venv/bin/python"
 COMMANDS = commands()
 SPOUT = [(where, words) for where, words in COMMANDS if words[0] == "kinesis-spout"]
+
+
+@cache
+def all_commands() -> dict[str, Any]:
+    """The program's commands by name; loaded once, for hundreds of lines of the pages."""
+    return load_commands()
 
 
 def project() -> dict[str, Any]:

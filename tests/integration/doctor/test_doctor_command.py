@@ -41,7 +41,8 @@ def fake() -> Iterator[ServedFake]:
 
 
 def doctor(folder: Path, *arguments: str, **env: str) -> CompletedProcess[str]:
-    ended = call_cli(*arguments, cwd=folder, **({"AWS_ACCESS_KEY_ID": ACCESS_KEY} | SECRETS | env))
+    variables = {"AWS_ACCESS_KEY_ID": ACCESS_KEY} | SECRETS | env
+    ended = call_cli(*arguments, cwd=folder, stdin=b"", **variables)
     said = ended.stdout + ended.stderr
     assert "marked-" not in said
     assert ACCESS_KEY not in said

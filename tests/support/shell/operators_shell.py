@@ -41,14 +41,11 @@ class Shell:
         """In a process of its own where it gets environment variables, such as those of a locale.
         The others run within this one.
         """
-        run = run_cli if variables else call_cli
-        return run(
-            *arguments,
-            cwd=self.folder,
-            AWS_ACCESS_KEY_ID=ACCESS_KEY,
-            AWS_SECRET_ACCESS_KEY=SECRET_KEY,
-            **variables,  # type: ignore[arg-type]  # none of them is named timeout_s
-        )
+        keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+        if not variables:
+            return call_cli(*arguments, cwd=self.folder, stdin=b"", **keys)
+        given = keys | variables
+        return run_cli(*arguments, cwd=self.folder, stdin=b"", timeout_s=_LIMIT_S, **given)
 
     def operate(
         self, *arguments: str, application: str = "etl", **variables: str
