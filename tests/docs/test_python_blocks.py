@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PYTHON = blocks("python", "py")
-COMPLETE = [block for block in PYTHON if brings_its_kinesis(block) and not needs_spark(block)]
+COMPLETE = [
+    pytest.param(block, marks=[pytest.mark.spark] if needs_spark(block) else [], id=str(block))
+    for block in PYTHON
+    if brings_its_kinesis(block)
+]
 # By the name under which pages call them; a method by its own.
 KNOWN: dict[str, Callable[..., Any]] = {
     "KinesisSource": KinesisSource,
@@ -176,14 +180,22 @@ def test_some_blocks_can_be_run() -> None:
     assert COMPLETE
 
 
-@pytest.mark.parametrize("block", COMPLETE, ids=str)
+@pytest.mark.parametrize("block", COMPLETE)
 def test_a_block_that_brings_its_kinesis_does_what_it_says(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: Block,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """As it is written; a test function in it is called."""
+    """As it is written. A test function in it is called, with the tests' own Spark session and a
+    folder where it takes them.
+    """
+    if needs_spark(block):
+        request.getfixturevalue("spark")  # a block's own `getOrCreate` finds it
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(block.text, str(block), "exec"), names)  # noqa: S102  # a block of our own page
     for name, function in list(names.items()):
         if name.startswith("test_"):
-            function()
+            taken = inspect.signature(function).parameters
+            function(**{one: request.getfixturevalue(one) for one in taken})
