@@ -102,24 +102,15 @@ def test_the_metadata_of_awslabs_may_be_in_a_table(
 ) -> None:
     awslabs_stream(shell.fake.model)
     files = for_stream("awslabs", shell.fake.model)["files"]
-    ends = {name: text for name, text in files.items() if "shard-source" in name}
-    location = write_files(
-        tmp_path / "location", {name: text for name, text in files.items() if name not in ends}
-    )
+    ends = {name: files.pop(name) for name in list(files) if "shard-source" in name}
+    location = write_files(tmp_path / "location", files)
+    items = []
+    for name, text in ends.items():
+        key, sort_key = name.split("/")[3:5]
+        values = {"metadataKey": key, "metadataSortKey": sort_key, "metadataValue": text}
+        items.append({field: {"S": value} for field, value in values.items()})
     table = f"kdsc-{tmp_path.name}"
-    make_table(
-        moto_endpoint,
-        table,
-        [
-            {
-                "metadataKey": {"S": name.split("/")[3]},
-                "metadataSortKey": {"S": name.split("/")[4]},
-                "metadataValue": {"S": text},
-            }
-            for name, text in ends.items()
-        ],
-        METADATA_KEYS,
-    )
+    make_table(moto_endpoint, table, items, METADATA_KEYS)
     options = ("--from", "awslabs", "--checkpoint-location", str(location), "--yes")
     without = move_in(shell, *options, "--dry-run")
     assert "the ends of the last batch, 0, are not there, so all of it is read again" in (
