@@ -35,10 +35,10 @@ def test_a_running_consumer_is_paused_and_goes_on(
         shell.put("b")
         again = shell.operate("pause")
         assert (again.returncode, "is paused already by" in again.stdout) == (0, True)
-        status = shell.operate("status", "--window", "100ms", *shell.endpoint)
+        status = shell.operate("status", "--window", "1s", *shell.endpoint)
         assert "because of 'deploy'" in " ".join(status.stdout.split())
         assert "kinesis-spout resume" in " ".join(status.stdout.split())
-        why = shell.operate("explain", "0", "--window", "100ms", *shell.endpoint)
+        why = shell.operate("explain", "0", "--window", "1s", *shell.endpoint)
         assert "-> end the pause" in why.stdout
         assert "kinesis-spout resume --application etl" in why.stdout
         resumed = shell.operate("resume")
