@@ -119,6 +119,17 @@ def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
     assert {text[:3] for text in rest} >= {f"{number:03}" for number in range(20, 200)}
 
 
+def test_a_signal_ends_it_also_where_the_reader_does_not_read(orders: ServedFake) -> None:
+    for _ in range(100):
+        orders.model.put("orders", "k", b"x" * 10_000)
+    with running(orders, "consume", "orders", *FROM_START) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        process.terminate()
+        assert process.wait(LIMIT_S) == 143
+        process.stdout.close()
+
+
 # with an application ------------------------------------------------------------------------------
 def test_an_application_continues_where_it_was_stopped(
     orders: ServedFake, zookeeper_chroot: str

@@ -16,7 +16,7 @@ from kinesis_spout.testing import error
 from state.retry_policy import RetryPolicy
 from tests.support.html.parsed_page import ParsedPage
 from tests.support.kinesis.services import serve
-from tests.support.shell.consuming import run, running
+from tests.support.shell.consuming import LIMIT_S, run, running
 from tests.support.spout.spouts import spout_on
 from tests.support.state.zookeeper import wait_until
 
@@ -74,12 +74,16 @@ def consumer(orders: ServedFake, zookeeper: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def url(consumer: None, words: list[str], orders: ServedFake) -> Iterator[str]:
-    """The address that a running command has printed, once it has seen the record that fails."""
+    """The address that a running command has printed, once it has seen the record that fails.
+    SIGTERM ends it.
+    """
     with running(orders, *words) as process:
         assert process.stdout is not None
         printed = process.stdout.readline().strip()
         wait_until(lambda: HOSTILE in ParsedPage(get(printed)[1]).text())
         yield printed
+        process.terminate()
+        assert process.wait(LIMIT_S) == 143
 
 
 def get(url: str, target: str = "/") -> tuple[int, str]:
