@@ -4,7 +4,6 @@ anything.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import re
@@ -26,26 +25,14 @@ LOADED = re.compile(r'<(?:script|img|iframe|source)[^>]*\ssrc="([^"]+)"|<link[^>
 LINKED = re.compile(r'<a [^>]*href="([^"#?]*)')
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site, built as `make docs` does: once for all processes that test."""
+def test_the_site_is_whole_and_needs_no_other_host(tmp_path: Path) -> None:
+    """Built as `make docs` does, once: it takes twenty seconds."""
     if importlib.util.find_spec("sphinx") is None:
         pytest.fail("Sphinx is not installed; make setup-test brings it")
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "site"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "built").exists():
-            build(folder)
-            (folder / "built").touch()
-    return folder / "html"
-
-
-def build(folder: Path) -> None:
-    options = ["-n", "-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "doctrees")]
+    site = tmp_path / "html"
+    options = ["-n", "-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "doctrees")]
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder / "html")],
+        [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(site)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -53,6 +40,9 @@ def build(folder: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+    check_that_no_other_host_is_asked(site)
+    check_that_every_page_is_reached(site)
+    check_that_the_reference_shows_what_was_made(site)
 
 
 def html_pages(site: Path) -> list[Path]:
@@ -65,8 +55,8 @@ def loaded_from_elsewhere(texts: Iterable[str]) -> set[str]:
     return {address for address in found if re.match(r"(?:[a-z]+:)?//", address)}
 
 
-def test_the_site_needs_no_other_host(site: Path) -> None:
-    """It is read offline, and tells nobody that it is."""
+def check_that_no_other_host_is_asked(site: Path) -> None:
+    """The site is read offline, and tells nobody that it is."""
     made_up = '<script async src="https://a/b.js"></script><link rel="x" href="//c/d.css" />'
     assert loaded_from_elsewhere([made_up]) == {"https://a/b.js", "//c/d.css"}
     assert loaded_from_elsewhere(path.read_text("utf-8") for path in html_pages(site)) == set()
@@ -76,8 +66,8 @@ def test_the_site_needs_no_other_host(site: Path) -> None:
     ] == []
 
 
-def test_every_page_is_reached_from_the_first(site: Path) -> None:
-    """By links of the pages, as a reader goes."""
+def check_that_every_page_is_reached(site: Path) -> None:
+    """From the first, by links of the pages, as a reader goes."""
     reached: set[Path] = set()
     waiting = [site / "index.html"]
     while waiting:
@@ -92,7 +82,7 @@ def test_every_page_is_reached_from_the_first(site: Path) -> None:
     assert set(html_pages(site)) - reached - made_by_sphinx == set()
 
 
-def test_the_pages_of_the_reference_show_what_was_made(site: Path) -> None:
+def check_that_the_reference_shows_what_was_made(site: Path) -> None:
     """An include that finds nothing would leave an empty page."""
     for name, text in {
         "options": "maxRecordsPerShard",
