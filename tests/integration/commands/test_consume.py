@@ -95,12 +95,24 @@ def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
     assert ended.stderr == ""
 
 
+def test_a_reader_that_leaves_ends_it_quietly_also_while_no_records_arrive(
+    orders: ServedFake,
+) -> None:
+    put(orders, 5)
+    with running(orders, "consume", "orders", *FROM_START) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(LIMIT_S) == 141
+        assert process.stderr is not None
+        assert without_waits(process.stderr.read()) == ""
+
+
 def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
     orders: ServedFake, zookeeper_chroot: str
 ) -> None:
     """More records than a pipe can hold: the next run starts before the point up to which the first
-    one could write. A reader that leaves ends it quietly, with the exit code that a shell gives a
-    program ended by SIGPIPE.
+    one could write. The exit code is the one that a shell gives a program ended by SIGPIPE.
     """
     big = "x" * 10_000
     for number in range(200):
@@ -110,10 +122,8 @@ def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
         head = ["head", "-n", "2"]
         first = subprocess.check_output(head, stdin=process.stdout, timeout=LIMIT_S)
         assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         assert process.wait(LIMIT_S) == 141
-        assert without_waits(process.stderr.read()) == ""
     assert [text[:3] for text in data_of(first.decode())] == ["000", "001"]
     rest = data_of(run(orders, "consume", "orders", *application, "--until", "now").stdout)
     assert {text[:3] for text in rest} >= {f"{number:03}" for number in range(20, 200)}
