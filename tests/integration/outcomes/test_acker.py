@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from scheme import JsonScheme
@@ -16,38 +18,42 @@ from tests.support.outcomes.acker import AckedBatch, Sink, record_id, run_batch,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
 TEXTS = ["a b", "b c d", "e", "f f", "g"]
-OPERATORS: dict[str, tuple[Callable[[DataFrame], DataFrame], set[int]]] = {
-    "a where": (lambda df: df.where("text != 'e'"), {2}),
-    "dropna": (lambda df: df.withColumn("n", F.expr("if(text = 'g', NULL, 1)")).dropna(), {4}),
+LOST, DOUBLED = "missing", "more than once"
+OPERATORS: dict[str, tuple[Callable[[DataFrame], DataFrame], dict[int, str]]] = {
+    "a where": (lambda df: df.where("text != 'e'"), {2: LOST}),
+    "dropna": (
+        lambda df: df.withColumn("n", F.expr("if(text = 'g', NULL, 1)")).dropna(),
+        {4: LOST},
+    ),
     "an inner join that finds nothing": (
         lambda df: df.join(table(df, "'e', 'g'"), "text"),
-        {0, 1, 3},
+        dict.fromkeys((0, 1, 3), LOST),
     ),
     "a join with a key that is there twice": (
         lambda df: df.join(table(df, "'e', 'e', 'g'"), "text", "left"),
-        {2},
+        {2: DOUBLED},
     ),
-    "a union with itself": (lambda df: df.union(df), {0, 1, 2, 3, 4}),
+    "a union with itself": (lambda df: df.union(df), dict.fromkeys(range(5), DOUBLED)),
     "a row that is tripled": (
         lambda df: df.union(df.where("text = 'e'")).union(df.where("text = 'e'")),
-        {2},
+        {2: DOUBLED},
     ),
     "dropDuplicates": (
         lambda df: df.withColumn("size", F.length("text")).dropDuplicates(["size"]),
-        {3, 4},
+        dict.fromkeys((3, 4), LOST),
     ),
-    "a limit": (lambda df: df.orderBy("messageId").limit(2), {2, 3, 4}),
+    "a limit": (lambda df: df.orderBy("messageId").limit(2), dict.fromkeys((2, 3, 4), LOST)),
     "one lost and another doubled": (
         lambda df: df.where("text != 'e'").union(df.where("text = 'g'")),
-        {2, 4},
+        {2: LOST, 4: DOUBLED},
     ),
-    "everything lost": (lambda df: df.where("false"), {0, 1, 2, 3, 4}),
-    "exceptAll": (lambda df: df.exceptAll(df.where("text = 'e'")), {2}),
+    "everything lost": (lambda df: df.where("false"), dict.fromkeys(range(5), LOST)),
+    "exceptAll": (lambda df: df.exceptAll(df.where("text = 'e'")), {2: LOST}),
 }
 
 
@@ -55,9 +61,9 @@ def table(df: DataFrame, keys: str) -> DataFrame:
     return df.sparkSession.sql(f"SELECT explode(array({keys})) AS text")
 
 
-def texts(batch: AckedBatch) -> DataFrame:
+def texts(batch: AckedBatch, *more: str) -> DataFrame:
     return acker.anchor(batch).select(
-        "messageId", F.col("data").cast("string").alias("text"), acker.ANCHOR
+        "messageId", *more, F.col("data").cast("string").alias("text"), acker.ANCHOR
     )
 
 
@@ -65,35 +71,45 @@ def words(batch: AckedBatch) -> DataFrame:
     return acker.split(texts(batch), F.split("text", " "), "word")
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_records_whose_rows_an_operator_loses_or_doubles_fail(
-    spark: SparkSession, name: str
-) -> None:
-    """Spark's operators do not know the acker. Exactly the records whose rows they lost or doubled
-    fail, and are not written.
-    """
-    operator, touched = OPERATORS[name]
+@pytest.fixture(scope="module")
+def operated(spark: SparkSession) -> tuple[AckedBatch, Sink]:
+    """One batch, of which each operator gets records of its own: those with its name as key."""
+    keys = [name for name in OPERATORS for _ in TEXTS]
     sink = Sink()
-    batch = run_batch(
-        source_frame(spark, TEXTS), lambda batch: acker.settle((operator(texts(batch)), sink))
-    )
-    assert batch.failed_numbers == touched
-    assert sink.values("text") == sorted(text for n, text in enumerate(TEXTS) if n not in touched)
-    assert acker.ANCHOR not in {column for row in sink.rows for column in row.asDict()}
-
-
-def test_the_reason_says_whether_rows_were_lost_or_doubled(spark: SparkSession) -> None:
-    """The reason is shown in the dead letter."""
 
     def process(batch: AckedBatch) -> None:
-        rows = words(batch)
-        acker.settle((rows.where("word != 'b'").union(rows.where("word = 'f'")), Sink()))
+        rows = texts(batch, "partitionKey")
+        parts = [
+            operator(rows.where(F.col("partitionKey") == name))
+            for name, (operator, _) in OPERATORS.items()
+        ]
+        columns = ["partitionKey", "text", acker.ANCHOR]
+        acker.settle((reduce(DataFrame.union, [part.select(*columns) for part in parts]), sink))
 
-    batch = run_batch(source_frame(spark, TEXTS), process)
-    assert batch.failed_numbers == {0, 1, 3}
-    assert "missing" in batch.reason(0)
-    assert "missing" in batch.reason(1)
-    assert "more than once" in batch.reason(3)
+    frame = source_frame(spark, TEXTS * len(OPERATORS), keys=keys)
+    return run_batch(frame, process), sink
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_records_whose_rows_an_operator_loses_or_doubles_fail(
+    operated: tuple[AckedBatch, Sink], name: str
+) -> None:
+    """Spark's operators do not know the acker. Exactly the records whose rows they lost or doubled
+    fail, and are not written. The reason tells which.
+    """
+    batch, sink = operated
+    touched = OPERATORS[name][1]
+    first = list(OPERATORS).index(name) * len(TEXTS)
+    failed = {
+        number - first: batch.reason(number)
+        for number in batch.failed_numbers
+        if number in range(first, first + len(TEXTS))
+    }
+    assert failed.keys() == touched.keys()
+    assert all(word in failed[number] for number, word in touched.items())
+    written = [row.text for row in sink.rows if row.partitionKey == name]
+    assert sorted(written) == sorted(text for n, text in enumerate(TEXTS) if n not in touched)
+    assert acker.ANCHOR not in {column for row in sink.rows for column in row.asDict()}
 
 
 def test_equal_rows_of_different_records_are_not_doubles(spark: SparkSession) -> None:
@@ -148,26 +164,7 @@ def test_a_left_join_with_unique_keys_loses_nothing(spark: SparkSession) -> None
     batch = run_batch(source_frame(spark, bodies), process)
     assert batch.failed_numbers == {2}
     assert "missing" not in batch.reason(2)
-    assert batch.fails == 0, "the acker had nothing to add"
     assert {(row["id"], row["name"]) for row in sink.rows} == {(1, "Ada"), (4, "Bob")}
-
-
-def test_rows_are_both_merged_and_written_as_they_are(spark: SparkSession) -> None:
-    """Two branches of one frame: one is merged, the other is not."""
-    orders, archive = Sink(), Sink()
-
-    def process(batch: AckedBatch) -> None:
-        parts = texts(batch).withColumn("order", F.substring("text", 1, 1))
-        to_merge, to_keep = acker.branch(parts, 2)
-        merged = acker.merge(to_merge, "order", F.sort_array(F.collect_list("text")).alias("parts"))
-        acker.settle((merged, orders), (to_keep, archive))
-
-    assert run_batch(source_frame(spark, ["x1", "x2", "y1", "x3"]), process).failed_numbers == set()
-    assert {(row["order"], tuple(row["parts"])) for row in orders.rows} == {
-        ("x", ("x1", "x2", "x3")),
-        ("y", ("y1",)),
-    }
-    assert archive.values("text") == ["x1", "x2", "x3", "y1"]
 
 
 def test_rows_that_are_dropped_on_purpose_or_unanchored_fail_no_record(spark: SparkSession) -> None:
@@ -194,59 +191,53 @@ def test_rows_that_are_dropped_on_purpose_or_unanchored_fail_no_record(spark: Sp
     assert loose.values("text") == ["a b,a", "a b,a", "b c,x n,d", "b c,x n,d", "n", "n"]
 
 
-def test_a_lost_grandchild_fails_its_record_only(spark: SparkSession) -> None:
-    """A row lost after the second of two splits."""
-    sink = Sink()
-
-    def process(batch: AckedBatch) -> None:
-        letters = acker.split(
-            acker.split(texts(batch), F.split("text", ","), "part"), F.split("part", " "), "letter"
-        )
-        acker.settle((letters.where("letter != 'c'"), sink))
-
-    batch = run_batch(source_frame(spark, ["a b,c d", "e f,g", "h"]), process)
-    assert batch.failed_numbers == {0}
-    assert sink.values("letter") == ["e", "f", "g", "h"]
-
-
-def test_a_forgotten_branch_fails_every_record(spark: SparkSession) -> None:
-    """A frame counts as a sink only if it was given to settle."""
-    sink = Sink()
-    batch = run_batch(
-        source_frame(spark, TEXTS),
-        lambda batch: acker.settle((acker.branch(texts(batch), 2)[0], sink)),
-    )
-    assert batch.failed_numbers == {0, 1, 2, 3, 4}
-    assert (sink.times, sink.rows) == (1, [])
-
-
-def test_a_frame_given_to_two_sinks_without_branch_is_doubled(spark: SparkSession) -> None:
-    """One row at two sinks counts as doubled, unless `branch` made the frames."""
+def test_forgotten_branches_frames_at_two_sinks_and_second_anchors_are_checked(
+    spark: SparkSession,
+) -> None:
+    """A frame counts as a sink only if it was given to settle. A row at two sinks is doubled,
+    unless `branch` made the frames.
+    """
+    forgotten, rest = Sink(), Sink()
 
     def process(batch: AckedBatch) -> None:
         rows = texts(batch)
-        acker.settle((rows, Sink()), (rows, Sink()))
+        branch, _ = acker.branch(rows.where("text = 'a b'"), 2)
+        twice = rows.where("text = 'e'")
+        others = rows.where("text NOT IN ('a b', 'e')")
+        again = texts(batch).where("text != 'g'")
+        acker.settle(
+            (branch, forgotten), (twice, Sink()), (twice, Sink()), (others, rest), (again, Sink())
+        )
 
     batch = run_batch(source_frame(spark, TEXTS), process)
-    assert batch.failed_numbers == {0, 1, 2, 3, 4}
-    assert "more than once" in batch.reason(0)
+    assert batch.failed_numbers == {0, 2, 4}
+    assert LOST in batch.reason(0)
+    assert DOUBLED in batch.reason(2)
+    assert LOST in batch.reason(4)
+    assert (forgotten.times, forgotten.rows) == (1, [])
+    assert rest.values("text") == ["b c d", "f f"]
 
 
 def test_records_that_share_a_merged_row_with_a_failed_record_fail_too(spark: SparkSession) -> None:
     """A merged row without one of its parts would be wrong. So all of its records fail, and then
-    all records of their merged rows, until no record is added.
+    all records of their merged rows, until no record is added. Here the function failed records
+    itself, and lost a row.
     """
     sink = Sink()
 
     def process(batch: AckedBatch) -> None:
-        counts = acker.merge(words(batch).where("word != 'lost'"), "word", F.count("*").alias("n"))
-        acker.settle((counts, sink))
+        rows = batch.fail_where(texts(batch), "text = 'e'", "no e", retry=False)
+        batch.fail([record_id(0)], "mine")
+        parts = acker.split(rows, F.split("text", " "), "word").where("word != 'lost'")
+        acker.settle((acker.merge(parts, "word", F.count("*").alias("n")), sink))
 
-    batch = run_batch(source_frame(spark, ["lost a", "a b", "b c", "d e", "e", "f"]), process)
-    assert batch.failed_numbers == {0, 1, 2}
-    assert "missing" in batch.reason(0)
-    assert "merged" in batch.reason(1)
-    assert sink.values("word") == ["d", "e", "f"]
+    bodies = ["a b", "b c", "c d", "e", "lost f", "f g", "h", "h i"]
+    batch = run_batch(source_frame(spark, bodies), process)
+    assert batch.failed_numbers == {0, 1, 2, 3, 4, 5}
+    assert (batch.reason(0), batch.reason(3)) == ("mine", "no e")
+    assert LOST in batch.reason(4)
+    assert all("merged" in batch.reason(number) for number in (1, 2, 5))
+    assert [(row.word, row.n) for row in sorted(sink.rows)] == [("h", 2), ("i", 1)]
 
 
 def test_a_merged_row_that_is_lost_fails_all_of_its_parts(spark: SparkSession) -> None:
@@ -278,31 +269,6 @@ def test_a_record_that_was_lost_before_the_anchor_fails(spark: SparkSession) -> 
     assert len(sink.rows) == 4
 
 
-def test_records_that_the_function_failed_itself_are_not_written(spark: SparkSession) -> None:
-    """fail_where has removed their rows already. After fail, settle removes them, and fails the
-    records that were merged with them.
-    """
-    sink = Sink()
-
-    def process(batch: AckedBatch) -> None:
-        rows = batch.fail_where(texts(batch), "text = 'e'", "no e", retry=False)
-        batch.fail([record_id(0)], "mine")
-        acker.settle(
-            (
-                acker.merge(
-                    acker.split(rows, F.split("text", " "), "word"), "word", F.count("*").alias("n")
-                ),
-                sink,
-            )
-        )
-
-    batch = run_batch(source_frame(spark, TEXTS), process)
-    assert batch.failed_numbers == {0, 1, 2}
-    assert (batch.reason(0), batch.reason(2)) == ("mine", "no e")
-    assert "merged" in batch.reason(1)
-    assert sink.values("word") == ["f", "g"]
-
-
 def test_records_that_must_wait_for_a_failed_one_are_not_written(spark: SparkSession) -> None:
     """Under block_key a later record of the key is delivered again, after the failed one. Written
     now, it would be written twice.
@@ -315,15 +281,6 @@ def test_records_that_must_wait_for_a_failed_one_are_not_written(spark: SparkSes
     )
     assert batch.failed_numbers == {1, 3}
     assert sink.values("text") == ["a b", "e", "g"]
-
-
-def test_each_anchor_of_a_batch_is_checked(spark: SparkSession) -> None:
-    """A function that calls anchor twice, each time for all records."""
-
-    def process(batch: AckedBatch) -> None:
-        acker.settle((texts(batch), Sink()), (texts(batch).where("text != 'g'"), Sink()))
-
-    assert run_batch(source_frame(spark, TEXTS), process).failed_numbers == {4}
 
 
 def test_rows_that_differ_each_time_are_evaluated_once(spark: SparkSession) -> None:

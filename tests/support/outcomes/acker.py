@@ -1,6 +1,4 @@
-"""A tracked batch of a few records for the acker. It is the real class, without Kinesis and
-reports.
-"""
+"""A tracked batch of a few records. It is the real class, without Kinesis and reports."""
 
 from __future__ import annotations
 
@@ -14,11 +12,9 @@ from spark_job.tracking.tracked_batch import TrackedBatch, running
 from state.report import OnFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
-
-    from scheme.record import Record
 
 ARRIVED = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
@@ -26,10 +22,6 @@ ARRIVED = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 def record_id(number: int, attempt: int = 1) -> str:
     """The message id of record `number` of `source_frame`."""
     return f"shardId-000000000000:{1000 + number}:{attempt}"
-
-
-def record_numbers(message_ids: Iterable[str]) -> set[int]:
-    return {int(message_id.split(":")[1]) - 1000 for message_id in message_ids}
 
 
 def source_frame(
@@ -62,27 +54,15 @@ class Sink:
 
 
 class AckedBatch(TrackedBatch):
-    """A tracked batch that counts the calls of `fail`."""
+    """A tracked batch, with the numbers of the records that failed."""
 
     def __init__(self, frame: BatchFrame) -> None:
         super().__init__(frame, batch_id=0)
         self.frame = frame
-        self.fails = 0
-
-    def fail(
-        self,
-        records: str | Record | Row | Iterable[str | Record | Row] | DataFrame,
-        reason: str,
-        *,
-        retry: bool = True,
-        after_s: float | None = None,
-    ) -> None:
-        self.fails += 1
-        super().fail(records, reason, retry=retry, after_s=after_s)
 
     @property
     def failed_numbers(self) -> set[int]:
-        return record_numbers(self.failures)
+        return {int(message_id.split(":")[1]) - 1000 for message_id in self.failures}
 
     def reason(self, number: int) -> str:
         return self.failures[record_id(number)].reason or ""
