@@ -5,6 +5,7 @@ Also in repeated runs, after kills, and when throttled.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -17,7 +18,6 @@ from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
-from kinesis_spout.testing import FakeKinesisSettings, throttle
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
 from spark_job.dead_letter.redrive import Found, Redrive, Selection
@@ -38,7 +38,7 @@ from tests.support.kinesis.services import (
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -46,6 +46,31 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 ORDERS = Story()
 RATES = Story(shard="shardId-000000000001", reason="TimeoutError: no rates")
+CLICKS = Story(stream="clicks", shard="shardId-000000000002", reason="Reject: 100% 'bad'")
+PACKED = aggregate_of([b"one", b"two"], ["x", "y"])
+FIRST, *_ = SIX = ORDERS.letters(6)
+THIRD = replace(
+    FIRST,
+    message_id=f"{FIRST.shard_id}:{FIRST.sequence_number}.2:4",
+    sub_sequence_number=2,
+    data=b"the third user record",
+)
+LATER = replace(FIRST, message_id=f"{FIRST.shard_id}:1000:5", attempts=5)
+EMPTY = replace(ORDERS.letter(7), data=b"")
+WHOLE = replace(ORDERS.letter(8), data=PACKED, sub_sequence_number=None)
+NESTED = replace(ORDERS.letter(9), data=PACKED)
+PLANS = {
+    "1-a": [*SIX[::-1], FIRST, THIRD],
+    "2-b": [
+        FIRST,
+        replace(gone(LATER), last_failure=FIRST_FAILURE + timedelta(days=1)),
+        gone(ORDERS.letter(6)),
+        NESTED,
+        WHOLE,
+        EMPTY,
+    ],
+    "3-c": [*RATES.letters(3), *CLICKS.letters(4)],
+}
 
 
 @dataclass(frozen=True)
@@ -83,10 +108,8 @@ class Dead:
 
     def on(self, stream: str = "orders") -> list[tuple[str | None, bytes]]:
         """Keys and payloads on the stream, in the order in which they were put."""
-        shards = self.fake.model.shards(stream)
-        found = [
-            record for shard in shards for record in self.fake.model.records(stream, shard.shard_id)
-        ]
+        (shard,) = self.fake.model.shards(stream)
+        found = self.fake.model.records(stream, shard.shard_id)
         return [(record.partition_key, record.data) for record in found]
 
 
@@ -100,69 +123,158 @@ def records_of(letters: list[Letter]) -> list[tuple[str | None, bytes | None]]:
     return [(letter.partition_key, letter.data) for letter in letters]
 
 
-@pytest.mark.parametrize("format", ["parquet", "json", "orc"])
-def test_letters_come_back_with_payload_and_key_and_a_second_run_puts_none(
+@dataclass(frozen=True, kw_only=True)
+class Redriven:
+    """What runs one after the other have found and put: of one reason to another stream, of the
+    directory of one plan, at most two letters, all others, and none. Then the job wrote more.
+    """
+
+    dead: Dead
+    found: Found
+    trial: int
+    of_a_plan: int
+    limited: int
+    others: int
+    again: int
+    found_after: Found
+    rows_after: int
+    orders: list[tuple[str | None, bytes]]
+    after_more_letters: int
+
+
+@pytest.fixture(scope="module")
+def redriven(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redriven]:
+    with serve() as fake:
+        for stream in ("orders", "clicks", "trial"):
+            fake.model.create(stream)
+        dead = Dead(spark, str(tmp_path_factory.mktemp("redriven") / "dead"), fake)
+        for plan_id, letters in PLANS.items():
+            dead.write(letters, plan_id=plan_id)
+        found = dead.redrive().find()
+        assert dead.on() == [], "counting puts nothing"
+        puts = [
+            dead.redrive("timeouterror", target=StreamRef("trial")).put(),
+            dead.redrive("no rates", path=f"{dead.path}/plan=3-c").put(),
+            dead.redrive().put(limit=2),
+            dead.redrive().put(),
+            dead.redrive().put(),
+        ]
+        found_after = dead.redrive().find()
+        orders = dead.on()
+        rows = spark.read.parquet(dead.path).count()
+        dead.write(SIX[:2], plan_id="1-a")
+        dead.write([ORDERS.letter(12)], plan_id="4-d")
+        yield Redriven(
+            dead=dead,
+            found=found,
+            **dict(zip(("trial", "of_a_plan", "limited", "others", "again"), puts, strict=True)),
+            found_after=found_after,
+            rows_after=rows,
+            orders=orders,
+            after_more_letters=dead.redrive().put(),
+        )
+
+
+def test_letters_are_counted_by_target_and_reason(redriven: Redriven) -> None:
+    """Each record once. One without a payload cannot be put, an empty payload can."""
+    found = redriven.found
+    assert (found.to_put, found.put_before, found.without_payload) == (17, 0, 1)
+    assert [(count.target, count.reason, count.letters) for count in found.reasons] == [
+        ("orders", ORDERS.reason, 10),
+        ("clicks", CLICKS.reason, 4),
+        ("orders", RATES.reason, 3),
+    ]
+    failures = found.reasons[2].first_failure, found.reasons[2].last_failure
+    assert failures == (FIRST_FAILURE, RATES.letter(2).last_failure)
+
+
+def test_letters_come_back_in_order_with_payload_and_key(redriven: Redriven) -> None:
+    """In the order of their sequence numbers. A record with several letters is put once, and the
+    letter with a payload counts, regardless of its attempt. User records share a sequence number.
+    An aggregate that was dead-lettered whole comes back as its user records: under its own key it
+    would come to any shard, where readers leave out what another shard owns.
+    """
+    of_a_plan, orders = redriven.orders[:3], redriven.orders[3:]
+    assert of_a_plan == records_of(RATES.letters(3))
+    user_records: list[tuple[str | None, bytes | None]] = [("x", b"one"), ("y", b"two")]
+    assert orders[:-1] == [
+        *records_of([FIRST, THIRD, *SIX[1:], EMPTY]),
+        *user_records,
+    ]
+
+
+def test_a_first_user_record_that_is_an_aggregate_is_put_back_as_one_record(
+    redriven: Redriven,
+) -> None:
+    """As the later ones are: in an aggregate of its own, which readers open and not more."""
+    _, put = redriven.orders[-1]
+    assert unpacked(put) == [UserRecord("key 9", PACKED)]
+
+
+def test_each_letter_is_put_on_the_stream_that_it_came_from(redriven: Redriven) -> None:
+    assert redriven.dead.on("clicks") == records_of(CLICKS.letters(4))
+
+
+def test_the_ledger_is_kept_per_target_stream(redriven: Redriven) -> None:
+    """A trial on another stream does not keep letters from their own stream."""
+    assert redriven.dead.on("trial") == records_of(RATES.letters(3))
+    assert (redriven.trial, redriven.of_a_plan) == (3, 3)
+
+
+def test_a_limit_leaves_the_rest_for_the_next_run_and_a_later_run_puts_none(
+    redriven: Redriven,
+) -> None:
+    """The directory of one plan shares the ledger of all. A ledger inside of it would be lost when
+    the plan is written again.
+    """
+    assert (redriven.limited, redriven.others, redriven.again) == (2, 12, 0)
+    assert redriven.found_after == Found(put_before=17, without_payload=1)
+
+
+def test_the_ledger_does_not_disturb_a_job_that_writes_more_letters(redriven: Redriven) -> None:
+    """Readers of the path skip it. New letters are put, and old ones are not, even if their plan is
+    written again.
+    """
+    assert redriven.rows_after == sum(map(len, PLANS.values()))
+    assert redriven.after_more_letters == 1
+
+
+@pytest.mark.parametrize(
+    ("selection", "count"),
+    [
+        (Selection(reasons=("timeouterror",)), 3),
+        (Selection(reasons=("no rates", "100% 'BAD'")), 7),
+        (Selection(reasons=("%",)), 4),
+        (Selection(reasons=(".*",)), 0),
+        (Selection(since=SIX[4].last_failure), 2),
+        (Selection(until=SIX[1].last_failure), 3),
+        (Selection(since=SIX[3].last_failure, until=SIX[5].last_failure), 3),
+    ],
+)
+def test_a_selection_is_by_parts_of_reasons_and_by_the_last_failure(
+    spark: SparkSession, selection: Selection, count: int
+) -> None:
+    """In upper or lower case; patterns and SQL are plain text. From `since` to before `until`."""
+    letters = frame_of(spark, [*SIX, *RATES.letters(3), *CLICKS.letters(4)])
+    assert letters.where(selection.condition()).count() == count
+
+
+@pytest.mark.parametrize("format", ["json", "orc"])
+def test_letters_in_files_of_another_format_come_back(
     dead: Dead,
     format: str,  # noqa: A002  # Spark's name
 ) -> None:
-    """They are put in the order of their sequence numbers. Counting them puts nothing."""
-    letters = [*ORDERS.letters(12), *RATES.letters(3)]
-    dead.write(letters[::-1], format=format)
-    found = dead.redrive().find()
-    assert (found.to_put, found.put_before, found.unreadable) == (15, 0, 0)
-    assert [(count.reason, count.letters) for count in found.reasons] == [
-        (ORDERS.reason, 12),
-        (RATES.reason, 3),
-    ]
-    assert (found.reasons[0].first_failure, found.reasons[0].last_failure) == (
-        FIRST_FAILURE,
-        letters[11].last_failure,
-    )
-    assert dead.on() == []
-    assert dead.redrive().put() == 15
-    assert dead.on() == records_of(letters)
-    assert dead.redrive().find() == Found(put_before=15)
-    assert dead.redrive().put() == 0
-    assert len(dead.on()) == 15
-
-
-def test_user_records_of_an_aggregate_are_put_back_one_by_one(dead: Dead) -> None:
-    """They share a sequence number. The ledger tells them apart, and each is put once."""
-    first = ORDERS.letter(0)
-    third = replace(
-        first,
-        message_id=f"{first.shard_id}:{first.sequence_number}.2:4",
-        sub_sequence_number=2,
-        data=b"the third",
-    )
-    dead.write([first])
-    assert dead.redrive().put() == 1
-    dead.write([third], plan_id="2-b")
-    assert dead.redrive().put() == 1
-    assert dead.on() == records_of([first, third])
-    assert dead.redrive().put() == 0
-
-
-def test_an_aggregate_that_was_dead_lettered_whole_is_put_back_as_its_user_records(
-    dead: Dead,
-) -> None:
-    """A query with `raw` has put it into a letter. Under its own key it would come to any shard,
-    where readers leave out what another shard owns.
-    """
-    data = aggregate_of([b"one", b"two"], ["x", "y"])
-    dead.write([replace(ORDERS.letter(0), data=data, sub_sequence_number=None)])
-    assert dead.redrive().put() == 1
-    assert dead.on() == [("x", b"one"), ("y", b"two")]
-    assert dead.redrive().put() == 0
+    dead.write(SIX[::-1], format=format)
+    assert dead.redrive().put() == 6
+    assert dead.on() == records_of(SIX)
 
 
 def test_an_aggregate_and_its_first_user_record_are_two_records(dead: Dead) -> None:
     """With the same numbers and the same message id: the one was delivered before the option was
     changed. The ledger tells them apart, in either order, and in another selection.
     """
-    data = aggregate_of([b"one", b"two"], ["x", "y"])
     first = replace(ORDERS.letter(0), data=b"one", reason="Reject: as user record")
-    whole = replace(ORDERS.letter(0), data=data, sub_sequence_number=None)
+    whole = replace(ORDERS.letter(0), data=PACKED, sub_sequence_number=None)
     other = replace(whole, message_id=f"{whole.shard_id}:1001:4", sequence_number="1001")
     dead.write([first, whole, other])
     found = dead.redrive().find()
@@ -181,9 +293,8 @@ def test_an_entry_of_a_ledger_that_knows_no_whole_records_counts_for_the_letter_
     dead: Dead,
 ) -> None:
     """Where there are both kinds of letters it may be of either, so both are put."""
-    data = aggregate_of([b"one", b"two"], ["x", "y"])
     letters = ORDERS.letters(3)
-    whole = [replace(one, data=data, sub_sequence_number=None) for one in letters[1:]]
+    whole = [replace(one, data=PACKED, sub_sequence_number=None) for one in letters[1:]]
     now = FIRST_FAILURE
     entries = [
         ("orders", "orders", one.shard_id, one.sequence_number, 0, one.message_id, now)
@@ -197,73 +308,6 @@ def test_an_entry_of_a_ledger_that_knows_no_whole_records_counts_for_the_letter_
     assert (found.to_put, found.put_before) == (2, 2)
     assert dead.redrive().put() == 2
     assert dead.redrive().find() == Found(put_before=4)
-
-
-def test_a_first_user_record_that_is_an_aggregate_is_put_back_as_one_record(dead: Dead) -> None:
-    """As the later ones are: in an aggregate of its own, which readers open and not more."""
-    data = aggregate_of([b"one", b"two"], ["x", "y"])
-    dead.write([replace(ORDERS.letter(0), data=data)])
-    assert dead.redrive().put() == 1
-    ((_, put),) = dead.on()
-    assert put is not None
-    assert unpacked(put) == [UserRecord("key 0", data)]
-
-
-def test_the_ledger_does_not_disturb_a_job_that_writes_more_letters(dead: Dead) -> None:
-    """Readers of the path skip it. New letters are put, and old ones are not, even if their plan is
-    written again.
-    """
-    dead.write(ORDERS.letters(3))
-    assert dead.redrive().put() == 3
-    assert dead.spark.read.parquet(dead.path).count() == 3
-    dead.write(ORDERS.letters(3))
-    dead.write([ORDERS.letter(3)], plan_id="2-b")
-    assert dead.redrive().put() == 1
-    assert dead.on() == records_of(ORDERS.letters(4))
-
-
-def test_a_reason_selects_by_a_part_of_it_ignoring_case(dead: Dead) -> None:
-    """Several reasons select the letters of each. Patterns and SQL are plain text."""
-    other = Story(shard="shardId-000000000002", reason="Reject: 100% 'bad'")
-    dead.write([*ORDERS.letters(2), *RATES.letters(3), *other.letters(4)])
-    assert dead.redrive("timeouterror").find().to_put == 3
-    assert dead.redrive("no rates", "such order").find().to_put == 5
-    assert dead.redrive("100% 'BAD'").find().to_put == 4
-    assert dead.redrive("%").find().to_put == 4
-    assert dead.redrive(".*").find().to_put == 0
-    assert dead.redrive("TIMEOUT").put() == 3
-    assert dead.redrive().find().to_put == 6
-
-
-def test_the_last_failure_selects_from_since_to_before_until(dead: Dead) -> None:
-    letters = ORDERS.letters(10)
-    dead.write(letters)
-    third, sixth = letters[3].last_failure, letters[6].last_failure
-    assert dead.redrive(since=third).find().to_put == 7
-    assert dead.redrive(until=third).find().to_put == 3
-    assert dead.redrive(since=third, until=sixth).put() == 3
-    assert dead.on() == records_of(letters[3:6])
-
-
-def test_a_record_with_several_letters_is_put_once(dead: Dead) -> None:
-    """The letter with a payload counts, regardless of its attempt."""
-    letter = ORDERS.letter(0)
-    dead.write([letter, letter], plan_id="1-a")
-    dead.write([letter], plan_id="2-b")
-    later = gone(replace(letter, message_id=f"{letter.shard_id}:1000:5", attempts=5))
-    dead.write([replace(later, last_failure=FIRST_FAILURE + timedelta(days=1))], plan_id="3-c")
-    assert dead.redrive().find().to_put == 1
-    assert dead.redrive().put() == 1
-    assert dead.on() == records_of([letter])
-
-
-def test_a_letter_without_payload_is_counted_and_not_put(dead: Dead) -> None:
-    dead.write([ORDERS.letter(0), gone(ORDERS.letter(1)), replace(ORDERS.letter(2), data=b"")])
-    found = dead.redrive().find()
-    assert (found.to_put, found.without_payload) == (2, 1)
-    assert dead.redrive().put() == 2
-    assert dead.on() == [("key 0", ORDERS.letter(0).data), ("key 2", b"")]
-    assert dead.redrive().find() == Found(put_before=2, without_payload=1)
 
 
 def test_parts_of_a_letter_that_came_from_a_stream_are_put_as_one_record(
@@ -285,80 +329,15 @@ def test_parts_of_a_letter_that_came_from_a_stream_are_put_as_one_record(
     (tmp_path / "dead").mkdir()
     for number in range(2):
         (tmp_path / "dead" / f"{number}.json").write_bytes(b"\n".join(lines[number::2]))
-    assert dead.redrive().find() == Found(
-        to_put=3, incomplete=1, reasons=dead.redrive().find().reasons
-    )
+    found = dead.redrive().find()
+    assert (found.to_put, found.incomplete) == (3, 1)
     assert dead.redrive().put() == 3
     assert dead.on() == records_of([large, whole, small])
     assert dead.redrive().find() == Found(put_before=3, incomplete=1)
 
 
-def test_the_ledger_is_kept_per_target_stream(dead: Dead) -> None:
-    """A trial on another stream does not keep letters from their own stream."""
-    dead.fake.model.create("trial")
-    dead.write(ORDERS.letters(2))
-    assert dead.redrive(target=StreamRef("trial")).put() == 2
-    assert dead.redrive(target=StreamRef("trial")).put() == 0
-    assert (len(dead.on("trial")), dead.on()) == (2, [])
-    assert dead.redrive().put() == 2
-    assert dead.on() == records_of(ORDERS.letters(2))
-
-
-def test_each_letter_is_put_on_the_stream_that_it_came_from(dead: Dead) -> None:
-    dead.fake.model.create("rates")
-    rates = Story(stream="rates")
-    dead.write([*ORDERS.letters(2), *rates.letters(3)])
-    assert {(count.target, count.letters) for count in dead.redrive().find().reasons} == {
-        ("orders", 2),
-        ("rates", 3),
-    }
-    assert dead.redrive().put() == 5
-    assert (dead.on(), dead.on("rates")) == (
-        records_of(ORDERS.letters(2)),
-        records_of(rates.letters(3)),
-    )
-
-
-def test_a_limit_leaves_the_rest_for_the_next_run(dead: Dead) -> None:
-    dead.write(ORDERS.letters(5))
-    assert [dead.redrive().put(limit=limit) for limit in (2, 2, 2, 2)] == [2, 2, 1, 0]
-    assert dead.on() == records_of(ORDERS.letters(5))
-
-
-def test_the_directory_of_one_plan_shares_the_ledger_of_all(dead: Dead) -> None:
-    """A ledger inside that directory would be lost when the plan is written again."""
-    dead.write(ORDERS.letters(2), plan_id="1-a")
-    dead.write([ORDERS.letter(2)], plan_id="2-b")
-    assert dead.redrive(path=f"{dead.path}/plan=1-a").put() == 2
-    assert dead.redrive().put() == 1
-
-
-def test_it_stops_between_chunks_and_reports_its_progress(dead: Dead) -> None:
-    dead.write(ORDERS.letters(2 * CHUNK_LETTERS + 1))
-    progress: list[int] = []
-    assert (
-        dead.redrive().put(stopping=lambda: len(progress) == 2, progress=progress.append)
-        == 2 * CHUNK_LETTERS
-    )
-    assert progress == [CHUNK_LETTERS, 2 * CHUNK_LETTERS]
-    assert dead.redrive().put() == 1
-    assert dead.on() == records_of(ORDERS.letters(2 * CHUNK_LETTERS + 1))
-
-
 class KilledError(BaseException):
     """Stands for a kill of the process."""
-
-
-def test_a_kill_between_put_and_ledger_puts_one_chunk_again_and_loses_none(
-    dead: Dead, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    letters = ORDERS.letters(2 * CHUNK_LETTERS + 1)
-    dead.write(letters)
-    with pytest.raises(KilledError):
-        replace(dead.redrive(), ledger=DyingLedger(dead.spark, dead.path, SystemClock())).put()
-    assert dead.redrive().find().to_put == CHUNK_LETTERS + 1
-    assert dead.redrive().put() == CHUNK_LETTERS + 1
-    assert dead.on() == records_of([*letters[: 2 * CHUNK_LETTERS], *letters[CHUNK_LETTERS:]])
 
 
 class DyingLedger(RedriveLedger):
@@ -373,15 +352,18 @@ class DyingLedger(RedriveLedger):
         super().append(put)
 
 
-def test_throttled_puts_are_repeated(spark: SparkSession, tmp_path: Path) -> None:
-    """Whole requests and parts of requests are refused. Every record is on the stream once."""
-    with serve(settings=FakeKinesisSettings(limits=True)) as fake:
-        fake.model.create("orders")
-        fake.model.faults.add(throttle(), operation="PutRecords", times=2)
-        dead = Dead(spark, str(tmp_path / "dead"), fake)
-        dead.write(ORDERS.letters(1_100))
-        assert dead.redrive().put() == 1_100
-        assert sorted(dead.on()) == sorted(records_of(ORDERS.letters(1_100)))
+def test_a_kill_between_put_and_ledger_puts_one_chunk_again_and_loses_none(dead: Dead) -> None:
+    """A run that is stopped ends between chunks. It tells its progress after each."""
+    letters = ORDERS.letters(2 * CHUNK_LETTERS + 1)
+    dead.write(letters)
+    with pytest.raises(KilledError):
+        replace(dead.redrive(), ledger=DyingLedger(dead.spark, dead.path, SystemClock())).put()
+    assert len(dead.on()) == 2 * CHUNK_LETTERS
+    progress: list[int] = []
+    stopped = dead.redrive().put(stopping=lambda: bool(progress), progress=progress.append)
+    assert progress == [CHUNK_LETTERS] == [stopped]
+    assert dead.redrive().put() == 1
+    assert dead.on() == records_of([*letters[: 2 * CHUNK_LETTERS], *letters[CHUNK_LETTERS:]])
 
 
 def test_letters_that_were_put_beside_a_refused_one_are_not_put_again(dead: Dead) -> None:
@@ -397,18 +379,16 @@ def test_letters_that_were_put_beside_a_refused_one_are_not_put_again(dead: Dead
     assert dead.redrive().find().to_put == 1
 
 
-def test_a_stream_that_does_not_exist_is_an_error_and_the_ledger_stays_empty(dead: Dead) -> None:
-    dead.write(ORDERS.letters(2))
-    with pytest.raises(StreamNotFoundError, match="stream nowhere"):
-        dead.redrive(target=StreamRef("nowhere")).put()
-    assert dead.redrive(target=StreamRef("nowhere")).find().to_put == 2
-
-
-def test_a_ledger_that_cannot_be_written_stops_it_before_anything_is_put(
+def test_nothing_is_put_or_recorded_where_the_stream_or_the_ledger_is_out_of_reach(
     dead: Dead, tmp_path: Path
 ) -> None:
-    dead.write(ORDERS.letters(2))
-    (tmp_path / "dead" / "_redriven").write_text("a file stands where the ledger belongs")
+    dead.write(SIX)
+    with pytest.raises(StreamNotFoundError, match="stream nowhere"):
+        dead.redrive(target=StreamRef("nowhere")).put()
+    ledger = tmp_path / "dead" / "_redriven"
+    assert dead.spark.read.parquet(f"{ledger}/ledger").count() == 0
+    shutil.rmtree(ledger)
+    ledger.write_text("a file stands where the ledger belongs")
     with pytest.raises(Exception, match="_redriven"):
         dead.redrive().put()
     assert dead.on() == []
