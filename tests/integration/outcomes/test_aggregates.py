@@ -6,21 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, hash_key_of
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.outcomes.tracked import number, numbers
+from tests.support.outcomes.tracked import numbers
 
 if TYPE_CHECKING:
     from scheme.record import Record
     from spark_job import TrackedBatch
-    from tests.support.outcomes.tracked import TrackedQuery
+    from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
 
 pytestmark = pytest.mark.spark
 USERS = 500
-SHARDS = 4
-SAME_SHARD = tuple(
-    [key for key in map(str, range(100)) if hash_key_of(key) * SHARDS // HASH_KEYS == 1][:2]
-)
 LONG: dict[str, Any] = {
     "retry_first_delay": "1h",
     "retry_max_delay": "1h",
@@ -28,12 +23,12 @@ LONG: dict[str, Any] = {
 }
 
 
-def put_aggregates(query: TrackedQuery, *sizes: int, keys: tuple[str, ...] = ("k",)) -> None:
+def put_aggregates(query: TrackedQuery, *sizes: int) -> None:
     """Put aggregates of so many user records, numbered on."""
     first = 0
     for size in sizes:
         data = [b"record %d" % each for each in range(first, first + size)]
-        query.stream.put_record(keys[0], aggregate_of(data, keys))
+        query.stream.put_record("k", aggregate_of(data, ["k"]))
         first += size
 
 
@@ -66,82 +61,35 @@ def test_one_of_five_hundred_is_retried_alone_and_dead_lettered_alone(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-@pytest.mark.parametrize("mode", ["unpack", "raw"])
-def test_a_letter_tells_a_whole_aggregate_from_a_first_user_record(
-    mode: str, tracked_query: TrackedQuery
+def test_after_a_restart_the_failed_user_record_comes_alone(
+    tracked_batches: TrackedBatches,
 ) -> None:
-    """Both have the number of their Kinesis record alone, and may have an aggregate as payload."""
-    inner = aggregate_of([b"one", b"two"], ("k",))
-    outer = aggregate_of([inner], ("k",))
-    tracked_query.stream.put_record("k", outer)
-    tracked_query.run(
-        lambda batch: batch.fail(batch.df, "no", retry=False), source={"aggregated_records": mode}
-    )
-    (letter,) = tracked_query.letters
-    expected = (inner, 0) if mode == "unpack" else (outer, None)
-    assert (letter.data, letter.sub_sequence_number) == expected
-
-
-def test_after_a_restart_the_failed_user_record_comes_alone(tracked_query: TrackedQuery) -> None:
     """The checkpoint stays below its aggregate until then."""
-    put_aggregates(tracked_query, 2, USERS)
+    put_aggregates(tracked_batches, 2, USERS)
     seen: list[int] = []
-    tracked_query.run(fails(300, seen), retry_limit=3, **LONG)
-    (state,) = [one for one in tracked_query.stream.states().values() if one.unresolved]
+    tracked_batches.run(fails(300, seen), retry_limit=3, **LONG)
+    (state,) = [one for one in tracked_batches.stream.states().values() if one.unresolved]
     (waiting,) = state.unresolved
     assert (waiting.first.sub, waiting.count, waiting.attempts) == (298, 1, 1)
     assert state.checkpoint is not None
     assert state.checkpoint < waiting.first.whole
     again: list[int] = []
     # The planner learns the new policy with its first batch.
-    put_aggregates(tracked_query, 1)
-    tracked_query.run_quietly(again, retry_limit=0)
+    put_aggregates(tracked_batches, 1)
+    tracked_batches.run_quietly(again, retry_limit=0)
     assert 300 not in again
-    (letter,) = tracked_query.letters
+    (letter,) = tracked_batches.letters
     assert (letter.data, letter.attempts) == (b"record 300", 1)
     assert again == [0]
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
-
-
-def test_an_aggregate_that_failed_under_raw_comes_whole_under_unpack(
-    tracked_query: TrackedQuery,
-) -> None:
-    """As often as it fails. Aggregates that are read then are unpacked."""
-    put_aggregates(tracked_query, 3, 3)
-    seen: list[bytes] = []
-    source: dict[str, Any] = {"available_now_retry_wait": "0s", "aggregated_records": "raw"}
-    tracked_query.run(
-        lambda batch: batch.fail(batch.df, "not yet", after_s=5), source=source, retry_limit=9
-    )
-    assert sum(tracked_query.unresolved().values()) == 2
-    put_aggregates(tracked_query, 2)
-    failed: list[bytes] = []
-
-    def process(batch: TrackedBatch) -> None:
-        rows = batch.df.collect()
-        seen.extend(bytes(row.data) for row in rows)
-        packed = [row for row in rows if not row.data.startswith(b"record")]
-        again = [row for row in packed if bytes(row.data) not in failed]
-        failed.extend(bytes(row.data) for row in again)
-        if again:
-            batch.fail(again, "not yet", after_s=0)
-
-    tracked_query.run(process, retry_limit=9)
-    first, second = (
-        aggregate_of([b"record %d" % n for n in range(begin, begin + 3)], ("k",))
-        for begin in (0, 3)
-    )
-    assert sorted(seen) == sorted([first, first, second, second, b"record 0", b"record 1"])
-    assert tracked_query.letters == []
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
 
 
 @pytest.mark.parametrize("before", ["raw", "unpack"])
 def test_a_batch_that_failed_is_replayed_as_it_was_after_a_change_of_the_option(
-    before: str, tracked_query: TrackedQuery
+    before: str, tracked_batches: TrackedBatches
 ) -> None:
     """And what fails in it then is retried as it was delivered."""
-    put_aggregates(tracked_query, 3, 3)
+    put_aggregates(tracked_batches, 3, 3)
 
     def source(mode: str) -> dict[str, Any]:
         return {"available_now_retry_wait": "0s", "aggregated_records": mode}
@@ -151,7 +99,7 @@ def test_a_batch_that_failed_is_replayed_as_it_was_after_a_change_of_the_option(
         raise ValueError("a bug")
 
     with pytest.raises(Exception, match="a bug"):
-        tracked_query.run(breaks, source=source(before))
+        tracked_batches.run(breaks, source=source(before))
     seen: list[bytes] = []
     failed: list[bytes] = []
 
@@ -162,18 +110,18 @@ def test_a_batch_that_failed_is_replayed_as_it_was_after_a_change_of_the_option(
         failed.extend(bytes(row.data) for row in again)
         batch.fail(again, "not yet", after_s=0)
 
-    tracked_query.run(process, source=source("unpack" if before == "raw" else "raw"))
+    tracked_batches.run(process, source=source("unpack" if before == "raw" else "raw"))
     packed = [aggregate_of([b"record %d" % n for n in range(f, f + 3)], ("k",)) for f in (0, 3)]
     delivered = packed if before == "raw" else [b"record %d" % n for n in range(6)]
     assert sorted(seen) == sorted(2 * delivered)
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
 
 
 def test_a_range_of_failed_user_records_is_retried_over_aggregates(
-    tracked_query: TrackedQuery,
+    tracked_batches: TrackedBatches,
 ) -> None:
     """An outage queues all of them as one range, and each comes once after it."""
-    put_aggregates(tracked_query, 200, 200)
+    put_aggregates(tracked_batches, 200, 200)
     down = [True]
     seen: list[int] = []
 
@@ -184,46 +132,7 @@ def test_a_range_of_failed_user_records_is_retried_over_aggregates(
         else:
             seen.extend(numbers(batch.df))
 
-    tracked_query.run(process)
+    tracked_batches.run(process)
     assert sorted(seen) == list(range(400))
-    assert tracked_query.letters == []
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
-
-
-def test_a_failed_user_record_blocks_the_later_ones_of_its_key_alone(
-    tracked_query: TrackedQuery,
-) -> None:
-    """The key is that of the user record, not that of its aggregate."""
-    put_aggregates(tracked_query, 6, 6, keys=SAME_SHARD)
-    order: list[int] = []
-    failed: list[int] = []
-
-    def process(batch: TrackedBatch) -> None:
-        good = batch.df
-        if not failed:
-            failed.append(2)
-            good = batch.fail_where(batch.df, number() == 2, "not yet")
-        order.extend(numbers(good))
-
-    tracked_query.run(process, on_failure="block_key")
-    assert sorted(order) == list(range(12))
-    even = [n for n in order if n % 2 == 0]
-    assert even == sorted(even)
-    assert order.index(1) < order.index(2)
-    assert tracked_query.unresolved() == {}
-
-
-def test_bisect_finds_the_bad_user_record(tracked_query: TrackedQuery) -> None:
-    put_aggregates(tracked_query, 64)
-    seen: list[int] = []
-
-    def process(batch: TrackedBatch) -> None:
-        found = numbers(batch.df)
-        if 13 in found:
-            raise ValueError("a bad one")
-        seen.extend(found)
-
-    tracked_query.run(process, bisect=True, retry_limit=1)
-    assert sorted(set(seen)) == [n for n in range(64) if n != 13]
-    assert [letter.data for letter in tracked_query.letters] == [b"record 13"]
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+    assert tracked_batches.letters == []
+    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()

@@ -15,14 +15,16 @@ from spark_job.query_failure import failure_sentence
 if TYPE_CHECKING:
     from scheme.record import Record
     from spark_job import TrackedBatch
-    from tests.support.outcomes.tracked import TrackedQuery
+    from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
 
 pytestmark = pytest.mark.spark
 
 
-def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: TrackedQuery) -> None:
+def test_a_poison_record_is_found_retried_and_dead_lettered(
+    tracked_batches: TrackedBatches,
+) -> None:
     """The record kills its Python worker. Each other record is in one part that succeeds."""
-    tracked_query.stream.put(40)
+    tracked_batches.stream.put(40)
     done: list[int] = []
     tokens: list[str] = []
 
@@ -38,19 +40,19 @@ def test_a_poison_record_is_found_retried_and_dead_lettered(tracked_query: Track
         tokens.append(batch.token)
         done.extend(row.n for row in rows)
 
-    tracked_query.run(process, bisect=True, retry_limit=0)
+    tracked_batches.run(process, bisect=True, retry_limit=0)
     assert sorted(done) == [n for n in range(40) if n != 23]
     assert len(set(tokens)) == len(tokens) > 1
-    (letter,) = tracked_query.letters
+    (letter,) = tracked_batches.letters
     assert (letter.data, letter.attempts) == (b"record 23", 1)
     assert "worker" in letter.reason
-    assert tracked_query.unresolved() == {}
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+    assert tracked_batches.unresolved() == {}
+    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
 
 
 @pytest.mark.parametrize("way", ["exit", "half"])
 def test_a_function_that_exits_or_raises_a_text_that_cannot_be_sent_fails_as_any_other(
-    way: str, tracked_query: TrackedQuery
+    way: str, tracked_query: TrackedQuery, tracked_batches: TrackedBatches
 ) -> None:
     """With bisect its record is found. Without it the query ends with one sentence."""
     tracked_query.stream.put(12)
@@ -66,17 +68,17 @@ def test_a_function_that_exits_or_raises_a_text_that_cannot_be_sent_fails_as_any
     with pytest.raises(StreamingQueryException) as caught:
         tracked_query.run(process)
     assert failure_sentence(str(caught.value)) == sentence
-    tracked_query.run(process, bisect=True, retry_limit=0)
-    assert [letter.reason for letter in tracked_query.letters] == [sentence]
+    tracked_batches.run(process, bisect=True, retry_limit=0)
+    assert [letter.reason for letter in tracked_batches.letters] == [sentence]
 
 
 def test_a_record_that_ends_its_worker_is_found_over_restarts_without_bisect_too(
-    tracked_query: TrackedQuery,
+    tracked_batches: TrackedBatches,
 ) -> None:
     """Its batches fail, and Spark's error says that a worker died, so they count as unanswered.
     Before that, batches that failed with other errors did not.
     """
-    tracked_query.stream.put(6)
+    tracked_batches.stream.put(6)
     done: list[int] = []
     given: list[int] = []
 
@@ -94,7 +96,7 @@ def test_a_record_that_ends_its_worker_is_found_over_restarts_without_bisect_too
     errors: list[str] = []
     for _ in range(15):
         try:
-            tracked_query.run(process, retry_limit=0)
+            tracked_batches.run(process, retry_limit=0)
         except Exception as exc:  # noqa: BLE001  # Spark's, of whatever class
             errors.append(str(exc))
         else:
@@ -104,18 +106,18 @@ def test_a_record_that_ends_its_worker_is_found_over_restarts_without_bisect_too
     assert given[:5] == [6] * 5
     assert given[5] == 1
     assert sorted(done) == [0, 1, 2, 3, 5]
-    (letter,) = tracked_query.letters
+    (letter,) = tracked_batches.letters
     assert (letter.data, letter.attempts) == (b"record 4", 1)
     assert letter.reason == "its process ended without an answer once"
-    assert tracked_query.unresolved() == {}
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+    assert tracked_batches.unresolved() == {}
+    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
 
 
 def test_failures_of_a_part_that_raises_are_discarded(
-    tracked_query: TrackedQuery,
+    tracked_batches: TrackedBatches,
 ) -> None:
     """Those of a part that succeeds count, as in a whole batch."""
-    tracked_query.stream.put(16)
+    tracked_batches.stream.put(16)
     done: list[int] = []
 
     def process(batch: TrackedBatch) -> None:
@@ -129,17 +131,17 @@ def test_failures_of_a_part_that_raises_are_discarded(
             raise ValueError("nine")
         done.extend(n for n in rows if n != 3)
 
-    tracked_query.run(process, bisect=True, retry_limit=0)
+    tracked_batches.run(process, bisect=True, retry_limit=0)
     assert sorted(done) == [n for n in range(16) if n not in (3, 9)]
-    assert {letter.data: letter.reason for letter in tracked_query.letters} == {
+    assert {letter.data: letter.reason for letter in tracked_batches.letters} == {
         b"record 3": "said",
         b"record 9": "ValueError: nine",
     }
 
 
-def test_a_sink_that_is_down_is_not_poison(tracked_query: TrackedQuery) -> None:
+def test_a_sink_that_is_down_is_not_poison(tracked_batches: TrackedBatches) -> None:
     """Most eighths fail, so the batch fails with its own error, and nothing is acked."""
-    tracked_query.stream.put(20)
+    tracked_batches.stream.put(20)
     calls: list[int] = []
 
     def process(batch: TrackedBatch) -> None:
@@ -147,22 +149,22 @@ def test_a_sink_that_is_down_is_not_poison(tracked_query: TrackedQuery) -> None:
         raise ConnectionError("the warehouse is down")
 
     with pytest.raises(Exception, match="the warehouse is down"):
-        tracked_query.run(process, bisect=True, retry_limit=0)
+        tracked_batches.run(process, bisect=True, retry_limit=0)
     assert calls == [20, 10, 10, 5, 5, 5, 5, 3, 2, 3, 2, 3, 2, 3, 2]
-    assert tracked_query.stream.checkpoints() == {}
+    assert tracked_batches.stream.checkpoints() == {}
     done: list[int] = []
-    tracked_query.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
-    assert sum(done) == 20
-    assert tracked_query.letters == []
+    tracked_batches.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
+    assert done == [20], "a batch that does not fail is not divided"
+    assert tracked_batches.letters == []
 
 
 def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(
-    tracked_query: TrackedQuery,
+    tracked_batches: TrackedBatches,
 ) -> None:
     """Two records, and nothing succeeds: they are queued with unchanged attempts, and processed
     once the sink works.
     """
-    tracked_query.stream.put(2)
+    tracked_batches.stream.put(2)
     attempts: list[int] = []
     calls: list[int] = []
 
@@ -172,33 +174,6 @@ def test_a_small_batch_in_an_outage_costs_its_records_no_attempt(
             raise ConnectionError("down")
         attempts.extend(row.attempt for row in batch.df.collect())
 
-    tracked_query.run(process, bisect=True, retry_limit=0)
+    tracked_batches.run(process, bisect=True, retry_limit=0)
     assert attempts == [1, 1]
-    assert tracked_query.letters == []
-
-
-def test_a_bad_record_that_comes_alone_is_dead_lettered_in_the_same_run(
-    tracked_query: TrackedQuery,
-) -> None:
-    """Nothing else succeeds, so it is suspected of an outage for twenty seconds."""
-    tracked_query.stream.put(1)
-    attempts: list[int] = []
-
-    def process(batch: TrackedBatch) -> None:
-        attempts.extend(row.attempt for row in batch.df.collect())
-        raise ValueError("always bad")
-
-    tracked_query.run(process, bisect=True, retry_limit=1)
-    assert set(attempts) == {1, 2}
-    assert [(letter.attempts, letter.reason) for letter in tracked_query.letters] == [
-        (2, "ValueError: always bad")
-    ]
-    assert tracked_query.unresolved() == {}
-
-
-def test_a_batch_that_does_not_fail_is_processed_as_a_whole(tracked_query: TrackedQuery) -> None:
-    tracked_query.stream.put(10)
-    counts: list[int] = []
-    tracked_query.run(lambda batch: counts.append(batch.df.count()), bisect=True)
-    assert counts == [10]
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+    assert tracked_batches.letters == []

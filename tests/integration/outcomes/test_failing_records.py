@@ -5,6 +5,9 @@ Also the order of the records that a failed record blocks.
 
 from __future__ import annotations
 
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,14 +15,17 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from scheme import JsonScheme
 from spark_job import Reject
+from spark_job.tracking.outcomes import Outcome
 from spark_job.tracking.tracked_batch import current_batch
-from tests.support.outcomes.tracked import TrackedQuery, number
-from tests.support.spark.source import STREAM
+from state.report import OnFailure
+from tests.support.outcomes.acker import AckedBatch, record_id, run_batch, source_frame
+from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from scheme.record import Record
     from spark_job import TrackedBatch
@@ -68,57 +74,10 @@ def test_the_issues_second_sample_runs_as_written(
     assert tracked_query.unresolved() == {}
 
 
-def test_a_record_of_several_rows_fails_as_a_whole(tracked_query: TrackedQuery) -> None:
-    tracked_query.stream.put(10)
-    seen: list[tuple[int, int]] = []
-
-    def process(batch: TrackedBatch) -> None:
-        rows = batch.df.withColumn("n", number()).withColumn(
-            "part", F.explode(F.array(*map(F.lit, range(3))))
-        )
-        rest = batch.fail_where(
-            rows, (F.col("n") == 4) & (F.col("part") == 1), "half bad", retry=False
-        )
-        assert rest.columns == rows.columns
-        seen.extend((row.n, row.part) for row in rest.collect())
-
-    tracked_query.run(process)
-    assert sorted(seen) == [(n, part) for n in range(10) if n != 4 for part in range(3)]
-    assert [(letter.data, letter.reason) for letter in tracked_query.letters] == [
-        (b"record 4", "half bad")
-    ]
-
-
-def test_records_that_a_scheme_finds_malformed_are_rejected(tracked_query: TrackedQuery) -> None:
-    """By `batch.parsed`, and by `fail_where` on a frame with a column of the scheme."""
-    tracked_query.put_texts(['{"id": "a"}', "no json", '{"id": 5}'])
-    ids: list[list[str]] = []
-    scheme = JsonScheme("id string")
-
-    def process(batch: TrackedBatch) -> None:
-        ids.append([row.id for row in batch.parsed(scheme).select("parsed.id").collect()])
-        column = batch.df.withColumn("o", scheme.column(batch.df["data"]))
-        ids.append(
-            [
-                row.id
-                for row in batch.fail_where(column, "o.value.id = 'z'", "z")
-                .select("o.value.id")
-                .collect()
-            ]
-        )
-
-    tracked_query.run(process)
-    assert ids[:2] == [["a"], ["a"]]
-    assert {letter.data: letter.attempts for letter in tracked_query.letters} == {
-        b"no json": 1,
-        b'{"id": 5}': 1,
-    }
-
-
 def test_records_fail_by_id_row_and_frame_and_are_retried(
-    tracked_query: TrackedQuery,
+    tracked_batches: TrackedBatches,
 ) -> None:
-    tracked_query.stream.put(20)
+    tracked_batches.stream.put(20)
     done: list[int] = []
 
     def process(batch: TrackedBatch) -> None:
@@ -133,112 +92,15 @@ def test_records_fail_by_id_row_and_frame_and_are_retried(
             batch.fail(rows[5], "and to be retried")
         done.extend(row.n for row in frame.collect() if row.messageId not in batch.failures)
 
-    tracked_query.run(process)
+    tracked_batches.run(process)
     assert sorted(done) == [0, 1, 2, 3, 4, *range(6, 20)]
-    assert [(letter.data, letter.reason) for letter in tracked_query.letters] == [
+    assert [(letter.data, letter.reason) for letter in tracked_batches.letters] == [
         (b"record 5", "rejected")
     ]
-    assert tracked_query.unresolved() == {}
+    assert tracked_batches.unresolved() == {}
 
 
-def test_a_record_of_another_batch_cannot_be_failed(tracked_query: TrackedQuery) -> None:
-    """Then the call fails no record at all."""
-    tracked_query.stream.put(5)
-    errors: list[str] = []
-
-    def process(batch: TrackedBatch) -> None:
-        row = batch.df.first()
-        assert row is not None
-        with pytest.raises(ValueError, match="is not of this batch") as caught:
-            batch.fail([row, "shardId-000000000009:5:1"], "mixed")
-        errors.append(str(caught.value))
-        assert not batch.failures
-
-    tracked_query.run(process)
-    assert "shardId-000000000009:5:1" in errors[0]
-
-
-def test_the_batch_is_read_once_for_any_number_of_actions(tracked_query: TrackedQuery) -> None:
-    """The stream is deleted after the first action, so a second read would fail."""
-    tracked_query.stream.put(20)
-    counts: list[int] = []
-
-    def process(batch: TrackedBatch) -> None:
-        counts.append(batch.df.count())
-        tracked_query.stream.client.delete_stream(StreamName=STREAM)
-        counts.extend(batch.df.where("length(data) > 0").count() for _ in range(2))
-        tracked_query.stream.client.create_stream(StreamName=STREAM, ShardCount=4)
-        raise KeyError("enough seen")
-
-    with pytest.raises(Exception, match="enough seen"):
-        tracked_query.run(process)
-    assert counts == [20, 20, 20]
-
-
-def test_a_token_is_the_same_for_the_same_records_in_any_delivery(
-    tracked_query: TrackedQuery,
-) -> None:
-    tracked_query.stream.put(12)
-    tokens: list[str] = []
-
-    def process(batch: TrackedBatch) -> None:
-        assert current_batch() is batch
-        tokens.append(batch.token)
-        if len(tokens) == 1:
-            raise KeyError("once more")
-        if len(tokens) == 2:
-            batch.fail(batch.df, "all of them")
-
-    with pytest.raises(Exception, match="once more"):
-        tracked_query.run(process)
-    tracked_query.run(process)
-    tracked_query.stream.put(1)
-    tracked_query.run(process)
-    assert len(set(tokens[:3])) == 1
-    assert len(set(tokens)) == 2
-    assert len(tokens[0]) == 32
-    with pytest.raises(RuntimeError, match="no tracked batch runs"):
-        current_batch()
-
-
-@pytest.mark.parametrize("on_failure", ["block_key", "block_shard"])
-def test_records_that_a_failed_record_blocks_keep_their_order(
-    tracked_query: TrackedQuery, on_failure: str, tmp_path: Path
-) -> None:
-    """The records of each key (or shard) are processed in the order in which they were put, in
-    spite of failures and retries.
-    """
-    tracked_query.put_texts([f"record {n}" for n in range(40)], keys=lambda n: f"key {n % 7}")
-    failing = {4, 9, 21}
-    done: list[tuple[str, str, int]] = []
-
-    def change(record: Record) -> dict[str, Any]:
-        n = int(record.data.split()[1])
-        marker = tmp_path / f"failed {n}"
-        if n in failing and not marker.exists():
-            marker.touch()
-            raise ConnectionError("not now")
-        return {"key": record.partition_key, "shard": record.shard_id, "n": n}
-
-    def process(batch: TrackedBatch) -> None:
-        done.extend(
-            (row.key, row.shard, row.n)
-            for row in batch.map_records(change, "key string, shard string, n int").collect()
-        )
-
-    tracked_query.run(process, on_failure=on_failure)
-    assert sorted(n for _, _, n in done) == list(range(40))
-    column = 0 if on_failure == "block_key" else 1
-    for name in {row[column] for row in done}:
-        order = [n for *_, n in (row for row in done if row[column] == name)]
-        assert order == sorted(order)
-    assert tracked_query.unresolved() == {}
-
-
-@pytest.mark.parametrize("on_failure", ["block_key", "block_shard"])
-def test_block_key_and_block_shard_keep_the_order_of_a_key_over_a_split(
-    tracked_query: TrackedQuery, on_failure: str, tmp_path: Path
-) -> None:
+def test_block_key_keeps_the_order_of_a_key_over_a_split(tracked_query: TrackedQuery) -> None:
     """The children are read while the failed records of their parents wait for their retries."""
     for first in (0, 20):
         tracked_query.put_texts(
@@ -259,7 +121,7 @@ def test_block_key_and_block_shard_keep_the_order_of_a_key_over_a_split(
         rows = batch.map_records(change, "key string, n int").collect()
         done.extend((row.key, row.n) for row in rows)
 
-    tracked_query.run(process, on_failure=on_failure, retry_first_delay="2s", retry_max_delay="2s")
+    tracked_query.run(process, on_failure="block_key", retry_first_delay="1s", retry_max_delay="1s")
     assert sorted(n for _, n in done) == list(range(40))
     for key in {key for key, _ in done}:
         order = [n for its, n in done if its == key]
@@ -267,42 +129,131 @@ def test_block_key_and_block_shard_keep_the_order_of_a_key_over_a_split(
     assert tracked_query.unresolved() == {}
 
 
-def test_fail_where_keeps_the_order_of_a_failed_key_too(tracked_query: TrackedQuery) -> None:
-    tracked_query.put_texts([f"record {n}" for n in range(21)], keys=lambda n: f"key {n % 3}")
-    batches: list[list[int]] = []
+def test_a_record_of_several_rows_fails_as_a_whole(spark: SparkSession) -> None:
+    """So `fail_where` returns none of its rows, and all columns of the others."""
+    frame = source_frame(spark, ["a", "b"])
+    rest: list[tuple[bytes, int]] = []
 
-    def process(batch: TrackedBatch) -> None:
-        rest = batch.fail_where(
-            batch.df.withColumn("n", number()), "n = 4 and attempt = 1", "not now"
-        )
-        batches.append(sorted(row.n for row in rest.collect()))
+    def process(batch: AckedBatch) -> None:
+        parts = F.explode(F.array(*map(F.lit, range(3))))
+        rows = batch.df.withColumn("part", parts)
+        good = batch.fail_where(rows, "data = CAST('b' AS BINARY) AND part = 1", "half bad")
+        assert good.columns == rows.columns
+        rest.extend((bytes(row.data), row.part) for row in good.collect())
 
-    tracked_query.run(process, on_failure="block_key", source={"idle_wait": "100ms"})
-    waited = [4, 7, 10, 13, 16, 19]
-    assert batches[0] == [n for n in range(21) if n not in waited]
-    assert sorted(n for later in batches[1:] for n in later) == waited
+    assert run_batch(frame, process).failed_numbers == {1}
+    assert rest == [(b"a", 0), (b"a", 1), (b"a", 2)]
+
+
+def test_a_record_of_another_batch_cannot_be_failed(spark: SparkSession) -> None:
+    """Then the call fails no record at all."""
+
+    def process(batch: AckedBatch) -> None:
+        with pytest.raises(ValueError, match="shardId-000000000009:5:1 is not of this batch"):
+            batch.fail([record_id(0), "shardId-000000000009:5:1"], "mixed")
+
+    assert run_batch(source_frame(spark, ["a"]), process).failed_numbers == set()
+
+
+def test_the_batch_is_evaluated_once_for_any_number_of_actions(spark: SparkSession) -> None:
+    draw = F.udf(lambda: secrets.randbelow(2**31), "int", useArrow=False).asNondeterministic()
+    seen: list[int] = []
+
+    def process(batch: AckedBatch) -> None:
+        for _ in range(2):
+            seen.extend(row.drawn for row in batch.df.collect())
+
+    run_batch(source_frame(spark, ["a"]).withColumn("drawn", draw()), process)
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "waiting"), [(OnFailure.BLOCK_KEY, {4, 5}), (OnFailure.BLOCK_SHARD, {3, 4, 5})]
+)
+def test_records_that_must_wait_for_a_failed_one_are_not_in_the_rest(
+    spark: SparkSession, on_failure: OnFailure, waiting: set[int]
+) -> None:
+    """They are failed with it, to be delivered again after it."""
+    frame = source_frame(spark, ["0", "1", "2", "3", "4", "5"], keys=list("jkkjkk"))
+    rest: list[int] = []
+
+    def process(batch: AckedBatch) -> None:
+        good = batch.fail_where(batch.df, number() == 2, "not now")
+        rest.extend(numbers(good))
+
+    batch = run_batch(frame, process, on_failure=on_failure)
+    assert batch.failed_numbers == {2} | waiting
+    assert set(rest) == {0, 1, 3, 4, 5} - waiting
+
+
+def test_a_token_is_the_same_for_the_same_records_in_any_delivery(spark: SparkSession) -> None:
+    frame = source_frame(spark, ["a", "b", "c"])
+    again = frame.orderBy(F.desc("data")).withColumn("attempt", F.lit(2))
+    tokens: list[str] = []
+
+    def process(batch: AckedBatch) -> None:
+        assert current_batch() is batch
+        tokens.append(batch.token)
+
+    for each in (frame, again, frame.where("data = CAST('a' AS BINARY)")):
+        run_batch(each, process)
+    first, second, another = tokens
+    assert first == second != another
+    assert len(first) == 32
+    with pytest.raises(RuntimeError, match="no tracked batch runs"):
+        current_batch()
+
+
+def test_records_that_a_scheme_finds_malformed_are_rejected(spark: SparkSession) -> None:
+    """By `batch.parsed`, and by `fail_where` on a frame with a column of the scheme."""
+    frame = source_frame(spark, ['{"id": "a"}', "no json", '{"id": 5}'])
+    scheme = JsonScheme("id string")
+    ids: list[str] = []
+
+    def parses(batch: AckedBatch) -> None:
+        ids.extend(row.id for row in batch.parsed(scheme).select("parsed.id").collect())
+
+    def has_column(batch: AckedBatch) -> None:
+        column = batch.df.withColumn("o", scheme.column(batch.df["data"]))
+        good = batch.fail_where(column, "o.value.id = 'z'", "z").select("o.value.id")
+        ids.extend(row.id for row in good.collect())
+
+    for process in (parses, has_column):
+        batch = run_batch(frame, process)
+        assert {batch.failures[record_id(n)].outcome for n in (1, 2)} == {Outcome.REJECT}
+        assert batch.failed_numbers == {1, 2}
+    assert ids == ["a", "a"]
 
 
 def test_a_record_that_one_map_records_retries_and_another_rejects_is_rejected(
-    tracked_query: TrackedQuery,
+    spark: SparkSession,
 ) -> None:
-    tracked_query.stream.put(6)
+    def failing(error: Exception) -> Callable[[Record], tuple[int]]:
+        def change(record: Record) -> tuple[int]:
+            if record.data == b"bad":
+                raise error
+            return (1,)
 
-    def retry(record: Record) -> object:
-        if record.data == b"record 1":
-            raise ConnectionError("later")
-        return (1,)
+        return change
 
-    def reject(record: Record) -> object:
-        if record.data == b"record 1":
-            raise Reject("never")
-        return (2,)
+    def process(batch: AckedBatch) -> None:
+        for error in (ConnectionError("later"), Reject("never"), ConnectionError("later")):
+            assert batch.map_records(failing(error), "n int").count() == 2
 
-    def process(batch: TrackedBatch) -> None:
-        assert batch.map_records(retry, "n int").count() == 5
-        assert batch.map_records(reject, "n int").count() == 5
+    batch = run_batch(source_frame(spark, ["a", "bad", "c"]), process)
+    assert batch.failed_numbers == {1}
+    assert (batch.failures[record_id(1)].outcome, batch.reason(1)) == (Outcome.REJECT, "never")
 
-    tracked_query.run(process)
-    assert [(letter.data, letter.reason, letter.attempts) for letter in tracked_query.letters] == [
-        (b"record 1", "never", 1)
-    ]
+
+def test_queries_that_run_at_a_time_have_batches_of_their_own(spark: SparkSession) -> None:
+    together = Barrier(2)
+
+    def process(batch: AckedBatch) -> bool:
+        together.wait(60)
+        return current_batch() is batch
+
+    found: list[bool] = []
+    frame = source_frame(spark, ["a"])
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: run_batch(frame, lambda b: found.append(process(b))), range(2)))
+    assert found == [True, True]

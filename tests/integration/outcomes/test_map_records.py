@@ -14,53 +14,23 @@ from spark_job import DeadLetter, Reject, Retry
 from tests.support.spark.source import APPLICATION
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from scheme.record import Record
     from spark_job import TrackedBatch
-    from tests.support.outcomes.tracked import TrackedQuery
+    from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
 
 pytestmark = pytest.mark.spark
 
 
-def test_one_bad_record_among_thousands_ends_in_the_dead_letter(
-    tracked_query: TrackedQuery,
-) -> None:
-    """It is retried, and dead-lettered with payload, attempts and reason. The checkpoints pass it,
-    and the other records are delivered once.
-    """
-    tracked_query.stream.put(2000)
-    seen: list[str] = []
-
-    def enrich(record: Record) -> dict[str, Any]:
-        if record.data == b"record 1234":
-            raise ValueError("always bad")
-        return {"text": record.data.decode(), "attempt": record.attempt}
-
-    def process(batch: TrackedBatch) -> None:
-        seen.extend(
-            row.text for row in batch.map_records(enrich, "text string, attempt int").collect()
-        )
-
-    tracked_query.run(process, retry_limit=2)
-    assert sorted(seen) == sorted(f"record {n}" for n in range(2000) if n != 1234)
-    (letter,) = tracked_query.letters
-    assert (letter.data, letter.attempts, letter.reason) == (
-        b"record 1234",
-        3,
-        "ValueError: always bad",
-    )
-    assert tracked_query.unresolved() == {}
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
-
-
 def test_any_exception_and_reason_is_the_outcome_of_its_record(  # noqa: C901  # a case for each way
-    tracked_query: TrackedQuery,
+    tracked_batches: TrackedBatches,
 ) -> None:
     """Of a library that exits, of one whose errors have no text, and of a text that UTF-8 cannot
     encode. The query goes on, and each record has its letter.
     """
-    tracked_query.stream.put(12)
+    tracked_batches.stream.put(12)
     seen: list[str] = []
 
     class Unprintable(Exception):  # noqa: N818  # here, so that it is pickled with the function
@@ -94,8 +64,8 @@ def test_any_exception_and_reason_is_the_outcome_of_its_record(  # noqa: C901  #
                 batch.fail(ids[data], reason)  # type: ignore[arg-type]  # as a user may
         seen.extend(row.text for row in rows.collect())
 
-    tracked_query.run(process, retry_limit=0)
-    assert {letter.data: letter.reason for letter in tracked_query.letters} == {
+    tracked_batches.run(process, retry_limit=0)
+    assert {letter.data: letter.reason for letter in tracked_batches.letters} == {
         b"record 1": "SystemExit: 1",
         b"record 2": "half \\ud83d",
         b"record 3": "Unprintable: its text cannot be made: RuntimeError",
@@ -106,7 +76,7 @@ def test_any_exception_and_reason_is_the_outcome_of_its_record(  # noqa: C901  #
         b"record 8": "404",
     }
     assert set(seen) >= {f"record {n}" for n in (0, 9, 10, 11)}
-    assert tracked_query.unresolved() == {}
+    assert tracked_batches.unresolved() == {}
 
 
 def test_the_issues_first_sample_runs_as_written(
@@ -153,31 +123,16 @@ def test_the_issues_first_sample_runs_as_written(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_a_function_may_return_several_rows_or_none(tracked_query: TrackedQuery) -> None:
-    tracked_query.stream.put(30)
-    rows: list[int] = []
-
-    def explode(record: Record) -> object:
-        number = int(record.data.split()[1])
-        return None if number % 3 == 0 else ({"n": number} for _ in range(number % 3))
-
-    tracked_query.run(
-        lambda batch: rows.extend(row.n for row in batch.map_records(explode, "n int").collect())
-    )
-    assert sorted(rows) == sorted(n for n in range(30) for _ in range(n % 3))
-    assert tracked_query.unresolved() == {}
-
-
 @pytest.mark.parametrize("lose", ["clearCache", "unpersist"])
 def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
-    tracked_query: TrackedQuery, tmp_path: Path, lose: str
+    tracked_batches: TrackedBatches, tmp_path: Path, lose: str
 ) -> None:
     """Record 3 fails in the second evaluation only: it has no row, and is not among the failures.
     So nothing may be acked.
 
     The function's own condition on the rows must not hide it.
     """
-    tracked_query.stream.put(20)
+    tracked_batches.stream.put(20)
     second = tmp_path / "second"
     rows: list[int] = []
 
@@ -191,7 +146,7 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         output = batch.map_records(change, "n int")
         second.touch()
         if lose == "clearCache":
-            tracked_query.spark.catalog.clearCache()
+            tracked_batches.spark.catalog.clearCache()
         else:
             batch.evaluations[0]._persisted_rows().unpersist(
                 blocking=True
@@ -199,72 +154,61 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         rows.extend(row.n for row in output.where("n >= 0").collect())
 
     with pytest.raises(Exception, match="did not fail when its batch was evaluated first"):
-        tracked_query.run(process)
-    assert tracked_query.stream.checkpoints() == {}
+        tracked_batches.run(process)
+    assert tracked_batches.stream.checkpoints() == {}
     assert rows == []
-    second.unlink()
-    tracked_query.run(
-        lambda batch: rows.extend(
-            row.n
-            for row in batch.map_records(lambda r: {"n": int(r.data.split()[1])}, "n int").collect()
-        )
-    )
-    assert sorted(rows) == list(range(20))
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
 def test_persisted_rows_that_are_lost_and_are_the_same_afterwards_do_no_harm(
-    tracked_query: TrackedQuery,
+    tracked_batches: TrackedBatches,
 ) -> None:
-    tracked_query.stream.put(20)
+    """Of a function that returns several rows for a record, or none."""
+    tracked_batches.stream.put(20)
     rows: list[int] = []
 
-    def change(record: Record) -> dict[str, Any]:
+    def change(record: Record) -> object:
         if record.data == b"record 5":
             raise Reject("never")
-        return {"n": int(record.data.split()[1])}
+        number = int(record.data.split()[1])
+        return None if number == 6 else ({"n": number} for _ in range(2))
 
     def process(batch: TrackedBatch) -> None:
         output = batch.map_records(change, "n int")
-        tracked_query.spark.catalog.clearCache()
+        tracked_batches.spark.catalog.clearCache()
         rows.extend(row.n for row in output.collect())
 
-    tracked_query.run(process)
-    assert sorted(rows) == [n for n in range(20) if n != 5]
-    assert [letter.data for letter in tracked_query.letters] == [b"record 5"]
+    tracked_batches.run(process)
+    assert sorted(rows) == sorted(2 * [n for n in range(20) if n not in (5, 6)])
+    assert [letter.data for letter in tracked_batches.letters] == [b"record 5"]
 
 
-def test_a_function_that_ends_its_worker_fails_the_batch(tracked_query: TrackedQuery) -> None:
-    tracked_query.stream.put(10)
-
-    def end(record: Record) -> object:
-        if record.data == b"record 5":
-            os._exit(1)
-        return {"n": 1}
-
-    with pytest.raises(Exception, match=r"(?i)python worker"):
-        tracked_query.run(lambda batch: batch.map_records(end, "n int").collect())
-    assert tracked_query.stream.checkpoints() == {}
-
-
-def test_a_failed_map_records_that_is_swallowed_fails_the_batch(
-    tracked_query: TrackedQuery,
+@pytest.mark.parametrize(
+    ("swallowed", "error"),
+    [
+        (contextlib.nullcontext(), r"(?i)python worker"),
+        (contextlib.suppress(Exception), "let its error through"),
+    ],
+)
+def test_a_function_that_ends_its_worker_fails_the_batch(
+    tracked_batches: TrackedBatches, swallowed: AbstractContextManager[None], error: str
 ) -> None:
-    """Otherwise all of its records would count as processed."""
-    tracked_query.stream.put(5)
+    """Also if its error is swallowed. Otherwise all of its records would count as processed."""
+    tracked_batches.stream.put(5)
 
     def process(batch: TrackedBatch) -> None:
-        with contextlib.suppress(Exception):
+        with swallowed:
             batch.map_records(lambda _: os._exit(1), "n int")
 
-    with pytest.raises(Exception, match="let its error through"):
-        tracked_query.run(process)
-    assert tracked_query.stream.checkpoints() == {}
+    with pytest.raises(Exception, match=error):
+        tracked_batches.run(process)
+    assert tracked_batches.stream.checkpoints() == {}
 
 
-def test_an_outage_costs_no_attempt_and_passes(tracked_query: TrackedQuery, tmp_path: Path) -> None:
+def test_an_outage_costs_no_attempt_and_passes(
+    tracked_batches: TrackedBatches, tmp_path: Path
+) -> None:
     """All records fail twice. None is dead-lettered, though no retry is allowed; then all work."""
-    tracked_query.stream.put(400)
+    tracked_batches.stream.put(400)
     calls = tmp_path / "calls"
     calls.mkdir()
     attempts: set[int] = set()
@@ -283,8 +227,8 @@ def test_an_outage_costs_no_attempt_and_passes(tracked_query: TrackedQuery, tmp_
         rows.extend(row.n for row in found)
         attempts.update(row.attempt for row in found)
 
-    tracked_query.run(process, retry_limit=0)
+    tracked_batches.run(process, retry_limit=0)
     assert sorted(rows) == list(range(400))
     assert attempts == {1}
-    assert tracked_query.letters == []
-    assert tracked_query.unresolved() == {}
+    assert tracked_batches.letters == []
+    assert tracked_batches.unresolved() == {}

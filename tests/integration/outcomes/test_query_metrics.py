@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from spark_job import TrackedBatch
 
@@ -49,68 +48,52 @@ def scraped(server: QueryMetricsServer) -> dict[str, dict[tuple[str, ...], float
     return found
 
 
-def await_counts(query: StreamingQuery, server: QueryMetricsServer, wanted: dict[str, int]) -> None:
-    """Wait until the query has these counts, or has failed."""
-
-    def has_them() -> bool:
-        found = scraped(server)
-        counts = {name: found.get(f"stream_records_{name}_total", {}).get(()) for name in wanted}
-        return counts == wanted or not query.isActive
-
-    wait_until(has_them, 240)
-    assert query.exception() is None
-
-
-def start(query: TrackedQuery) -> StreamingQuery:
-    """Record 3 is rejected, record 7 fails at its first attempt."""
+def test_a_scrape_shows_what_has_happened(
+    session: SparkSession, tracked_query: TrackedQuery
+) -> None:
+    """Record 3 is rejected, record 7 fails at its first attempt. Once the query has ended, only
+    what is to be alerted on is left.
+    """
+    tracked_query.stream.put(20)
 
     def process(batch: TrackedBatch) -> None:
         rest = batch.fail_where(batch.df, number() == 3, "no 3", retry=False)
         batch.fail_where(rest, (number() == 7) & (batch.df["attempt"] == 1), "not yet")
 
-    source = query.stream.source()
-    tracked = source.tracked(process, dead_letter=DeadLetter.to(query.letters.extend), **FAST)
-    frame = source.read_stream(query.spark)
-    writer = frame.writeStream.foreachBatch(tracked)
-    return writer.option("checkpointLocation", str(query.checkpoint)).start()
-
-
-def test_a_scrape_shows_what_has_happened_also_over_a_restart(
-    session: SparkSession, tracked_query: TrackedQuery
-) -> None:
-    """Counters go on where the query is started again. Another source's query has no series."""
-    names = ("emitted", "acked", "failed", "retried", "dead_lettered")
-    tracked_query.stream.put(20)
+    source = tracked_query.stream.source()
+    letters = DeadLetter.to(tracked_query.letters.extend)
+    writer = source.read_stream(session).writeStream.foreachBatch(
+        source.tracked(process, dead_letter=letters, **FAST)
+    )
+    wanted = {"emitted": 21, "acked": 19, "failed": 2, "retried": 1, "dead_lettered": 1}
     with serve(session, 0) as server:
-        rate = session.readStream.format("rate").load().writeStream.format("noop")
-        other = rate.trigger(processingTime="1 second").start()
-        wait_until(lambda: other.lastProgress is not None, 120)
-        other.stop()
-        assert scraped(server) == {}
-        query = start(tracked_query)
+        query = writer.option("checkpointLocation", str(tracked_query.checkpoint)).start()
         try:
-            await_counts(query, server, dict(zip(names, (21, 19, 2, 1, 1), strict=True)))
+
+            def has_all() -> bool:
+                found = scraped(server)
+                counts = {
+                    name: found.get(f"stream_records_{name}_total", {}).get(()) for name in wanted
+                }
+                return counts == wanted or not query.isActive
+
+            wait_until(has_all, 240)
+            assert query.exception() is None
             seen = scraped(server)
-            assert len(tracked_query.letters) == 1
-            assert seen["stream_queued_records"] == {(): 0}
-            assert seen["stream_oldest_unresolved_seconds"] == {(): 0}
-            by_shard = seen["records_emitted_total"]
-            assert len(by_shard) == 4
-            assert sum(by_shard.values()) == 21
-            assert seen["batches_total"][()] >= 2
-            assert 0 <= seen["stream_lag_seconds"][()] < 60
-            left_s = 86_400 - seen["stream_lag_seconds"][()]
-            assert seen["stream_retention_left_seconds"][()] == pytest.approx(left_s)
         finally:
             query.stop()
         wait_until(lambda: set(scraped(server)) == {"data_losses_total", "query_failures_total"})
-        tracked_query.stream.put(5)
-        query = start(tracked_query)
-        try:
-            await_counts(query, server, dict(zip(names, (26, 24, 2, 1, 1), strict=True)))
-        finally:
-            query.stop()
         assert scraped(server)["query_failures_total"] == {(): 0}
+    assert len(tracked_query.letters) == 1
+    assert seen["stream_queued_records"] == {(): 0}
+    assert seen["stream_oldest_unresolved_seconds"] == {(): 0}
+    by_shard = seen["records_emitted_total"]
+    assert len(by_shard) == 4
+    assert sum(by_shard.values()) == 21
+    assert seen["batches_total"][()] >= 2
+    assert 0 <= seen["stream_lag_seconds"][()] < 60
+    left_s = 86_400 - seen["stream_lag_seconds"][()]
+    assert seen["stream_retention_left_seconds"][()] == pytest.approx(left_s)
 
 
 def test_a_port_in_use_is_one_sentence(spark: SparkSession) -> None:

@@ -1,4 +1,7 @@
-"""Tracked queries over a stream, and their results: reports, states and dead letters."""
+"""Tracked queries over a stream, and their results: reports, states and dead letters.
+
+`tracked_query` runs queries of Spark. `tracked_batches` runs the same functions without them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job import DeadLetter
+from spark_job.data_source import SCHEMA_DDL, SeveralStreamsReader
+from spark_job.kinesis_source import KinesisStreams
 from state.zookeeper.store import ZookeeperStateStore
+from tests.support.simulated.micro_batch_engine import MicroBatchEngine
 from tests.support.spark.source import APPLICATION, STREAM
 
 if TYPE_CHECKING:
@@ -18,8 +24,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from spark_job import TrackedBatch
+    from spark_job import KinesisSource, TrackedBatch
     from spark_job.dead_letter.letter import Letter
+    from spark_job.settings import QuerySettings
+    from tests.support.simulated.micro_batch_engine import Row
     from tests.support.spark.source import StreamUnderTest
 
 FAST: dict[str, Any] = {"retry_first_delay": "10ms", "retry_max_delay": "20ms"}
@@ -36,24 +44,35 @@ class TrackedQuery:
     checkpoint: Path
     letters: list[Letter] = field(default_factory=list)
 
-    def frame(self, **options: Any) -> DataFrame:
-        return self.stream.source(**options).read_stream(self.spark)
-
     def run(
         self,
         process: Callable[[TrackedBatch], object],
         *,
-        source: dict[str, Any] | None = None,
+        source: dict[str, Any] | KinesisStreams | None = None,
+        commits: bool = True,
         **tracking: Any,
     ) -> None:
-        """Raises the query's error."""
-        src = self.stream.source(**(source or {}))
+        """Raises the query's error. Without `commits` the query dies after a batch is done, before
+        Spark commits it: that is a `KeyError`.
+        """
+        src = source if isinstance(source, KinesisStreams) else self.stream.source(**(source or {}))
         if tracking.get("on_exhausted", "dead_letter") == "dead_letter":
             tracking = {"dead_letter": DeadLetter.to(self.letters.extend)} | tracking
         tracked = src.tracked(process, **(FAST | tracking))
+
+        def run_batch(frame: DataFrame, batch_id: int) -> None:
+            tracked(frame, batch_id)
+            if not commits:
+                raise KeyError("not committed")
+
+        self.play(src, run_batch)
+
+    def play(
+        self, source: KinesisSource | KinesisStreams, function: Callable[[DataFrame, int], None]
+    ) -> None:
         query = (
-            src.read_stream(self.spark)
-            .writeStream.foreachBatch(tracked)
+            source.read_stream(self.spark)
+            .writeStream.foreachBatch(function)
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
@@ -79,6 +98,55 @@ class TrackedQuery:
             for shard, state in self.stream.states().items()
         }
         return {shard: count for shard, count in counts.items() if count}
+
+
+@dataclass
+class TrackedBatches(TrackedQuery):
+    """The same without a query: Spark's micro-batch loop in this process calls the function with
+    frames of the rows that were read. A run costs a tenth of a query.
+    """
+
+    offsets: list[dict[str, Any]] = field(default_factory=list)
+    committed: int = -1
+
+    def play(
+        self, source: KinesisSource | KinesisStreams, function: Callable[[DataFrame, int], None]
+    ) -> None:
+        query = source.query()
+        loop = _Loop(query.streams[0], available_now=True, offsets=self.offsets)
+        loop.committed, loop.query = self.committed, query
+        loop.function = lambda rows, batch: function(self._frame_of(rows), batch)
+        try:
+            loop.run_until_idle()
+        finally:
+            self.committed = loop.committed
+            loop.stop()
+
+    def _frame_of(self, rows: list[Row]) -> DataFrame:
+        values = [tuple(row.values()) for row in rows]
+        # One partition, so that the rows of a shard are together and in order.
+        return self.spark.createDataFrame(values, SCHEMA_DDL).coalesce(1)
+
+
+class _Loop(MicroBatchEngine):
+    query: QuerySettings
+    function: Callable[[list[Row], int], None]
+
+    def start(self) -> None:
+        if self.query.is_of_one:
+            super().start()
+            return
+        reader: Any = SeveralStreamsReader(self.query)
+        self.reader = reader
+        reader.prepareForTriggerAvailableNow()
+
+    def finish(self, batch: int, rows: list[Row]) -> None:
+        self.function(rows, batch)
+
+
+@pytest.fixture
+def tracked_batches(spark: SparkSession, stream: StreamUnderTest, tmp_path: Path) -> TrackedBatches:
+    return TrackedBatches(spark, stream, tmp_path / "checkpoint")
 
 
 @pytest.fixture
