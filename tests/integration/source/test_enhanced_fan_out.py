@@ -84,31 +84,14 @@ def report_of(engine: MicroBatchEngine) -> dict[str, Any]:
     return report
 
 
-def test_batches_over_a_split_have_every_record_once(
-    fake_kinesis: ServedFake, engine: MicroBatchEngine
-) -> None:
-    """And no socket or thread stays."""
-    wanted = put(fake_kinesis, 50, "a")
-    engine.run_until_idle()
-    fake_kinesis.model.split(STREAM, "shardId-000000000000")
-    wanted |= put(fake_kinesis, 50, "b")
-    engine.run_until_idle()
-    assert sorted(delivered(engine)) == sorted(wanted)
-    report = report_of(engine)
-    assert report["pushedRecords"] + report["polledRecords"] == 100
-    assert_no_thread_stays()
-
-
 @pytest.mark.parametrize(
     ("fault", "fallback"),
     [
-        (slow(4.0), "silent"),
+        (slow(2.0), "silent"),
         (error("ResourceInUseException"), "in_use"),
-        (error("AccessDeniedException"), "refused"),
-        (error("InternalFailure"), "refused"),
         (drop(), "refused"),
     ],
-    ids=["silent", "in use", "denied", "internal failure", "dropped"],
+    ids=["silent", "in use", "dropped"],
 )
 def test_a_stream_that_cannot_be_subscribed_to_is_polled(
     fake_kinesis: ServedFake, engine: MicroBatchEngine, fault: Fault, fallback: str

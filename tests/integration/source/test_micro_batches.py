@@ -1,23 +1,34 @@
-"""The source in Spark's micro-batch loop, without Spark itself: starts, restarts, crashes,
-resharding, idleness, ownership.
+"""The source in Spark's micro-batch loop, without Spark itself: over HTTP, threads and a real
+ZooKeeper. `tests/simulation` plays the same loop in memory, with all that can happen to it.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from kinesis_spout.errors import ConfigError, DataLossError, StreamNotFoundError
-from state.errors import OwnedByAnotherError, StoreUnavailableError, StreamMismatchError
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.testing import alter
+from spark_job.data_source import KinesisStreamReader, TaskPartition
+from spark_job.preflight import preflight
+from state.errors import PlanClosedError
 from state.shard_state import Lifecycle
-from tests.support.kinesis.services import create_stream
+from tests.support.kinesis.services import REGION
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
-from tests.support.spark.source import READ_MODES, STREAM, StreamUnderTest, ids_of
+from tests.support.simulated.simulated_driver import next_plan, run
+from tests.support.simulated.simulated_job import shard, simulated
+from tests.support.spark.source import READ_MODES, StreamUnderTest, ids_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+MIB = 1024 * 1024
+HOUR_S = 3_600.0
 
 
 @pytest.fixture(params=READ_MODES)
@@ -28,283 +39,290 @@ def stream(request: pytest.FixtureRequest, stream: StreamUnderTest) -> StreamUnd
 
 
 @pytest.fixture
-def engines() -> Iterator[list[MicroBatchEngine]]:
-    """Engines to stop at the end."""
+def engine_of(stream: StreamUnderTest) -> Iterator[Callable[..., MicroBatchEngine]]:
+    """Engines with these options, which stop at the end."""
     made: list[MicroBatchEngine] = []
-    yield made
+
+    def of(**options: Any) -> MicroBatchEngine:
+        made.append(MicroBatchEngine(stream.settings(**options)))
+        return made[-1]
+
+    yield of
     for engine in made:
         engine.stop()
-
-
-@pytest.fixture
-def engine(stream: StreamUnderTest, engines: list[MicroBatchEngine]) -> MicroBatchEngine:
-    engines.append(MicroBatchEngine(stream.settings(max_records_per_shard=20)))
-    return engines[0]
 
 
 def all_ids(engine: MicroBatchEngine) -> list[str]:
     return [one for _, rows in sorted(engine.sink.items()) for one in ids_of(rows)]
 
 
-def test_every_record_is_read_once_and_each_checkpoint_is_at_its_shards_tip(
-    stream: StreamUnderTest, engine: MicroBatchEngine
+def test_a_sink_has_every_record_once_over_crashes_and_reshards(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
 ) -> None:
-    stream.put(300)
-    assert engine.run_until_idle() > 1
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
-    assert stream.checkpoints() == stream.tips()
-
-
-@pytest.mark.parametrize("crash_at", CRASHES)
-def test_a_driver_that_dies_anywhere_loses_nothing_and_repeats_nothing_in_an_idempotent_sink(
-    crash_at: str, stream: StreamUnderTest, engine: MicroBatchEngine
-) -> None:
-    stream.put(300)
+    """The driver dies at each step of a batch. Shards are split and merged under it, and while it
+    is down. Children come after their parents' ends.
+    """
+    engine = engine_of(max_records_per_shard=20)
+    for crash_at in CRASHES:
+        stream.put(100)
+        engine.run_batch()
+        with pytest.raises(Crash):
+            engine.run_batch(crash_at)
+    parent = stream.split()
+    stream.put(100)
     engine.run_batch()
-    with pytest.raises(Crash):
-        engine.run_batch(crash_at)
+    engine.stop()
+    merged = stream.merge()
     stream.put(100)
     engine.run_until_idle()
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
-    assert stream.checkpoints() == stream.tips()
+    found, states = all_ids(engine), stream.states()
+    assert sorted(found) == sorted(stream.ids())
+    order = [one.partition(":")[0] for one in found]
+    for child, state in states.items():
+        for up in {*state.parents} & {*order}:
+            assert len(order) - order[::-1].index(up) <= order.index(child)
+    closed = {parent, *merged}
+    assert {one for one, state in states.items() if state.lifecycle is Lifecycle.FINISHED} == closed
+    assert {states[one].checkpoint_text for one in closed} == {"SHARD_END"}
+    checkpoints, tips = stream.checkpoints(), stream.tips()
+    assert all(checkpoints[one] == tips[one] for one in tips.keys() - closed)
 
 
-def test_a_new_checkpoint_location_goes_on_from_zookeeper_and_skips_nothing(
-    stream: StreamUnderTest, engine: MicroBatchEngine
+def planned(engine: MicroBatchEngine) -> list[Any]:
+    """The partitions of the next batch, logged but not read."""
+    engine.start()
+    assert engine.reader is not None
+    start = engine.reader.initialOffset()
+    engine.offsets.append(engine.reader.latestOffset(start, engine.reader.getDefaultReadLimit()))
+    return list(engine.reader.partitions(start, engine.offsets[0]))
+
+
+def test_all_attempts_at_a_batch_give_the_same_rows_in_the_same_order(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
 ) -> None:
-    """Spark committed the last batch, but it was not settled: it comes again, the settled ones do
-    not.
+    """Two at a time that differ in how much they read at once, one after appends and resharding,
+    and one of a restarted driver.
     """
     stream.put(300)
-    for _ in range(3):
-        engine.run_batch()
-    settled = {one for batch in (0, 1) for one in ids_of(engine.sink[batch])}
-    last = set(ids_of(engine.sink[2]))
-    engine.forget_checkpoint_location()
-    before = len(engine.delivered)
-    engine.run_until_idle()
-    again = ids_of(engine.delivered[before:])
-    assert set(again) == stream.ids() - settled
-    assert last <= set(again)
+    engine = engine_of(max_tasks=2)
+    partitions = planned(engine)
+    whole = partitions[0].plan
+    shards = tuple(msgspec.structs.replace(one, max_records=7) for one in whole.shards)
+    small = msgspec.structs.replace(whole, shards=shards)
+    barrier = threading.Barrier(2)
+    results: list[list[Any]] = []
 
+    def read(plan: Any) -> None:
+        partition = TaskPartition(partitions[0].plan_id, 0, plan, partitions[0].aws)
+        barrier.wait(10)
+        batches = KinesisStreamReader(engine.settings).read(partition)
+        results.append([row for batch in batches for row in batch.to_pylist()])
 
-def test_an_old_checkpoint_location_restored_never_skips(
-    stream: StreamUnderTest, engine: MicroBatchEngine
-) -> None:
-    """Spark's logs are two batches old: settled records stay settled, the rest is read."""
-    stream.put(300)
-    engine.run_batch()
-    old = (list(engine.offsets), engine.committed)
-    engine.run_batch()
-    engine.run_batch()
-    engine.stop()
-    engine.offsets, engine.committed = old
-    engine.run_until_idle()
-    assert set(ids_of(engine.delivered)) == stream.ids()
-    assert stream.checkpoints() == stream.tips()
-
-
-def test_a_lost_zookeeper_is_data_loss_and_then_the_batch_is_empty_and_its_records_come_again(
-    stream: StreamUnderTest, engine: MicroBatchEngine
-) -> None:
-    """Where the user goes on: with what is still in the stream, from the oldest record on."""
+    threads = [threading.Thread(target=read, args=(plan,)) for plan in (small, whole)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    rows = engine.read(partitions)
+    of_first = {one.shard_id for one in whole.shards}
+    assert results == [[row for row in rows if row["shardId"] in of_first]] * 2
     stream.put(100)
-    with pytest.raises(Crash):
-        engine.run_batch("logged")
-    engine.settings = stream.settings(zookeeper=f"{stream.zookeeper}-lost")
-    with pytest.raises(DataLossError, match="has no start"):
-        engine.run_batch()
-    engine.stop()
-    engine.settings = stream.settings(zookeeper=f"{stream.zookeeper}-lost", fail_on_data_loss=False)
-    engine.run_until_idle()
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
-    assert engine.sink[0] == []
-
-
-def test_children_are_read_after_their_parents_ends(
-    stream: StreamUnderTest, engine: MicroBatchEngine
-) -> None:
-    stream.put(200)
-    parent = stream.split()
-    stream.put(200)
-    merged = stream.merge()
-    stream.put(200)
-    engine.run_until_idle()
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
-    order = [one.partition(":")[0] for one in all_ids(engine)]
-    states = stream.states()
-    for child, state in states.items():
-        for up in state.parents:
-            if child in order and up in order:
-                assert len(order) - order[::-1].index(up) - 1 < order.index(child), (
-                    f"{child} was read before the end of {up}"
-                )
-    assert {states[one].lifecycle for one in (parent, *merged)} == {Lifecycle.FINISHED}
-    assert {states[one].checkpoint_text for one in (parent, *merged)} == {"SHARD_END"}
-
-
-def test_a_reshard_while_the_job_is_down_is_followed(
-    stream: StreamUnderTest, engine: MicroBatchEngine
-) -> None:
-    """Several generations while it is down; a closed parent that lags is drained first."""
-    stream.put(200)
-    engine.run_batch()
-    engine.stop()
-    for _ in range(2):
-        stream.split()
-        stream.put(100)
-        stream.merge()
-        stream.put(100)
-    engine.run_until_idle()
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
-
-
-def test_latest_starts_at_the_pin_and_children_of_later_splits_at_their_beginning(
-    stream: StreamUnderTest, engines: list[MicroBatchEngine]
-) -> None:
+    stream.split()
+    stream.merge()
     stream.put(100)
+    assert engine.read(partitions) == rows
+    engine.stop()
+    engine.run_batch()
+    assert engine.sink[0] == rows
+
+
+def test_a_task_that_its_batch_did_not_read_publishes_nothing_later(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
+) -> None:
+    """The sink read the other task only; the records of this one come with the next batch."""
+    stream.put(200)
+    engine = engine_of(max_tasks=2)
+    first, zombie = planned(engine)
+    rows = engine.read([first])
+    engine.committed = 0
+    engine.run_batch()
+    with pytest.raises(PlanClosedError):
+        engine.read([zombie])
+    assert sorted(ids_of(rows) + ids_of(engine.sink[1])) == sorted(stream.ids())
+
+
+def test_executors_reach_the_stream_as_the_driver_does(
+    stream: StreamUnderTest,
+    engine_of: Callable[..., MicroBatchEngine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Although their environment has another region and another endpoint."""
+    stream.put(10)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", stream.endpoint_url)
+    engine = engine_of(region=None, endpoint_url=None)
+    partitions = planned(engine)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "mars-north-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:1")
+    assert set(ids_of(engine.read(partitions))) == stream.ids()
+
+
+# starts -------------------------------------------------------------------------------------------
+def test_each_shard_starts_where_the_application_says_and_its_children_at_their_beginning(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
+) -> None:
+    """At its oldest record, at a record, behind one, and at a time. A shard is split before the
+    start and another one after it, while the job is down and time passes.
+    """
+    stream.put(80)
+    stream.clock.advance(HOUR_S)
+    since = datetime.fromtimestamp(stream.clock.now_ms() / 1000, UTC).isoformat()
+    before = {one: len(sequences) for one, sequences in stream.records.items()}
+    stream.put(80)
+    oldest, at, behind, timed = (stream.records[shard(number)] for number in range(4))
+    starts = {
+        "default": "TRIM_HORIZON",
+        shard(1): f"AT:{at[3]}",
+        shard(2): f"AFTER:{behind[3]}",
+        shard(3): since,
+    }
+    skipped = {
+        *(f"{shard(1)}:{one}" for one in at[:3]),
+        *(f"{shard(2)}:{one}" for one in behind[:4]),
+        *(f"{shard(3)}:{one}" for one in timed[: before[shard(3)]]),
+    }
+    assert oldest
+    assert stream.split(index=3) == shard(3)
+    stream.put(40)
+    stream.clock.advance(60)
+    engine = engine_of(starting_position=starts)
+    engine.run_until_idle()
+    engine.stop()
+    stream.split()
+    stream.put(40)
+    stream.clock.advance(HOUR_S)
+    engine.run_until_idle()
+    assert sorted(all_ids(engine)) == sorted(stream.ids() - skipped)
+
+
+def test_latest_gives_what_comes_after_the_pin(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
+) -> None:
+    """Also what was put before the first batch. A restart in between does not move the pin."""
+    stream.put(40)
     old = stream.ids()
     stream.clock.advance(60)
-    engine = MicroBatchEngine(stream.settings(starting_position="LATEST", max_records_per_shard=20))
-    engines.append(engine)
-    assert engine.run_batch() is False
-    stream.put(50)
-    stream.split()
-    stream.put(50)
+    engine = engine_of(starting_position="LATEST")
+    engine.start()
+    assert engine.reader is not None
+    engine.reader.coordinator.pin_start()
+    stream.put(40)
+    engine.stop()
+    stream.clock.advance(60)
     engine.run_until_idle()
     assert sorted(all_ids(engine)) == sorted(stream.ids() - old)
 
 
-def test_available_now_ends_though_producers_go_on(
-    stream: StreamUnderTest, engines: list[MicroBatchEngine]
+def test_a_sequence_number_of_another_shard_is_refused(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
 ) -> None:
-    """It has read at least everything that was there at its start, and settled its last batch."""
-    engine = MicroBatchEngine(stream.settings(max_records_per_shard=20), available_now=True)
-    engines.append(engine)
-    stream.put(200)
-    there = stream.ids()
-    stopping = threading.Event()
-
-    def produce() -> None:
-        while not stopping.wait(0.02):
-            stream.put(5)
-
-    producer = threading.Thread(target=produce)
-    producer.start()
-    try:
-        assert engine.run_until_idle() < 500
-    finally:
-        stopping.set()
-        producer.join(30)
-    assert there <= set(all_ids(engine))
-    delivered = set(all_ids(engine))
-    assert all(
-        f"{shard}:{checkpoint}" in delivered for shard, checkpoint in stream.checkpoints().items()
-    )
-    assert sum(1 for _ in stream.checkpoints()) == len({one.partition(":")[0] for one in delivered})
+    stream.put(40)
+    start = {"default": "LATEST", shard(1): f"AT:{stream.records[shard(0)][0]}"}
+    with pytest.raises(ConfigError, match=f"is not a position in shard {shard(1)}"):
+        engine_of(starting_position=start).run_until_idle()
 
 
-def test_an_idle_stream_makes_no_batches(stream: StreamUnderTest, engine: MicroBatchEngine) -> None:
-    assert engine.run_batch() is False
-    assert engine.run_batch() is False
-    stream.put(10)
-    assert engine.run_batch() is True
-    assert engine.run_batch() is False
-    assert len(engine.offsets) == 1
-
-
-def test_records_per_trigger_are_limited(
-    stream: StreamUnderTest, engines: list[MicroBatchEngine]
+def test_stored_state_wins_over_another_start_and_it_is_said(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
 ) -> None:
-    engine = MicroBatchEngine(stream.settings(max_records_per_trigger=10))
-    engines.append(engine)
+    """The same start, none, and one of an application that never ran are not worth a warning."""
+    stream.put(40)
+    engine = engine_of()
+    engine.run_until_idle()
+    engine.stop()
+    engine.settings = stream.settings(starting_position="LATEST")
+    (warning,) = preflight(engine.settings, master="local")
+    assert "startingPosition LATEST has no effect" in warning
+    assert "kinesis-spout reset --application orders-etl" in warning
+    for quiet in ({}, {"starting_position": None}, {"application": "never-ran"}):
+        assert preflight(stream.settings(**quiet), master="local") == []
+    stream.put(40)
+    engine.run_until_idle()
+    assert sorted(all_ids(engine)) == sorted(stream.ids())
+
+
+# limits, and odd records --------------------------------------------------------------------------
+def test_a_batch_has_no_more_than_its_limits(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
+) -> None:
+    """Also where they end in the middle of records of one arrival time, and where a shard has to
+    wait for its turn. Each shard keeps its order.
+    """
     stream.put(60)
+    engine = engine_of(max_records_per_trigger=7, max_records_per_shard=3, max_tasks=3)
+    assert len(planned(engine)) == 3
     engine.run_until_idle()
-    assert max(len(rows) for rows in engine.sink.values()) <= 10
+    for rows in engine.sink.values():
+        shards = [row["shardId"] for row in rows]
+        assert len(rows) <= 7
+        assert max(map(shards.count, shards), default=0) <= 3
+    assert sorted(all_ids(engine)) == sorted(stream.ids())
+    for name, sequences in stream.records.items():
+        rows = [row for row in engine.delivered if row["shardId"] == name]
+        assert [row["sequenceNumber"] for row in rows] == sequences
+
+
+def test_a_task_gives_at_most_so_many_bytes_and_one_record_that_is_larger(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
+) -> None:
+    stream.put(60)
+    stream.put_record("k", b"x" * 5_000)
+    engine = engine_of(max_tasks=1, max_bytes_per_task=200)
+    engine.run_until_idle()
+    sizes = [sum(len(row["data"]) for row in rows) for rows in engine.sink.values()]
+    assert [size for size in sizes if size > 200] == [5_000]
     assert sorted(all_ids(engine)) == sorted(stream.ids())
 
 
-def test_a_trigger_limit_below_the_number_of_shards_reads_all_shards_in_turn(
-    stream: StreamUnderTest, engines: list[MicroBatchEngine]
+@pytest.mark.parametrize("wire_format", ["json", "cbor"])
+def test_odd_records_come_through_as_they_are(
+    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine], wire_format: str
 ) -> None:
-    engine = MicroBatchEngine(stream.settings(max_records_per_trigger=2))
-    engines.append(engine)
-    stream.put(20)
+    """Data of any bytes, none, or a mebibyte of them; keys of any script."""
+    everything = bytes(range(256))
+    data = [everything, everything[::-1] * 7, b"", b"\x00", b"\xff\xfe\xfd", b'"\\\n{}']
+    keys = ["ключ", "キー", 'a b\t"c"\\', "\u00e9\u0301", "\U0001f511", "k" * 256, "null", "\u2028"]
+    records = [("a", one) for one in data] + [(key, b"x") for key in keys]
+    records.append(("a", bytes(n % 251 for n in range(MIB - 1))))  # the key counts with the data
+    for key, one in records:
+        stream.put_record(key, one)
+    engine = engine_of(wire_format=wire_format)
     engine.run_until_idle()
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
+    found = [(row["partitionKey"], row["data"]) for row in engine.delivered]
+    assert sorted(found) == sorted(records)
 
 
-def test_bytes_held_by_a_task_are_limited_and_pages_are_cut(
-    stream: StreamUnderTest, engines: list[MicroBatchEngine]
-) -> None:
-    engine = MicroBatchEngine(stream.settings(max_bytes_per_task=100, max_tasks=1))
-    engines.append(engine)
-    stream.put(100)
-    engine.run_until_idle()
-    assert max(sum(len(row["data"]) for row in rows) for rows in engine.sink.values()) <= 100
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
-
-
-def test_a_second_query_of_the_same_application_is_refused(
-    stream: StreamUnderTest, engine: MicroBatchEngine, engines: list[MicroBatchEngine]
-) -> None:
-    stream.put(10)
-    engine.run_batch()
-    second = MicroBatchEngine(stream.settings(owner_wait="200ms"))
-    engines.append(second)
-    with pytest.raises(OwnedByAnotherError):
-        second.run_batch()
-    engine.stop()
-    assert second.run_batch() is True
-
-
-def test_a_stream_recreated_under_its_name_is_refused(
-    stream: StreamUnderTest, engine: MicroBatchEngine
-) -> None:
-    stream.put(10)
-    engine.run_batch()
-    engine.stop()
-    stream.client.delete_stream(StreamName=STREAM, EnforceConsumerDeletion=True)
-    stream.clock.advance(60)
-    create_stream(stream.client, STREAM, shards=1)
-    with pytest.raises(StreamMismatchError, match="kinesis-spout reset"):
-        engine.run_batch()
-
-
-def test_records_past_retention_stop_the_query_or_are_reported_by_option(
-    stream: StreamUnderTest, engine: MicroBatchEngine, engines: list[MicroBatchEngine]
-) -> None:
-    stream.put(100)
-    engine.run_batch()
-    engine.stop()
-    stream.clock.advance(26 * 3600)
-    stream.put(10)
-    with pytest.raises(DataLossError, match="failOnDataLoss"):
-        engine.run_until_idle()
-    engine.stop()
-    lenient = MicroBatchEngine(stream.settings(fail_on_data_loss=False))
-    engines.append(lenient)
-    lenient.run_until_idle()
-    assert len(lenient.delivered) >= 10
-
-
-def test_errors_come_before_any_record_is_read(stream: StreamUnderTest) -> None:
-    missing = MicroBatchEngine(stream.settings(stream="no-such-stream"))
-    with pytest.raises(StreamNotFoundError, match="no-such-stream"):
-        missing.run_batch()
-    missing.stop()
-    nowhere = MicroBatchEngine(stream.settings(zookeeper="127.0.0.1:1"))
-    with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1:1"):
-        nowhere.run_batch()
-    nowhere.stop()
-
-
-def test_an_offset_of_a_newer_format_is_refused(
-    stream: StreamUnderTest, engine: MicroBatchEngine
-) -> None:
-    engine.start()
-    assert engine.reader is not None
-    with pytest.raises(ConfigError, match="format 2"):
-        engine.reader.latestOffset(
-            {"format": 2, "plan": "1-a"}, engine.reader.getDefaultReadLimit()
-        )
+# the service's limits -----------------------------------------------------------------------------
+@pytest.mark.parametrize("workers", ["one worker", "a new worker for each batch"])
+def test_a_job_that_keeps_the_services_pace_is_never_throttled(workers: str) -> None:
+    """5 calls and 2 MB a second and shard, over all batches, in simulated time; the shards hold
+    more than that. A worker that has not read a shard before learns from the plan when it may.
+    """
+    pace: dict[str, Any] = {"reads_per_second": 5, "read_bytes_per_second": "2MiB"}
+    answered = itertools.count()
+    with simulated(shards=2, limits=True) as job:
+        for index in range(2):
+            job.put(12, key=job.key_of(index), data=bytes(400_000))
+        counting = alter(lambda page: (next(answered), page)[1])
+        job.fake.faults.add(counting, operation="GetRecords", times=None)
+        job.restart_executor(**pace)
+        coordinator = job.coordinator(max_records_per_shard=3, probe_interval="60s", **pace)
+        plan, found, batches = "", 0, 0
+        while (planned := next_plan(coordinator, plan)) != plan:
+            plan = planned
+            found += len(run(job, coordinator, plan))
+            batches += 1
+            if workers != "one worker":
+                job.executor().pacers.clear()
+        assert (found, batches >= 4) == (24, True)
+        assert next(answered) == len(job.fake.faults.struck)  # the others got an error

@@ -4,12 +4,11 @@ added, left or in trouble.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import ConfigError, KinesisError, StreamNotFoundError
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.testing.faults.plan import throttle
 from kinesis_spout.testing.settings import FakeKinesisSettings
 from spark_job.data_source import KinesisStreamReader, SeveralStreamsReader
@@ -45,11 +44,10 @@ class SeveralEngine(MicroBatchEngine):
 
 
 @pytest.fixture
-def others(stream: StreamUnderTest) -> dict[str, list[str]]:
+def others(stream: StreamUnderTest) -> None:
     """Two more streams on the same service, each with the shard ids of the first."""
     for name in (CLICKS, VIEWS):
         create_stream(stream.client, name, shards=2)
-    return {}
 
 
 def put(stream: StreamUnderTest, name: str, count: int, prefix: str = "x") -> set[str]:
@@ -67,9 +65,7 @@ def query_of(stream: StreamUnderTest, *names: str, **options: Any) -> QuerySetti
 
 
 @pytest.fixture
-def engine_of(
-    stream: StreamUnderTest, others: dict[str, list[str]]
-) -> Iterator[Callable[..., SeveralEngine]]:
+def engine_of(stream: StreamUnderTest, others: None) -> Iterator[Callable[..., SeveralEngine]]:
     made: list[SeveralEngine] = []
 
     def of(*names: str, after: SeveralEngine | None = None, **options: Any) -> SeveralEngine:
@@ -97,18 +93,20 @@ def got(engine: SeveralEngine) -> list[str]:
     ]
 
 
-def without_ids(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without their message ids, which name the stream in a query of several only."""
-    return [{**row, "messageId": None} for row in rows]
-
-
 @pytest.mark.parametrize("mode", READ_MODES)
-def test_one_query_reads_two_streams_once(
+def test_one_query_reads_two_streams_once_wherever_its_driver_dies(
     mode: str, stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
 ) -> None:
-    """The same shard ids on both; message ids name the stream."""
-    wanted = put(stream, STREAM, 40) | put(stream, CLICKS, 40)
-    engine = engine_of(STREAM, CLICKS, **READ_MODES[mode])
+    """The same shard ids on both; message ids name the stream. One is split meanwhile."""
+    engine = engine_of(STREAM, CLICKS, max_records_per_trigger=15, **READ_MODES[mode])
+    wanted: set[str] = set()
+    for crash_at in CRASHES:
+        wanted |= put(stream, STREAM, 20, crash_at) | put(stream, CLICKS, 20, crash_at)
+        engine.run_batch()
+        with pytest.raises(Crash):
+            engine.run_batch(crash_at)
+    stream.split()
+    wanted |= put(stream, STREAM, 40, "after") | put(stream, CLICKS, 20, "after")
     engine.run_until_idle()
     assert sorted(got(engine)) == sorted(wanted)
     rows = [row for batch in engine.sink.values() for row in batch]
@@ -122,16 +120,21 @@ def test_one_query_reads_two_streams_once(
     }
 
 
-def test_a_query_of_one_stream_goes_on_with_two_and_with_one_again(
+def test_a_query_of_one_stream_goes_on_with_others_and_with_one_again(
     stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
 ) -> None:
-    """Also a third one takes part for a while. Each record comes once."""
+    """Each record comes once. A checkpoint of a stream that is not read any more is refused where
+    its offset does not name the stream, and none of the query has the plan.
+    """
     wanted = put(stream, STREAM, 20)
     engine = engine_of(STREAM)
     engine.run_until_idle()
     assert engine.offsets[-1]["format"] == 1
+    refused = engine_of(CLICKS, VIEWS, after=engine)
+    with pytest.raises(KinesisError, match="none of the streams clicks, views"):
+        refused.run_batch()
     wanted |= put(stream, CLICKS, 20) | put(stream, STREAM, 20, "b")
-    engine = engine_of(STREAM, CLICKS, after=engine)
+    engine = engine_of(STREAM, CLICKS, after=refused)
     engine.run_until_idle()
     wanted |= put(stream, STREAM, 20, "c")
     away = put(stream, CLICKS, 20, "away")
@@ -140,228 +143,6 @@ def test_a_query_of_one_stream_goes_on_with_two_and_with_one_again(
     assert sorted(got(engine)) == sorted(wanted)
     wanted |= away | put(stream, VIEWS, 20)
     engine = engine_of(VIEWS, CLICKS, STREAM, after=engine)
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-@pytest.mark.parametrize("mode", READ_MODES)
-@pytest.mark.parametrize("crash_at", CRASHES)
-def test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing(
-    mode: str, stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine], crash_at: str
-) -> None:
-    wanted = put(stream, STREAM, 20) | put(stream, CLICKS, 20)
-    engine = engine_of(STREAM, CLICKS, max_records_per_trigger=15, **READ_MODES[mode])
-    engine.run_batch()
-    with pytest.raises(Crash):
-        engine.run_batch(crash_at)
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_a_driver_that_dies_between_two_settles_settles_the_other_one_later(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    wanted = put(stream, STREAM, 20) | put(stream, CLICKS, 20)
-    engine = engine_of(STREAM, CLICKS)
-    engine.run_batch()
-    assert engine.reader is not None
-    joint: Any = engine.reader.coordinator
-    joint._streams[0].coordinator.settle(  # one half of a call of Spark's
-        engine.offsets[-1]["plans"][f"{APPLICATION}/{STREAM}"]
-    )
-    engine.stop()
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_a_repeated_batch_without_one_of_its_streams_is_refused_by_name(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    """With the stream it ends as it began, and then the stream may go."""
-    wanted = put(stream, STREAM, 20) | put(stream, CLICKS, 20)
-    engine = engine_of(STREAM, CLICKS)
-    with pytest.raises(Crash):
-        engine.run_batch("read")
-    for names in ((STREAM,), (STREAM, VIEWS)):
-        engine = engine_of(*names, after=engine)
-        with pytest.raises(ConfigError, match=f"records of stream {CLICKS} .*leave the stream out"):
-            engine.run_batch()
-    engine = engine_of(STREAM, CLICKS, after=engine)
-    engine.run_batch()
-    engine = engine_of(STREAM, after=engine)
-    wanted |= put(stream, STREAM, 5, "b")
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_a_batch_repeated_after_a_stream_was_added_is_the_same(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    wanted = put(stream, STREAM, 20)
-    engine = engine_of(STREAM)
-    with pytest.raises(Crash):
-        engine.run_batch("sunk")
-    wanted |= put(stream, CLICKS, 20)
-    before = without_ids(engine.sink[0])
-    engine = engine_of(STREAM, CLICKS, after=engine)
-    engine.run_batch()
-    assert without_ids(engine.sink[0]) == before
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_an_added_stream_begins_at_its_own_start(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    put(stream, CLICKS, 20)
-    wanted = put(stream, STREAM, 20)
-    engine = engine_of(STREAM)
-    engine.run_until_idle()
-    stream.clock.advance(60)
-    query = KinesisSource.several(
-        [stream.source(), stream.source(stream=CLICKS, starting_position="LATEST")]
-    ).query()
-    engine = engine_of(STREAM, CLICKS, after=engine)
-    engine.query = query
-    engine.run_until_idle()
-    stream.clock.advance(60)
-    wanted |= put(stream, CLICKS, 5, "new")
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_each_stream_has_its_limit_and_all_have_one(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    """None starves where the limit is lower than the number of streams."""
-    wanted = set().union(*(put(stream, name, 12) for name in (STREAM, CLICKS, VIEWS)))
-    engine = engine_of(
-        STREAM, CLICKS, VIEWS, max_records_per_trigger=4, max_records_per_trigger_total=9
-    )
-    engine.run_batch()
-    (rows,) = engine.sink.values()
-    counts = {name: [row["streamName"] for row in rows].count(name) for name in (STREAM, CLICKS)}
-    assert len(rows) <= 9
-    assert all(0 < count <= 4 for count in counts.values())
-    engine = engine_of(STREAM, CLICKS, VIEWS, after=engine, max_records_per_trigger_total=2)
-    engine.run_batch()
-    engine.run_batch()
-    engine.run_batch()
-    assert all(len(engine.sink[batch]) <= 2 for batch in (1, 2, 3))
-    later = {row["streamName"] for batch in (1, 2, 3) for row in engine.sink[batch]}
-    assert later == {STREAM, CLICKS, VIEWS}
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_a_stream_is_resharded_beside_another_one(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    wanted = put(stream, STREAM, 20) | put(stream, CLICKS, 20)
-    engine = engine_of(STREAM, CLICKS)
-    engine.run_until_idle()
-    stream.split()
-    wanted |= put(stream, STREAM, 40, "after") | put(stream, CLICKS, 20, "after")
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_available_now_ends_after_all_streams(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    wanted = put(stream, STREAM, 20) | put(stream, CLICKS, 200)
-    engine = engine_of(STREAM, CLICKS, max_records_per_trigger=50)
-    engine.available_now = True
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_a_missing_stream_is_an_error_with_its_name(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    engine = engine_of(STREAM, "nowhere")
-    with pytest.raises(StreamNotFoundError, match="nowhere"):
-        engine.run_batch()
-
-
-def test_a_state_that_another_query_owns_is_an_error_with_the_streams_name(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    other = engine_of(CLICKS)
-    put(stream, CLICKS, 1)
-    other.run_batch()
-    engine = engine_of(STREAM, CLICKS, owner_wait="100ms")
-    with pytest.raises(Exception, match=CLICKS):  # the store's error, or one that names the stream
-        engine.run_batch()
-
-
-def test_a_checkpoint_of_a_stream_that_is_not_read_any_more_is_refused(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    """Its offset does not name the stream, and none of the query has the plan."""
-    put(stream, STREAM, 5)
-    engine = engine_of(STREAM)
-    engine.run_until_idle()
-    engine = engine_of(CLICKS, VIEWS, after=engine)
-    with pytest.raises(KinesisError, match="none of the streams clicks, views"):
-        engine.run_batch()
-
-
-def test_a_stream_that_is_throttled_does_not_stop_the_others(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine], caplog: Any
-) -> None:
-    """It is named, left out for a while, and read again after that."""
-    from kinesis_spout.errors import ThrottledError  # noqa: PLC0415  # of this test
-
-    put(stream, CLICKS, 5)
-    engine = engine_of(STREAM, CLICKS)
-    engine.run_until_idle()
-    assert engine.reader is not None
-    joint: Any = engine.reader.coordinator
-    clicks = next(one for one in joint._streams if one.settings.label == CLICKS)
-
-    def refuse(_: float) -> None:
-        raise ThrottledError("too many calls")
-
-    look, clicks.coordinator.look = clicks.coordinator.look, refuse
-    wanted = put(stream, STREAM, 20, "b")
-    assert engine.run_batch()
-    assert wanted <= set(got(engine))
-    assert "stream clicks is left out" in caplog.text
-    assert engine.reader.reportLatestOffset()["streams"][1]["trouble"]  # type: ignore[index]
-    clicks.coordinator.look = look
-    clicks.rests_until_s = 0.0
-    wanted |= put(stream, CLICKS, 20, "b")
-    engine.run_until_idle()
-    assert wanted <= set(got(engine))
-    assert len(got(engine)) == len(set(got(engine)))
-
-
-def test_a_plan_that_cannot_be_settled_yet_is_not_open_in_the_next_batch(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    """A tracked batch would take it for its own, and void the report that it has."""
-    from kinesis_spout.errors import ThrottledError  # noqa: PLC0415  # of this test
-
-    wanted = put(stream, STREAM, 20) | put(stream, CLICKS, 20)
-    engine = engine_of(STREAM, CLICKS)
-    engine.run_batch()
-    assert engine.reader is not None
-    joint: Any = engine.reader.coordinator
-    clicks = next(one for one in joint._streams if one.settings.label == CLICKS)
-    plan_id = engine.offsets[-1]["plans"][clicks.name]
-
-    def refuse(_: str) -> None:
-        raise ThrottledError("too many calls")
-
-    settle, clicks.coordinator.settle = clicks.coordinator.settle, refuse
-    assert clicks.coordinator.is_open(plan_id)
-    wanted |= put(stream, STREAM, 20, "b")
-    assert engine.run_batch()
-    assert engine.offsets[-1]["plans"][clicks.name] == plan_id
-    assert not clicks.coordinator.is_open(plan_id)
-    clicks.coordinator.settle, clicks.rests_until_s = settle, 0.0
-    wanted |= put(stream, CLICKS, 20, "b")
     engine.run_until_idle()
     assert sorted(got(engine)) == sorted(wanted)
 
@@ -407,10 +188,3 @@ def test_streams_of_two_regions_and_one_of_them_throttled(
         engine.run_until_idle()
         assert sorted(got(engine)) == sorted(wanted | away)
         engine.stop()
-
-
-def test_settings_of_streams_that_are_the_same_are_refused(stream: StreamUnderTest) -> None:
-    with pytest.raises(ConfigError, match="two streams orders"):
-        KinesisSource.several([stream.source(), stream.source()])
-    replaced = replace(stream.source(), stream="a,b")
-    assert [one.label for one in replaced.query().streams] == ["a", "b"]

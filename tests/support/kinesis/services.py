@@ -85,6 +85,21 @@ def wait_until_active(client: Any, name: str, *, limit_s: float = 60.0) -> None:
             time.sleep(0.02)  # noqa: TID251  # the service announces nothing: its status can only be asked for
 
 
+def records_on(client: Any, stream: str) -> list[dict[str, Any]]:
+    """All records of the stream, shard by shard, in the order of the shard."""
+    found: list[dict[str, Any]] = []
+    for shard in client.list_shards(StreamName=stream)["Shards"]:
+        iterator = client.get_shard_iterator(
+            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        is_behind = True
+        while iterator is not None and is_behind:
+            page = client.get_records(ShardIterator=iterator)
+            found += page["Records"]
+            iterator, is_behind = page.get("NextShardIterator"), page["MillisBehindLatest"] > 0
+    return found
+
+
 @pytest.fixture(scope="session")
 def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A moto server in a process of its own, one for the session: tests use stream names of their

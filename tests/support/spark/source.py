@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,16 @@ class StreamUnderTest:
     def source(self, **changes: Any) -> KinesisSource:
         return KinesisSource(**self.fields(**changes))
 
+    def connection(self, **more: str) -> dict[str, str]:
+        """The options of a batch read and of the sink."""
+        return {
+            "streamName": STREAM,
+            "endpointUrl": self.endpoint_url,
+            "region": REGION,
+            "awsAccessKeyId": ACCESS_KEY,
+            "awsSecretAccessKey": SECRET_KEY,
+        } | more
+
     def fields(self, **changes: Any) -> dict[str, Any]:
         """The fields that a user gives to `KinesisSource`, for a job in another process."""
         defaults: dict[str, Any] = {
@@ -201,10 +212,17 @@ class StreamUnderTest:
 
 @pytest.fixture
 def stream(zookeeper_chroot: str) -> Iterator[StreamUnderTest]:
+    with served_stream(zookeeper_chroot) as stream:
+        yield stream
+
+
+@contextmanager
+def served_stream(zookeeper: str) -> Iterator[StreamUnderTest]:
+    """On a FakeKinesis of its own, with four shards."""
     clock = ShiftedClock()
     with serve(clock=clock) as fake, kinesis_client(fake.endpoint_url) as client:
         create_stream(client, STREAM, shards=4)
-        yield StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, clock)
+        yield StreamUnderTest(client, fake.endpoint_url, zookeeper, clock)
         ProcessServices.forget_all()
 
 
