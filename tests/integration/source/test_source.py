@@ -3,285 +3,247 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kinesis_spout.errors import ConfigError, StreamNotFoundError
+from kinesis_spout.aggregation.hash_range import HashRange
+from kinesis_spout.aggregation.packing import Packer, UserRecord
 from spark_job import register
-from spark_job.preflight import is_one_machine, preflight
 from tests.support.kinesis.services import SECRET_KEY
-from tests.support.spark.source import APPLICATION, StreamUnderTest, ids_of
+from tests.support.spark.source import STREAM, StreamUnderTest, ids_of, served_stream
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from spark_job import KinesisSource
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
+PASSWORD = "hunter2"  # of nobody
 
 
-def run(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]) -> Any:
+def started(
+    frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None], **trigger: Any
+) -> StreamingQuery:
+    writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def run(
+    frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]
+) -> StreamingQuery:
     """Run a query over the records that are there, batch by batch; returns the ended query."""
-    query = (
-        frame.writeStream.foreachBatch(each)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = started(frame, checkpoint, each, availableNow=True)
     assert query.awaitTermination(120)
     return query
 
 
-def counted(batch: DataFrame, _: int) -> None:
-    batch.count()
-
-
-def collected(spark: SparkSession, source: KinesisSource, checkpoint: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    run(
-        source.read_stream(spark),
-        checkpoint,
-        lambda batch, _: rows.extend(row.asDict() for row in batch.collect()),
-    )
-    return rows
-
-
-def test_rows_have_the_documented_columns(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    stream.put(5)
-    rows = collected(spark, stream.source(), tmp_path)
-    assert set(ids_of(rows)) == stream.ids()
-    row = min(rows, key=lambda one: bytes(one["data"]))
-    assert bytes(row["data"]) == b"record 0"
-    assert (row["streamName"], row["partitionKey"], row["subSequenceNumber"], row["attempt"]) == (
-        "orders",
-        "key 0",
-        0,
-        1,
-    )
-    assert row["messageId"] == f"{row['shardId']}:{row['sequenceNumber']}:1"
-    assert abs(row["approximateArrivalTimestamp"].timestamp() - stream.clock.now_ms() / 1000) < 3600
-
-
-def test_a_schema_selects_columns(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    register(spark)
-    stream.put(30)
-    reader = spark.readStream.format("kinesis").options(**stream.source().options())
-    frame = reader.schema("messageId STRING, data BINARY").load()
-    rows: list[Any] = []
-    run(frame, tmp_path, lambda batch, _: rows.extend(batch.collect()))
-    assert frame.columns == ["messageId", "data"]
-    assert {row.messageId for row in rows} == {f"{record}:1" for record in stream.ids()}
-    assert {bytes(row.data) for row in rows} == {f"record {n}".encode() for n in range(30)}
-
-
-def test_a_schema_with_a_column_that_is_not_there_stops_the_query_with_those_that_are(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    register(spark)
-    reader = spark.readStream.format("kinesis").options(**stream.source().options())
-    with pytest.raises(Exception, match=r"(?s)a column key STRING.*select some of streamName"):
-        run(reader.schema("key STRING").load(), tmp_path, counted)
-
-
-def test_two_actions_on_a_batch_see_the_same_rows(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """Between the actions records are appended and a shard is split."""
-    stream.put(60)
-    pairs: list[tuple[list[Any], list[Any]]] = []
-
-    def twice(batch: DataFrame, batch_id: int) -> None:
-        first = batch.collect()
-        if batch_id == 0:
-            stream.put(40)
-            stream.split()
-            stream.put(20)
-        pairs.append((first, batch.collect()))
-
-    run(stream.source(max_records_per_shard=10).read_stream(spark), tmp_path, twice)
-    assert all(first == second for first, second in pairs)
-    assert len(pairs[0][0]) == 40
-
-
-def test_a_batch_of_which_the_sink_took_a_part_settles_what_was_read(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """`take` reads the first partition only: the records of the others come with a later batch, and
-    none is lost.
+class Ran(NamedTuple):
+    """A query that has read 60 records and those that came meanwhile. `actions`: the rows of two
+    actions on each batch; between those on the first, records are put and a shard is split.
+    `tasks`: of each batch.
     """
-    stream.put(80)
-    seen: list[str] = []
 
-    def take_then_all(batch: DataFrame, batch_id: int) -> None:
-        rows = batch.take(1) if batch_id == 0 else batch.collect()
-        seen.extend(ids_of([row.asDict() for row in rows]))
-
-    run(stream.source(max_tasks=4).read_stream(spark), tmp_path, take_then_all)
-    later = {one.partition(":")[0] for one in seen[1:]}
-    assert len(later) == 3
-    assert {one for one in stream.ids() if one.partition(":")[0] in later} <= set(seen)
-    assert stream.checkpoints() == stream.tips()
+    stream: StreamUnderTest
+    frame: DataFrame
+    query: StreamingQuery
+    checkpoint: Path
+    actions: list[tuple[list[Row], list[Row]]]
+    tasks: list[int]
 
 
-def test_one_frame_serves_two_queries_one_after_the_other(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
+@pytest.fixture(scope="module")
+def ran(
+    spark: SparkSession, zookeeper: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ran]:
+    """By reader options, under a name of the user's."""
+    register(spark, name="kinesis_spout")
+    checkpoint = tmp_path_factory.mktemp("ran")
+    actions: list[tuple[list[Row], list[Row]]] = []
+    tasks: list[int] = []
+    with served_stream(f"{zookeeper}/source") as stream:
+        stream.put(60)
+        options = stream.source(max_records_per_shard=10).options()
+        frame = spark.readStream.format("kinesis_spout").options(**options).load()
+
+        def twice(batch: DataFrame, batch_id: int) -> None:
+            tasks.append(batch.rdd.getNumPartitions())
+            first = batch.collect()
+            if batch_id == 0:
+                stream.put(40)
+                stream.split()
+                stream.put(20)
+            actions.append((first, batch.collect()))
+
+        query = run(frame, checkpoint, twice)
+        yield Ran(stream, frame, query, checkpoint, actions, tasks)
+
+
+def test_rows_have_the_documented_columns(ran: Ran) -> None:
+    rows = [row.asDict() for first, _ in ran.actions for row in first]
+    row = next(row for row in rows if bytes(row["data"]) == b"record 0")
+    arrived_s = row.pop("approximateArrivalTimestamp").timestamp()
+    shard, number = row["shardId"], row["sequenceNumber"]
+    assert row == {
+        "streamName": STREAM,
+        "shardId": shard,
+        "sequenceNumber": number,
+        "subSequenceNumber": 0,
+        "partitionKey": "key 0",
+        "data": b"record 0",
+        "attempt": 1,
+        "messageId": f"{shard}:{number}:1",
+    }
+    assert f"{shard}:{number}" in ran.stream.ids()
+    assert abs(arrived_s - ran.stream.clock.now_ms() / 1000) < 3600
+
+
+def test_two_actions_on_a_batch_see_the_same_rows(ran: Ran) -> None:
+    assert all(first == second for first, second in ran.actions)
+    assert len(ran.actions[0][0]) == 40
+    rows = [row.asDict() for first, _ in ran.actions for row in first]
+    assert len(set(ids_of(rows))) == len(rows) >= 60
+
+
+def test_a_batch_has_as_many_tasks_as_the_session_runs_at_a_time(
+    ran: Ran, spark: SparkSession
 ) -> None:
-    frame = stream.source().read_stream(spark)
-    rows: list[dict[str, Any]] = []
-    for name in ("one", "two"):
-        stream.put(20)
-        run(
-            frame,
-            tmp_path / name,
-            lambda batch, _: rows.extend(row.asDict() for row in batch.collect()),
-        )
-    assert sorted(ids_of(rows)) == sorted(stream.ids())
+    """So that all shards are read at once."""
+    assert len(ran.stream.open_shards()) > spark.sparkContext.defaultParallelism
+    assert ran.tasks[0] == spark.sparkContext.defaultParallelism
 
 
-def test_a_second_query_of_the_same_application_fails_and_the_first_goes_on(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    stream.put(10)
-    frame = stream.source(owner_wait="1s").read_stream(spark)
-    first = (
-        frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "one")).start()
-    )
-    try:
-        first.processAllAvailable()
-        second = (
-            frame.writeStream.format("noop")
-            .option("checkpointLocation", str(tmp_path / "two"))
-            .start()
-        )
-        with pytest.raises(Exception, match=APPLICATION):
-            second.awaitTermination(60)
-        assert first.isActive
-    finally:
-        first.stop()
-
-
-def test_progress_tells_plan_lag_and_unresolved_records(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    stream.put(20)
-    query = run(stream.source().read_stream(spark), tmp_path, counted)
-    latest = json.loads(query.recentProgress[0].json)["sources"][0]["latestOffset"]
+def test_progress_tells_plan_lag_and_unresolved_records(ran: Ran) -> None:
+    latest = json.loads(ran.query.recentProgress[0].json)["sources"][0]["latestOffset"]
     latest = json.loads(latest) if isinstance(latest, str) else latest
     assert latest["plan"].startswith("1-")
     assert latest["unresolved"] == 0
     assert latest["lagMs"] >= 0
 
 
-def test_secrets_show_in_no_offset_and_no_progress(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    stream.put(5)
-    query = run(stream.source().read_stream(spark), tmp_path, counted)
-    shown = "".join(progress.json for progress in query.recentProgress)
-    shown += "".join(
-        file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file()
-    )
+def test_secrets_show_in_no_offset_and_no_progress(ran: Ran) -> None:
+    shown = "".join(progress.json for progress in ran.query.recentProgress)
+    files = (file for file in ran.checkpoint.rglob("*") if file.is_file())
+    shown += "".join(file.read_text(errors="replace") for file in files)
     assert "plan" in shown
     assert SECRET_KEY not in shown
 
 
-def test_reader_options_work_under_another_name(
+def test_stored_progress_that_wins_over_the_start_is_said(ran: Ran, spark: SparkSession) -> None:
+    said = r"startingPosition LATEST has no effect.*kinesis-spout reset"
+    with pytest.warns(UserWarning, match=said):
+        ran.stream.source(starting_position="LATEST").read_stream(spark)
+
+
+def test_a_frame_serves_another_query_whose_sink_takes_a_part_of_a_batch(
+    ran: Ran, tmp_path: Path
+) -> None:
+    """`take` reads the first partition only: the records of the others come with a later batch, and
+    none is lost.
+    """
+    run(ran.frame, tmp_path / "rest", lambda batch, _: batch.foreach(lambda _: None))
+    before = ran.stream.ids()
+    ran.stream.put(20)
+    seen: list[str] = []
+
+    def take_then_all(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.take(1) if batch_id == 0 else batch.collect()
+        seen.extend(ids_of([row.asDict() for row in rows]))
+
+    run(ran.frame, tmp_path / "part", take_then_all)
+    later = {one.partition(":")[0] for one in seen[1:]}
+    assert later
+    assert seen[0].partition(":")[0] not in later
+    new = ran.stream.ids() - before
+    assert {one for one in new if one.partition(":")[0] in later} == set(seen[1:])
+    assert ran.stream.checkpoints() == ran.stream.tips()
+
+
+def test_a_misspelt_reader_option_is_refused_when_the_frame_is_made(spark: SparkSession) -> None:
+    register(spark)
+    with pytest.raises(Exception, match=r"did you mean startingPosition\?"):
+        spark.readStream.format("kinesis").option("startingPositon", "LATEST").load()
+
+
+def test_the_error_of_a_plain_function_is_told_and_before_that_it_would_be(
     spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
 ) -> None:
-    register(spark, name="kinesis_spout")
+    """In the application's state, for `explain`: so a query that ends without a word was killed or
+    stopped. Without what looks like a secret, and not the error of another query of the session.
+    """
+    is_over = threading.Event()
+
+    def fails(batch: DataFrame, _: int) -> None:
+        count = batch.count()
+        if is_over.is_set():
+            raise ValueError(f"no rates for {count} at jdbc://me:{PASSWORD}@db")
+        is_over.set()
+
+    def other_fails(_batch: DataFrame, _batch_id: int) -> None:
+        raise KeyError("another query")
+
+    stream.put(8)
+    query = started(stream.source().read_stream(spark), tmp_path / "ours", fails)
+    try:
+        other = started(spark.readStream.format("rate").load(), tmp_path / "other", other_fails)
+        wait_until(lambda: not other.isActive, 120)
+        wait_until(stream.tells_errors, 120)
+        assert is_over.wait(120)
+        assert stream.last_end() is None
+        stream.put(1)
+        wait_until(lambda: not query.isActive, 120)
+    finally:
+        query.stop()
+    wait_until(lambda: stream.last_end() is not None)
+    assert stream.last_end() == "ValueError: no rates for 1 at jdbc://***@db"
+
+
+# aggregates ---------------------------------------------------------------------------------------
+def put_packed(stream: StreamUnderTest, users: list[UserRecord]) -> None:
+    """Put them as a producer does that knows the open shards."""
+    shards = []
+    for one in stream.open_shards():
+        keys = one["HashKeyRange"]
+        hashes = HashRange(int(keys["StartingHashKey"]), int(keys["EndingHashKey"]))
+        shards.append((str(one["ShardId"]), hashes))
+    packer = Packer(shards, max_bytes=4_000)
+    for packed in [record for user in users for record in packer.add(user)] + packer.flush():
+        hash_key = packed.explicit_hash_key
+        explicit = {} if hash_key is None else {"ExplicitHashKey": hash_key}
+        answer = stream.client.put_record(
+            StreamName=STREAM, PartitionKey=packed.partition_key, Data=packed.data, **explicit
+        )
+        assert answer["ShardId"] == packed.shard_id
+
+
+def users(first: int, last: int) -> list[UserRecord]:
+    return [
+        UserRecord(f"key {number}", f"record {number}".encode()) for number in range(first, last)
+    ]
+
+
+def test_every_user_record_is_a_row_of_the_columns_that_a_schema_selects(
+    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """Over several batches and a reshard."""
+    register(spark)
+    put_packed(stream, users(0, 1000))
     stream.put(5)
-    rows: list[Any] = []
-    frame = spark.readStream.format("kinesis_spout").options(**stream.source().options()).load()
+    stream.split()
+    put_packed(stream, users(1000, 1500))
+    columns = "messageId STRING, subSequenceNumber BIGINT, partitionKey STRING, data BINARY"
+    options = stream.source(max_records_per_trigger=20).options()
+    frame = spark.readStream.format("kinesis").options(**options).schema(columns).load()
+    rows: list[Row] = []
     run(frame, tmp_path, lambda batch, _: rows.extend(batch.collect()))
-    assert len(rows) == 5
-
-
-def test_a_batch_has_as_many_tasks_as_the_session_runs_at_a_time(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """So that all shards are read at once."""
-    register(spark)
-    stream.put(200)
-    assert len(stream.open_shards()) > spark.sparkContext.defaultParallelism
-    tasks: list[int] = []
-
-    def count(batch: DataFrame, _: int) -> None:
-        tasks.append(batch.rdd.getNumPartitions())
-        batch.count()
-
-    frame = spark.readStream.format("kinesis").options(**stream.source().options()).load()
-    run(frame, tmp_path, count)
-    assert tasks == [spark.sparkContext.defaultParallelism]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"startingPositon": "LATEST"}, "did you mean startingPosition?"),
-        ({"maxRecordsPerShard": "0"}, "option maxRecordsPerShard is '0'"),
-        ({"startingPosition": "EARLIEST"}, "is not a starting position"),
-    ],
-)
-def test_a_bad_reader_option_is_refused_when_the_frame_is_made(
-    options: dict[str, str], sentence: str, spark: SparkSession, stream: StreamUnderTest
-) -> None:
-    register(spark)
-    with pytest.raises(Exception, match="(?s)" + sentence.replace("?", r"\?")):
-        spark.readStream.format("kinesis").options(**(stream.source().options() | options)).load()
-
-
-def test_options_of_a_query_are_refused_by_a_batch_read_with_what_to_use(
-    spark: SparkSession, stream: StreamUnderTest
-) -> None:
-    register(spark)
-    with pytest.raises(Exception, match=r"spark\.readStream"):
-        spark.read.format("kinesis").options(**stream.source().options()).load().count()
-
-
-def test_a_missing_stream_is_named_before_a_query_starts(
-    spark: SparkSession, stream: StreamUnderTest
-) -> None:
-    with pytest.raises(StreamNotFoundError, match="nowhere"):
-        stream.source(stream="nowhere").read_stream(spark)
-
-
-def test_stored_progress_that_wins_over_the_start_is_said(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    stream.put(5)
-    collected(spark, stream.source(), tmp_path)
-    with pytest.warns(
-        UserWarning, match=r"startingPosition LATEST has no effect.*kinesis-spout reset"
-    ):
-        stream.source(starting_position="LATEST").read_stream(spark)
-
-
-def test_an_embedded_zookeeper_is_refused_on_a_cluster(
-    stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    settings = stream.settings(zookeeper=f"embedded:{tmp_path}")
-    with pytest.raises(ConfigError, match=r"spark://host:7077.*ensemble"):
-        preflight(settings, master="spark://host:7077")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("master", "one"),
-    [
-        ("local", True),
-        ("local[4]", True),
-        ("local-cluster[2,1,1024]", True),
-        ("yarn", False),
-        ("k8s://x", False),
-    ],
-)
-def test_masters_of_one_machine_are_told_from_clusters(master: str, one: bool) -> None:  # noqa: FBT001  # a table's column
-    assert is_one_machine(master) is one
+    assert frame.columns == ["messageId", "subSequenceNumber", "partitionKey", "data"]
+    expected = sorted((one.partition_key, one.data) for one in users(0, 1500) + users(0, 5))
+    assert sorted((row.partitionKey, bytes(row.data)) for row in rows) == expected
+    assert len({row.messageId for row in rows}) == len(rows)
+    subs = [row for row in rows if row.subSequenceNumber]
+    assert subs
+    assert all(f".{row.subSequenceNumber}:" in row.messageId for row in subs)
