@@ -1,5 +1,5 @@
 """Records of the largest size, and records without partition keys, on executors in processes of
-their own: through the source with retries and dead letters, a batch read, the sink and a redrive.
+their own, through all that Spark does with them.
 
 LocalStack 4.9.2 takes 1 MiB, since it does not know the call that raises a stream's limit. Its
 emulator alone takes 10 MiB, at a second a MiB, and fails to hand out a record of 10 MiB. Neither
@@ -9,203 +9,44 @@ FakeKinesis the rest.
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from hashlib import sha256
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.kinesis.large_records import KEY, LARGEST, MIB, digests, take_large_records
-from tests.support.kinesis.services import (
-    ACCESS_KEY,
-    REGION,
-    SECRET_KEY,
-    create_stream,
-    kinesis_client,
-    serve,
+from tests.support.kinesis.large_records import LARGEST, MIB
+from tests.support.kinesis.services import serve
+from tests.support.spark.all_ways_checked import (
+    auto_streams,
+    check_large_records,
+    check_records_without_keys,
+    large_streams,
 )
-from tests.support.spark import all_ways_through
-from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
-from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from kinesis_spout.testing import FakeKinesis
-    from kinesis_spout.testing.stream.shard import StoredRecord
     from tests.support.spark.spark_cluster import SparkCluster
 
 pytestmark = pytest.mark.spark
-DEAD, COPY, BACK = "dead", "copy", "back"
-STREAMS = (STREAM, DEAD, COPY, BACK)
-RECORDS = 3_000
-
-
-def program(stream: StreamUnderTest, folder: Path, **job: Any) -> dict[str, Any]:
-    aws = {
-        "region": REGION,
-        "endpoint_url": stream.endpoint_url,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
-    }
-    connection = {
-        "endpointUrl": stream.endpoint_url,
-        "region": REGION,
-        "awsAccessKeyId": ACCESS_KEY,
-        "awsSecretAccessKey": SECRET_KEY,
-    }
-    tracking = {"retry_limit": 2, "retry_first_delay": "10ms", "retry_max_delay": "20ms"}
-    return {
-        "program": all_ways_through.__name__,
-        "source": stream.fields(available_now_retry_wait="60s"),
-        "tracking": tracking | job.pop("tracking", {}),
-        "aws": aws,
-        "connection": connection,
-        "folder": str(folder),
-        "dead": DEAD,
-        "copy": COPY,
-        "back": BACK,
-        **job,
-    }
-
-
-def records_on(client: Any, stream: str) -> list[dict[str, Any]]:
-    """All records of the stream."""
-    found: list[dict[str, Any]] = []
-    for shard in client.list_shards(StreamName=stream)["Shards"]:
-        iterator = client.get_shard_iterator(
-            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        behind = True
-        while behind:
-            page = client.get_records(ShardIterator=iterator)
-            found += page["Records"]
-            iterator, behind = page["NextShardIterator"], page["MillisBehindLatest"] > 0
-    return found
-
-
-def digest_of(record: StoredRecord) -> str:
-    return sha256(record.data).hexdigest()
-
-
-# large records ------------------------------------------------------------------------------------
-@pytest.fixture(params=["fake", pytest.param("emulator", marks=pytest.mark.emulator)])
-def large(
-    request: pytest.FixtureRequest, zookeeper_chroot: str
-) -> Iterator[tuple[StreamUnderTest, int]]:
-    """Streams of one shard, and the size of large records on them."""
-    clock = ShiftedClock()
-    with serve(clock=clock) as fake:
-        on_fake = request.param == "fake"
-        endpoint = fake.endpoint_url if on_fake else request.getfixturevalue("emulator_endpoint")
-        with kinesis_client(endpoint, read_timeout_s=60) as client:
-            for name in STREAMS:
-                create_stream(client, name)
-            for name in (STREAM, COPY, BACK):
-                take_large_records(client, name)
-            yield (
-                StreamUnderTest(client, endpoint, zookeeper_chroot, clock),
-                LARGEST if on_fake else MIB + MIB // 4,
-            )
-            for name in STREAMS:
-                client.delete_stream(StreamName=name)
-            wait_until(lambda: not client.list_streams()["StreamNames"])
 
 
 def test_the_largest_records_come_through_one_by_one_and_whole(
-    large: tuple[StreamUnderTest, int], spark_cluster: SparkCluster, tmp_path: Path
+    spark_cluster: SparkCluster, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
-    """One of them fails once, another one always: its letter is on a stream that takes 1 MiB, and
-    the redrive puts it together again.
-    """
-    stream, size = large
-    random = Random(15)  # noqa: S311  # not a secret
-    sizes = [9, size - len(KEY), 9, size - len(KEY), 9]
-    payloads = [random.randbytes(count) for count in sizes]
-    for payload in payloads:
-        stream.put_record(KEY, payload)
-    ((late,), (bad,)) = digests([payloads[1]]), digests([payloads[3]])
-    answer = spark_cluster.run(program(stream, tmp_path, late=[late], bad=[bad]))
-
-    assert Counter((digest, attempt) for digest, _, attempt, *_ in answer["tracked"]) == Counter(
-        (digest, 2 if digest == late else 1) for digest in digests(payloads) if digest != bad
-    )
-    assert sorted(digest for digest, _, _ in answer["batch"]) == digests(payloads)
-    assert digests(one["Data"] for one in records_on(stream.client, COPY)) == digests(payloads)
-    parts = records_on(stream.client, DEAD)
-    assert len(parts) > size // MIB
-    assert max(len(one["Data"]) + len(one["PartitionKey"].encode()) for one in parts) <= MIB
-    assert answer["redriven"] == 1
-    assert digests(one["Data"] for one in records_on(stream.client, BACK)) == [bad]
-    assert stream.checkpoints() == stream.tips()
+    with serve() as fake, large_streams(fake.endpoint_url, zookeeper_chroot) as stream:
+        check_large_records(spark_cluster.run, stream, LARGEST, tmp_path)
 
 
-# streams with record distribution AUTO ------------------------------------------------------------
-@pytest.fixture
-def auto(zookeeper_chroot: str) -> Iterator[tuple[StreamUnderTest, FakeKinesis]]:
-    """The streams, with record distribution AUTO but for the one of the letters."""
-    clock = ShiftedClock()
-    with serve(clock=clock) as fake, kinesis_client(fake.endpoint_url) as client:
-        for name in (STREAM, COPY, BACK):
-            fake.model.create(name, shards=4, distribution="AUTO")
-        create_stream(client, DEAD)
-        yield StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, clock), fake.model
+@pytest.mark.emulator
+def test_records_above_a_mebibyte_come_through_on_the_emulator(
+    spark_cluster: SparkCluster, emulator_endpoint: str, zookeeper_chroot: str, tmp_path: Path
+) -> None:
+    with large_streams(emulator_endpoint, zookeeper_chroot) as stream:
+        check_large_records(spark_cluster.run, stream, MIB + MIB // 4, tmp_path)
 
 
 def test_records_without_keys_come_through_and_block_nothing(
-    auto: tuple[StreamUnderTest, FakeKinesis], spark_cluster: SparkCluster, tmp_path: Path
+    spark_cluster: SparkCluster, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
-    """Under block_key: a failing record without a key holds no other one back, in the middle of a
-    split; their nulls arrive everywhere, and the sink gives them keys of its own. Each shard keeps
-    its order, and a child comes after its parent.
-    """
-    stream, model = auto
-    keys = {b"record %d" % n: "same" if n % 3 == 0 else None for n in range(RECORDS)}
-    for n, (data, key) in enumerate(keys.items()):
-        model.put(STREAM, key, data)
-        if n == RECORDS // 2:
-            stream.split()
-    by_digest = {digests([data])[0]: key for data, key in keys.items()}
-    payloads = list(keys)
-    bad, late = digests(payloads[1:1000:100]), digests(payloads[2:1000:100])
-    bad = [one for one in bad if by_digest[one] is None]
-    late = [one for one in late if by_digest[one] is None]
-    job = program(stream, tmp_path, bad=bad, late=late, tracking={"on_failure": "block_key"})
-    answer = spark_cluster.run(job)
-
-    assert Counter(tuple(row[:3]) for row in answer["tracked"]) == Counter(
-        (one, key, 2 if one in late else 1) for one, key in by_digest.items() if one not in bad
-    )
-    tried: dict[str, list[str]] = {}
-    batches: dict[str, set[int]] = {}
-    for digest, _, attempt, shard, batch in answer["tracked"]:
-        if attempt == 1:
-            tried.setdefault(shard, []).append(digest)
-            batches.setdefault(shard, set()).add(batch)
-    shards = model.stream(STREAM).shards
-    assert tried == {
-        shard: [one for one in map(digest_of, kept.records) if one not in {*bad, *late}]
-        for shard, kept in shards.items()
-    }
-    assert {len(one) for one in batches.values()} == {1}  # nothing waited for a failed record
-    parents = [(batches[one], batches[shard]) for shard in shards for one in shards[shard].parents]
-    assert len(parents) == 2
-    assert all(max(before) < min(after) for before, after in parents)
-    assert {(digest, key) for digest, key, _ in answer["batch"]} == set(by_digest.items())
-    assert len(answer["batch"]) == RECORDS
-    copied = records_on(stream.client, COPY)
-    assert digests(one["Data"] for one in copied) == sorted(by_digest)
-    given = {one["PartitionKey"] for one in copied if keys[one["Data"]] is None}
-    assert all(one["PartitionKey"] == "same" for one in copied if keys[one["Data"]])
-    assert "same" not in given
-    assert {len(key) for key in given} == {16}
-    letters = [json.loads(one["Data"]) for one in records_on(stream.client, DEAD)]
-    assert {(one["partitionKey"], one["attempts"]) for one in letters} == {(None, 3)}
-    assert answer["redriven"] == len(letters) == len(bad) > 0
-    assert digests(one["Data"] for one in records_on(stream.client, BACK)) == sorted(bad)
-    states = stream.states()
-    assert not any(state.unresolved for state in states.values())
-    assert sum(state.checkpoint_text == "SHARD_END" for state in states.values()) == 1
+    with auto_streams(zookeeper_chroot) as (stream, model):
+        check_records_without_keys(spark_cluster.run, stream, model, 3_000, tmp_path)

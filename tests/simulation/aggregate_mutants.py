@@ -11,7 +11,7 @@ _SETTLING = "tests/unit/state/test_settle_tracked.py"
 _PUTTER = "tests/unit/kinesis_spout/cli/test_aggregating_putter.py"
 _SINK = "tests/integration/sink/test_record_writer.py"
 _LETTERS = "tests/unit/spark_job/dead_letter/test_payload_records.py"
-_AUTO = "tests/drills/test_all_ways_through.py -k without_keys"
+_AUTO = "tests/integration/records/test_auto_streams.py -k without_keys"
 _BY_OPTION = (
     "spark_job/rows.py",
     "    return settings.aggregated_records if mode in (None, FAIL) else mode\n",
