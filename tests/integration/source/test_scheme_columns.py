@@ -5,7 +5,7 @@ wrongly are malformed.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -56,188 +56,45 @@ DDL = (
     "rows ARRAY<STRUCT<n: INT NOT NULL, tags: ARRAY<STRING>>>, mm MAP<STRING, STRUCT<p: INT, q: "
     "STRING>>"
 )
+JSON = JsonScheme(DDL)
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
 NUMBERS = [
-    *(
-        "0",
-        "-0",
-        "1",
-        "-1",
-        "127",
-        "128",
-        "-128",
-        "-129",
-        "32767",
-        "32768",
-        "2147483647",
-        "2147483648",
-        "-2147483649",
-    ),
-    *(
-        "9223372036854775807",
-        "9223372036854775808",
-        "-9223372036854775808",
-        "-9223372036854775809",
-        "1" * 38,
-        "1" * 39,
-        "9" * 400,
-    ),
-    *(
-        "1.0",
-        "1.5",
-        "-0.0",
-        "-0e0",
-        "0.1",
-        "1.1",
-        "1.10",
-        "1.234",
-        "1.2300",
-        "999.99",
-        "1000.00",
-        "1e2",
-        "1E+2",
-        "1e-2",
-        "1e999",
-        "-1e999",
-        "1e-999",
-    ),
-    *(
-        "1e39",
-        "3.4028234663852886e38",
-        "3.4028235677973366e38",
-        "3.4028235677973362e38",
-        "1.401298464324817e-45",
-        "7e-46",
-        "4.9e-324",
-        "2e-324",
-    ),
-    *(
-        "1.7976931348623157e308",
-        "1.7976931348623159e308",
-        "16777217",
-        "9007199254740993",
-        "0.30000000000000004",
-        "0." + "0" * 37 + "1",
-        "0." + "0" * 38 + "1",
-    ),
-    *(
-        "1." + "0" * 38,
-        "1." + "0" * 36,
-        "12345678901234567890.12345",
-        "0.0000000001",
-        "0.00000000001",
-        "123456789012345678901234567.8901234567",
-    ),
-    *(
-        "01",
-        "+1",
-        "1.",
-        ".5",
-        "-",
-        "0x10",
-        "1_000",
-        "NaN",
-        "Infinity",
-        "-Infinity",
-        "--1",
-        "1e",
-        "1e+",
-        "1f",
-        "00",
-    ),
-    *(
-        "1" * 1000,
-        "1" * 1001,
-        "-" + "1" * 1000,
-        "0." + "1" * 1000,
-        "0." + "1" * 1001,
-        "5." + "1" * 999,
-        "5." + "1" * 1000,
-    ),
+    *words("0 -0 1 -1 127 128 -128 -129 32767 32768 2147483647 2147483648 -2147483649"),
+    *words("9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809"),
+    *("1" * 38, "1" * 39, "9" * 400, "1" * 1000, "1" * 1001, "-" + "1" * 1000),
+    *words("1.0 1.5 -0.0 -0e0 0.1 1.1 1.10 1.234 1.2300 999.99 1000.00 1e2 1E+2 1e-2"),
+    *words("1e999 -1e999 1e-999 1e39 4.9e-324 2e-324 1.401298464324817e-45 7e-46"),
+    *words("3.4028234663852886e38 3.4028235677973366e38 3.4028235677973362e38"),
+    *words("1.7976931348623157e308 1.7976931348623159e308 16777217 9007199254740993"),
+    *words("0.30000000000000004 12345678901234567890.12345 0.0000000001 0.00000000001"),
+    "123456789012345678901234567.8901234567",
+    *("0." + "0" * 37 + "1", "0." + "0" * 38 + "1", "1." + "0" * 38, "1." + "0" * 36),
+    *("0." + "1" * 1000, "0." + "1" * 1001, "5." + "1" * 999, "5." + "1" * 1000),
+    *words("01 +1 1. .5 - 0x10 1_000 NaN Infinity -Infinity --1 1e 1e+ 1f 00"),
 ]
 STRINGS = [
-    *(
-        "",
-        " ",
-        "x",
-        "1",
-        "1.5",
-        "true",
-        "null",
-        "NaN",
-        "Infinity",
-        "-INF",
-        "AAE=",
-        "AAE",
-        "AB==",
-        "A===",
-        "=AAA",
-        "AA E=",
-        "AAEC\\n",
-        "zz!",
-        "-_-_",
-    ),
-    *(
-        "2020-01-01",
-        "2020-1-1",
-        "2020-02-30",
-        "2020-02-29",
-        "2021-02-29",
-        "0000-01-01",
-        "0001-01-01",
-        "9999-12-31",
-        "10000-01-01",
-        "+2020-01-01",
-    ),
-    *("1582-10-10", "2020-01-01\\n", "2020-01-01 ", "2020-13-01", "20200101", "2020-W01-1"),
-    *(
-        "2020-01-01T00:00:00Z",
-        "2020-01-01 00:00:00",
-        "2020-01-01T00:00:00",
-        "2020-01-01T00:00:00.123456+02:00",
-        "2020-01-01T00:00:00.1234567Z",
-        "1960-01-01T00:00:00.123456789+02:00",
-        "9999-12-31T23:59:59.999999999Z",
-        "2020-01-01T00:00:00.999999999",
-        "0001-01-01T00:00:00.000000999",
-        "2020-01-01T00:00:00.1234567890Z",
-    ),
-    *(
-        "2020-01-01T24:00:00Z",
-        "2020-01-01T23:59:60Z",
-        "2020-01-01T00:00:00+18:00",
-        "2020-01-01T00:00:00-17:59",
-        "2020-01-01T00:00:00+0200",
-    ),
-    *(
-        "0001-01-01T00:00:00+01:00",
-        "0001-01-01T00:00:00Z",
-        "9999-12-31T23:59:59.999999Z",
-        "9999-12-31T23:59:59-01:00",
-        "2020-01-01T00:00Z",
-    ),
-    *(
-        "2020-01-01T00:00:00.1Z",
-        "2020-01-01T00:00:00.Z",
-        "2020-01-01t00:00:00z",
-        "2020-01-01T00:00:00 UTC",
-        "1883-11-18T12:00:00.5",
-        "0001-01-01T00:00:00.000001",
-    ),
-    *(
-        "\\u0000",
-        "\\ud83d\\ude00",
-        "\\ud800",
-        "\\udc00\\ud800",
-        "\\uD83D\\\\uDE00",
-        "\\\\ud800",
-        "\\\\\\ud800",
-        "\\u12",
-        "\\u12g4",
-        "\\x41",
-        "\\/",
-        "\\'",
-    ),
-    *("a\tb", "a\x00b", "\x7f", "\N{LINE SEPARATOR}", "\N{GRINNING FACE}", "\ufeff", "\\ufffd"),
+    *("", " ", "AA E=", "2020-01-01\\n", "2020-01-01 "),
+    *words("x 1 1.5 true null NaN Infinity -INF AAE= AAE AB== A=== =AAA AAEC\\n zz! -_-_"),
+    *words("2020-01-01 2020-1-1 2020-02-30 2020-02-29 2021-02-29 0000-01-01 0001-01-01"),
+    *words("9999-12-31 10000-01-01 +2020-01-01 1582-10-10 2020-13-01 20200101 2020-W01-1"),
+    *("2020-01-01 00:00:00", "2020-01-01T00:00:00 UTC"),
+    *words("2020-01-01T00:00:00Z 2020-01-01T00:00:00 2020-01-01T00:00:00.123456+02:00"),
+    *words("2020-01-01T00:00:00.1234567Z 1960-01-01T00:00:00.123456789+02:00"),
+    *words("9999-12-31T23:59:59.999999999Z 2020-01-01T00:00:00.999999999"),
+    *words("0001-01-01T00:00:00.000000999 2020-01-01T00:00:00.1234567890Z"),
+    *words("2020-01-01T24:00:00Z 2020-01-01T23:59:60Z 2020-01-01T00:00:00+18:00"),
+    *words("2020-01-01T00:00:00-17:59 2020-01-01T00:00:00+0200 0001-01-01T00:00:00+01:00"),
+    *words("0001-01-01T00:00:00Z 9999-12-31T23:59:59.999999Z 9999-12-31T23:59:59-01:00"),
+    *words("2020-01-01T00:00Z 2020-01-01T00:00:00.1Z 2020-01-01T00:00:00.Z"),
+    *words("2020-01-01t00:00:00z 1883-11-18T12:00:00.5 0001-01-01T00:00:00.000001"),
+    *words(r"\u0000 \ud83d\ude00 \ud800 \udc00\ud800 \uD83D\\uDE00 \\ud800 \\\ud800"),
+    *words(r"\u12 \u12g4 \x41 \/ \' \ufffd"),
+    *("a\tb", "a\x00b", "\x7f", "\N{LINE SEPARATOR}", "\N{GRINNING FACE}", "\ufeff"),
 ]
 COMPOSITES = [
     "null",
@@ -255,28 +112,6 @@ COMPOSITES = [
     '{"a":"x","b":{}}',
     '{"a":1,"a":1}',
 ]
-FIELDS = (
-    "id",
-    "i",
-    "sm",
-    "t",
-    "s",
-    "b",
-    "f",
-    "d",
-    "dec",
-    "big",
-    "bin",
-    "day",
-    "at",
-    "wall",
-    "a",
-    "m",
-    "o",
-    "rows",
-    "mm",
-)
-
 TEXTS = [
     *(
         "",
@@ -397,60 +232,73 @@ TEXTS = [
 def _json_payloads() -> list[bytes]:
     values = [*NUMBERS, *COMPOSITES, *(f'"{text}"' for text in STRINGS)]
     return [
-        *(f'{{"{name}": {value}}}'.encode() for name in FIELDS for value in values),
+        *(f'{{"{name}": {value}}}'.encode() for name in JSON.fields for value in values),
         *(text.encode() for text in TEXTS),
         *BYTES,
     ]
 
 
-@pytest.mark.parametrize("scheme", [RawScheme(), TextScheme()], ids=["raw", "text"])
-def test_raw_and_text_agree_about_every_kind_of_bytes(
-    spark: SparkSession, scheme: RecordScheme
-) -> None:
-    """Invalid UTF-8, overlong forms, encoded surrogates, NUL, marks, empty payloads, aggregates and
-    payloads that only resemble them.
-    """
-    assert disagreements(spark, scheme, BYTES) == []
+class OnSpark(NamedTuple):
+    """What Spark makes of payloads with a scheme."""
+
+    scheme: RecordScheme
+    payloads: list[bytes]
+    found: list[tuple[Any, str | None]]
 
 
-def test_json_agrees_about_every_value_in_every_type(spark: SparkSession) -> None:
+@pytest.fixture(scope="module")
+def json_on_spark(spark: SparkSession) -> OnSpark:
     """Each number, string and composite as each of the schema's types, and whole texts: valid JSON,
     nearly valid, or not JSON.
     """
-    assert disagreements(spark, JsonScheme(DDL), _json_payloads()) == []
+    payloads = _json_payloads()
+    return OnSpark(JSON, payloads, columns(spark, JSON, payloads))
 
 
-def test_exactly_one_of_value_and_reason_is_set(spark: SparkSession) -> None:
+@pytest.fixture(scope="module")
+def all_on_spark(spark: SparkSession, json_on_spark: OnSpark) -> list[OnSpark]:
+    """The others with invalid UTF-8, overlong forms, encoded surrogates, NUL, marks, empty
+    payloads, aggregates and payloads that only resemble them.
+    """
+    others = (RawScheme(), TextScheme())
+    return [json_on_spark, *(OnSpark(one, BYTES, columns(spark, one, BYTES)) for one in others)]
+
+
+def test_both_halves_agree_about_every_kind_of_bytes_and_every_value_in_every_type(
+    all_on_spark: list[OnSpark],
+) -> None:
+    assert [disagreements(*one) for one in all_on_spark] == [[], [], []]
+
+
+def test_exactly_one_of_value_and_reason_is_set(all_on_spark: list[OnSpark]) -> None:
     """No payload gives a silent null, and no payload gives both a value and a reason."""
-    for scheme in (RawScheme(), TextScheme(), JsonScheme(DDL)):
-        assert all(
-            (value is None) != (malformed is None)
-            for value, malformed in columns(spark, scheme, [*_json_payloads(), *BYTES])
-        )
+    for one in all_on_spark:
+        assert all((value is None) != (malformed is None) for value, malformed in one.found)
 
 
-def test_ansi_mode_and_time_zone_change_nothing(spark: SparkSession) -> None:
+def test_ansi_mode_and_time_zone_change_nothing(
+    spark: SparkSession, json_on_spark: OnSpark
+) -> None:
     """Neither setting of the session changes the meaning of a payload, and neither makes a bad
     record fail the query.
     """
-    payloads = [
-        payload for payload in _json_payloads() if b"0001-01-01T" not in payload
-    ]  # New York's year 0 cannot be collected
-    expected = columns(spark, JsonScheme(DDL), payloads)
-    ansi = spark.conf.get("spark.sql.ansi.enabled")
+    expected = [
+        (payload, found)
+        for payload, found in zip(json_on_spark.payloads, json_on_spark.found, strict=True)
+        if b"0001-01-01T" not in payload  # New York's year 0 cannot be collected
+    ]
+    ansi = str(spark.conf.get("spark.sql.ansi.enabled"))
     try:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-        for enabled in ("true", "false"):
-            spark.conf.set("spark.sql.ansi.enabled", enabled)
-            assert repr(columns(spark, JsonScheme(DDL), payloads)) == repr(expected)
+        spark.conf.set("spark.sql.ansi.enabled", "false" if ansi == "true" else "true")
+        found = columns(spark, JSON, [payload for payload, _ in expected])
+        assert repr(found) == repr([found for _, found in expected])
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        spark.conf.set("spark.sql.ansi.enabled", str(ansi))
+        spark.conf.set("spark.sql.ansi.enabled", ansi)
 
 
-@pytest.mark.parametrize(
-    "scheme", [RawScheme(), TextScheme(), JsonScheme(DDL)], ids=["raw", "text", "json"]
-)
+@pytest.mark.parametrize("scheme", [RawScheme(), TextScheme(), JSON], ids=["raw", "text", "json"])
 def test_the_column_has_the_declared_type_and_runs_no_python(
     spark: SparkSession, scheme: RecordScheme
 ) -> None:

@@ -56,13 +56,13 @@ def columns(
 
 
 def disagreements(
-    spark: SparkSession, scheme: RecordScheme, payloads: Sequence[bytes]
+    scheme: RecordScheme, payloads: Sequence[bytes], found: Sequence[tuple[Any, str | None]]
 ) -> list[str]:
     """One line for each payload on which the two halves differ, in a value, a value's class or a
-    reason.
+    reason. `found`: the `columns` of the payloads.
     """
     lines = []
-    for payload, on_spark in zip(payloads, columns(spark, scheme, payloads), strict=True):
+    for payload, on_spark in zip(payloads, found, strict=True):
         in_python = decoded(scheme, payload)
         python_side = (None if in_python[0] is None else _plain_row(in_python[0]), in_python[1])
         if repr(python_side) != repr(on_spark):
