@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, create_stream
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, create_stream, records_on
 from tests.support.spark import executors_elsewhere
 from tests.support.spark.job_process import ROOT, JobProcess
 from tests.support.spark.source import APPLICATION, STREAM, StreamUnderTest
@@ -69,14 +69,6 @@ def test_a_query_a_batch_read_a_write_and_dead_letters_on_executors_with_other_s
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert answer == {"rows": COUNT, "variables": variables}
     sent = {f"record {number}".encode() for number in range(COUNT)}
-    assert set(data_on(stream, "copy")) == sent
-    (letter,) = data_on(stream, "letters")
-    assert b64decode(json.loads(letter)["data"]) == executors_elsewhere.POISON
-
-
-def data_on(stream: StreamUnderTest, name: str) -> list[bytes]:
-    iterator = stream.client.get_shard_iterator(
-        StreamName=name, ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
-    )["ShardIterator"]
-    page: dict[str, Any] = stream.client.get_records(ShardIterator=iterator)
-    return [record["Data"] for record in page["Records"]]
+    assert {one["Data"] for one in records_on(stream.client, "copy")} == sent
+    (letter,) = records_on(stream.client, "letters")
+    assert b64decode(json.loads(letter["Data"])["data"]) == executors_elsewhere.POISON
