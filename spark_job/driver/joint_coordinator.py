@@ -161,9 +161,8 @@ class JointCoordinator:
             if pause_s is None:
                 break
             self._clock.sleep(pause_s)
-            for one in self._streams:
-                one.coordinator.note_waited(pause_s)
             for one in looked_at:
+                one.coordinator.note_waited(pause_s)
                 one.searched_s += self._clock.monotonic_s() - now_s
         for one in self._streams:
             one.coordinator.without_plan(plans.get(one.name, ""), is_paused=one.is_paused)

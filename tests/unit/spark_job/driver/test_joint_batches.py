@@ -220,6 +220,23 @@ def test_an_available_now_run_does_not_end_without_a_stream_that_is_left_out(
     check_sink(untracked)
 
 
+def test_the_time_in_which_a_stream_is_left_out_is_no_wait_for_its_retries(
+    query: StreamsQuery,
+) -> None:
+    """It lasts longer than availableNowRetryWait. The run retries its records afterwards."""
+    put(query, 1)
+    clicks = query.jobs["clicks"].there
+    clicks.change(available_now_retry_wait_ms=20_000, shard_refresh_interval_ms=1_000)
+    query.available_now = True
+    for _ in range(MOST_BATCHES):
+        if waiting(clicks):
+            break
+        query.run_batch()
+    clicks.fake.faults.add(internal_failure(), operation="ListShards", times=20)
+    query.run_until_idle()
+    assert not waiting(clicks)
+
+
 def test_an_available_now_run_says_that_a_stream_was_paused(
     untracked: StreamsQuery, caplog: pytest.LogCaptureFixture
 ) -> None:
