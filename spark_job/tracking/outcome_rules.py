@@ -145,15 +145,17 @@ def first_tries(
     """The number of records that were tried and have no counted failure.
 
     These are new records, and records that an earlier outage has queued. A range may have more rows
-    than it counts: what is not of a retry with a counted failure was tried first.
+    than it counts. Nobody knows which one these are of: they were tried first if a range was.
     """
     planned = {one.shard_id: one.retries for one in slices}
     read = 0
     for end in ends:
         retries = retries_read(planned.get(end.shard_id, ()), end)
         tried = sum(one.found for one in retries if one.retry.attempts)
-        first = sum(one.found for one in retries if not one.retry.attempts)
-        read += end.count + max(first, end.retry_rows - tried)
+        first = [one for one in retries if not one.retry.attempts]
+        counted = sum(one.found for one in first)
+        has_range = any(one.retry.last is not None and not one.is_gone for one in first)
+        read += end.count + (max(counted, end.retry_rows - tried) if has_range else counted)
     return read - sum(
         record.attempt == 1 and record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED)
         for record in failed

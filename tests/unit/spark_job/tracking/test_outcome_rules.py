@@ -599,6 +599,27 @@ def test_all_rows_of_a_range_that_covers_acked_records_are_first_tries() -> None
     assert first_tries([one], [end], []) == 98
 
 
+def test_the_rows_of_a_range_that_was_tried_before_hide_no_outage() -> None:
+    """However many acked records it covers besides those that it counts."""
+    tried = PlannedRetry(first=SequenceNumber(1), last=SequenceNumber(990), count=2, attempts=1)
+    alone = PlannedRetry(first=SequenceNumber(991), attempts=0)
+    one = ShardSlice(
+        shard_id="s",
+        position=Position.after(SequenceNumber(999)),
+        max_records=100,
+        retries=(tried, alone),
+    )
+    end = ShardReadResult(
+        shard_id="s",
+        first=SequenceNumber(1_000),
+        last=SequenceNumber(1_099),
+        count=100,
+        retries_done=2,
+        retry_rows=991,
+    )
+    assert first_tries([one], [end], []) == 101
+
+
 def test_a_range_does_not_span_two_planned_retries_or_new_records() -> None:
     """Settling replaces each planned retry by itself."""
     retries = (
