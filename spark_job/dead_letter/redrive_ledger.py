@@ -3,8 +3,8 @@
 It is parquet files in `_redriven` under the path, which readers of the letters skip. An entry names
 a record by its stream, shard and sequence number, regardless of the attempt of its letter. It also
 names the target stream, so a trial on another stream does not keep a record from its own stream.
-`isWhole` tells a record that was delivered whole from the first user record of an aggregate, which
-has the same numbers. It is null in an entry of an earlier version, which may be of either.
+`isWhole` tells an aggregate that was delivered whole from its first user record, which has the same
+numbers. It is null in an entry of an earlier version, which may be of either.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+
+from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +69,7 @@ class RedriveLedger:
                 letter.sub_sequence_number or 0,
                 letter.message_id,
                 now,
-                letter.sub_sequence_number is None,
+                is_whole(letter),
             )
             for target, letter in put
         ])  # fmt: skip
@@ -76,6 +78,15 @@ class RedriveLedger:
         self._spark.createDataFrame(rows, LEDGER_DDL).coalesce(1).write.mode("append").parquet(
             self.path
         )
+
+
+def is_whole(letter: Letter) -> bool:
+    """Whether the letter is of an aggregate that was delivered whole. Without the payload, any
+    record that was delivered without unpacking aggregates may be one.
+    """
+    if letter.sub_sequence_number is not None:
+        return False
+    return letter.data is None or letter.data.startswith(KPL_MAGIC)
 
 
 def _root_of(path: str) -> str:

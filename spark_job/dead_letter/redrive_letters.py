@@ -2,7 +2,7 @@
 
 They are read from files and filtered. Of several letters of one record one is chosen, and records
 in the ledger are left out. An aggregate that was delivered whole and its user record 0 have the
-same numbers, and are two records.
+same numbers, and are two records. A record that is no aggregate is one, however it was delivered.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
+from scheme.record import KPL_MAGIC
 from spark_job.dead_letter.letter import (
     LETTER_COLUMNS,
     Letter,
@@ -112,8 +113,8 @@ class RedriveLetters:
             & F.col("streamName").isNotNull()
         )
         target = F.col("streamName") if selection.target is None else F.lit(selection.target.name)
-        every = self._every.where(self._is_letter)
-        wanted = _identified(joined(every.where(selection.condition())))
+        every = joined(self._every.where(self._is_letter))
+        wanted = _identified(every.where(selection.condition()))
         known = _known(ledger.read(), _identified(every))
         letters = _each_record_once(wanted.withColumn("target", target))
         self._letters = letters.join(known, list(IDENTITY), "left").withColumn("state", _state())
@@ -178,10 +179,11 @@ def _state() -> Column:
 
 
 def _identified(letters: DataFrame) -> DataFrame:
-    """With the columns of `IDENTITY`, without the target. A null sub-sequence number says that the
-    record is whole, and is no number to join by.
+    """With the columns of `IDENTITY`, without the target, as `is_whole` says. A null sub-sequence
+    number is no number to join by.
     """
-    is_whole = F.col("subSequenceNumber").isNull()
+    may_be_whole = F.coalesce(F.startswith("data", F.lit(KPL_MAGIC)), _true())
+    is_whole = F.col("subSequenceNumber").isNull() & may_be_whole
     return letters.withColumn("isWhole", is_whole).fillna(0, ["subSequenceNumber"])
 
 

@@ -18,6 +18,7 @@ from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
+from scheme.record import KPL_MAGIC
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
 from spark_job.dead_letter.redrive import Found, Redrive, Selection
@@ -289,6 +290,18 @@ def test_an_aggregate_and_its_first_user_record_are_two_records(dead: Dead) -> N
     assert dead.redrive().find() == Found(put_before=4)
 
 
+def test_a_record_that_is_no_aggregate_is_put_once_however_it_was_delivered(dead: Dead) -> None:
+    """Its letters were written before and after the option was changed."""
+    unpacked_letters = ORDERS.letters(2)
+    raw = [replace(one, sub_sequence_number=None) for one in unpacked_letters]
+    dead.write([unpacked_letters[0], raw[0], raw[1]])
+    assert dead.redrive().find().to_put == 2
+    assert dead.redrive().put() == 2
+    assert dead.on() == records_of(unpacked_letters)
+    dead.write([unpacked_letters[1]], plan_id="2-b")
+    assert dead.redrive().find() == Found(put_before=2)
+
+
 def test_an_entry_of_a_ledger_that_knows_no_whole_records_counts_for_the_letter_that_is_there(
     dead: Dead,
 ) -> None:
@@ -321,7 +334,8 @@ def test_parts_of_a_letter_that_came_from_a_stream_are_put_as_one_record(
         take_large_records(client, "orders")
     large, small, torn = ORDERS.letters(3)
     large = replace(large, data=largest(0))
-    whole = replace(large, data=bytes(len(largest(0))), sub_sequence_number=None)
+    packed = KPL_MAGIC + bytes(len(largest(0)) - len(KPL_MAGIC))
+    whole = replace(large, data=packed, sub_sequence_number=None)
     torn = replace(torn, data=bytes(2 * PART_BYTES))
     lines = [*envelopes(large), *envelopes(large)[:2], *envelopes(small), *envelopes(torn)[1:]]
     lines += envelopes(whole)
