@@ -16,7 +16,7 @@ from kinesis_spout.checkpoints.moves import (
     move_of,
     unlisted,
 )
-from kinesis_spout.checkpoints.recorded_move import recorded_move
+from kinesis_spout.checkpoints.recorded_move import ServiceTime, recorded_move
 from kinesis_spout.config import nearest_name
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
@@ -44,14 +44,13 @@ MAX_CONCURRENT_SHARDS = 16
 @dataclass(frozen=True, slots=True)
 class ApplicationMove:
     """What is to be written: a move of each shard, and the stored states that they are based on. A
-    shard that is new since the application's last listing has none. `ahead_ms`: how far the
-    service's clock is ahead of this machine's monotonic one, which nobody sets while a command
-    waits for its user.
+    shard that is new since the application's last listing has none. `service_time`: for the
+    history, at the time of writing.
     """
 
     moves: Sequence[Move]
     stored: Mapping[str, StoredState]
-    ahead_ms: int
+    service_time: ServiceTime
 
     @property
     def changes_nothing(self) -> bool:
@@ -63,13 +62,13 @@ class ApplicationMove:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where an application stands, and what the service lists. `states`: also the first states of
-    listed shards that have none. `now_ms`: the service's time. `ahead_ms`: as of
-    `ApplicationMove`.
+    listed shards that have none. `now_ms`: the service's time. `service_time`:
+    as of `ApplicationMove`.
     """
 
     summary: StreamSummary
     now_ms: int
-    ahead_ms: int
+    service_time: ServiceTime
     stored: Mapping[str, StoredState]
     listed: Mapping[str, ShardInfo]
     states: Mapping[str, ShardState]
@@ -88,13 +87,12 @@ def find_standing(client: KinesisClient, store: ZnodeStateStore, clock: Clock) -
     """Raises `StreamMismatchError`, and errors of the service and the store."""
     summary = client.describe()
     now_ms = summary.now_ms(clock.now_ms())
-    ahead_ms = now_ms - _monotonic_ms(clock)
+    service_time = ServiceTime(client, clock, now_ms)
     check_bound_stream(store, summary)
     stored = dict(store.load_states())
     listed = ShardLineage.of(client.list_shards(), {}).listed
-    return Standing(
-        summary, now_ms, ahead_ms, stored, listed, _with_new_shards(store, stored, listed, now_ms)
-    )
+    states = _with_new_shards(store, stored, listed, now_ms)
+    return Standing(summary, now_ms, service_time, stored, listed, states)
 
 
 def check_past(position: Position, now_ms: int) -> None:
@@ -161,18 +159,18 @@ def moves_to(
         )
 
     with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
-        return ApplicationMove(list(pool.map(find, goals)), there.stored, there.ahead_ms)
+        return ApplicationMove(list(pool.map(find, goals)), there.stored, there.service_time)
 
 
-def write_moves(
-    store: ZnodeStateStore, found: ApplicationMove, *, clock: Clock, cause: str = "set"
-) -> None:
+def write_moves(store: ZnodeStateStore, found: ApplicationMove, *, cause: str = "set") -> None:
     """Close the open plan, and write the moved states. The caller owns all of the application.
-    `clock` and `cause`, the command, are for the history.
+    `cause`: the command, for the history.
 
     Stopped at any time, it leaves each shard as it was before or as it is after. Raises
-    `ConflictError` where a state has changed since `find_moves`.
+    `ConflictError` where a state has changed since `find_moves`, and before it writes anything what
+    `ServiceTime` does.
     """
+    found.service_time.now_ms()
     plan = closed_plan(store)
     changes = [
         StateChange(
@@ -181,11 +179,7 @@ def write_moves(
         for move in found.moves
     ]
     after = [change.after for change in changes]
-
-    def now_ms() -> int:
-        return _monotonic_ms(clock) + found.ahead_ms
-
-    with recorded_move(store, cause, after, now_ms=now_ms):
+    with recorded_move(store, cause, after, now_ms=found.service_time.now_ms):
         store.move_states(changes)
         failpoint("states-moved")
 
@@ -194,10 +188,6 @@ def check_bound_stream(store: ZnodeStateStore, summary: StreamSummary) -> None:
     """Raise `StreamMismatchError` if the application's state is of another stream."""
     if store.read_stream() is not None:  # then binding only compares
         store.bind_stream(summary.identity)
-
-
-def _monotonic_ms(clock: Clock) -> int:
-    return round(clock.monotonic_s() * 1_000)
 
 
 def _with_new_shards(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from kinesis_spout.clock import SteadyTime
+from kinesis_spout.shards.catalog import CLOCK_WAS_SET_MS
 from kinesis_spout.shards.history_recorder import MARGIN_MS, thinned
 from state.errors import StoredDataError
 from state.moves.history import earlier, resume_position, time_of_next
@@ -13,9 +15,30 @@ from state.state_store import HistoryEntry
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.client import KinesisClient
     from state.position import Position
     from state.shard_state import ShardState
     from state.state_store import HistoryIndex, HistoryMark, StateStore
+
+
+class ServiceTime:
+    """The service's time for a command that waits for its user: `time_ms`, which the service has
+    just said, and what has passed since. Where the machine has slept meanwhile, or its clock was
+    set, the service is asked again. Blocks on it then, and raises its errors.
+    """
+
+    def __init__(self, client: KinesisClient, clock: Clock, time_ms: int) -> None:
+        self._client = client
+        self._clock = clock
+        self._time = SteadyTime(clock, time_ms)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        if abs(self._time.set_forward_ms()) > CLOCK_WAS_SET_MS:
+            summary = self._client.describe()
+            self._time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
+        return self._time.now_ms()
 
 
 @contextmanager

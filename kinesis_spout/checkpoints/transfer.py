@@ -152,13 +152,14 @@ def import_application(
     Stopped at any time, it leaves each shard as it was before or as it is after, and the start says
     so: nobody reads the stream from there (`UnfinishedImportError`). Called again, it goes on.
     """
+    begun_ms = now_ms()
     plan = closed_plan(store)
     stored = store.load_states()
     start = _start_after(store, exported)
     if exported.stream is not None and store.read_stream() is not None:
         store.bind_stream(exported.stream)  # it only compares then
     # The first write: an application that was begun on has no other start.
-    store.replace_start(replace(start or _no_start(now_ms()), importing=True))
+    store.replace_start(replace(start or _no_start(begun_ms), importing=True))
     failpoint("import-begun")
     if exported.stream is not None:
         store.bind_stream(exported.stream)

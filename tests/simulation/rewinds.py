@@ -87,7 +87,7 @@ class Rewinds(Past):
                 if self.was_misled(begun_at_fault):  # the operator reads of a shard that is gone
                     self.note("misled")
                     return False
-                write_moves(store, found.move, clock=world.skewed, cause="rewind")
+                write_moves(store, found.move, cause="rewind")
             except Crash:
                 return None
             except (KinesisError, MoveRefusedError, StoredDataError) as error:

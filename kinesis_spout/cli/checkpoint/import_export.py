@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from kinesis_spout.checkpoints.recorded_move import ServiceTime
 from kinesis_spout.checkpoints.transfer import (
     Import,
     check_positions,
@@ -18,7 +19,7 @@ from kinesis_spout.cli.checkpoint.moving import TAKES_ITS_PLACE, confirmed, own
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, log_as_notes, operators_command
-from kinesis_spout.clock import SteadyTime, SystemClock
+from kinesis_spout.clock import SystemClock
 from state.codec.exported import ExportedApplication, decode_export
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -62,7 +63,7 @@ def import_export(
         client, store = place.client(stack), place.new_store(stack)
         with place.patience(client):
             summary = client.describe()
-            service_time = SteadyTime(clock, summary.now_ms(clock.now_ms()))
+            service_time = ServiceTime(client, clock, summary.now_ms(clock.now_ms()))
             check_stream(exported, summary.identity)
             check_states(store, exported)
             check_positions(client, exported)

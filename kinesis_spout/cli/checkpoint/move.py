@@ -82,7 +82,7 @@ def move(
         if found.changes_nothing:
             say("nothing to move")
         elif confirmed("Move them?", dry_run=dry_run, yes=yes):
-            write_moves(store, found, clock=clock, cause="set")
+            write_moves(store, found, cause="set")
             say("moved")
 
 

@@ -9,6 +9,7 @@ from kinesis_spout.checkpoints.application_moves import check_bound_stream, chec
 from kinesis_spout.checkpoints.migration.arrival import Arrival, ShardArrival, find_arrival
 from kinesis_spout.checkpoints.migration.origin import Origin
 from kinesis_spout.checkpoints.migration.storm_spout import PREFIX
+from kinesis_spout.checkpoints.recorded_move import ServiceTime
 from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli import places
@@ -24,7 +25,7 @@ from kinesis_spout.cli.checkpoint.printing import printable, records_of, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command
 from kinesis_spout.cli.shared_options import usage_errors
-from kinesis_spout.clock import SteadyTime, SystemClock
+from kinesis_spout.clock import SystemClock
 from state.position import Position
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -122,7 +123,7 @@ def import_from(
         with place.patience(client):
             summary = client.describe()
             now_ms = summary.now_ms(clock.now_ms())
-            service_time = SteadyTime(clock, now_ms)
+            service_time = ServiceTime(client, clock, now_ms)
             check_bound_stream(store, summary)
             own(store, dry_run=dry_run)
             origin, is_in_place = origin_of(

@@ -76,7 +76,7 @@ def rewind(
         refuse_skips(found.move, allow_skip=allow_skip)
         _refuse_losses(found, allow_skip=allow_skip)
         if confirmed("Go back there?", dry_run=dry_run, yes=yes):
-            write_moves(store, found.move, clock=clock, cause="rewind")
+            write_moves(store, found.move, cause="rewind")
             say("moved")
 
 

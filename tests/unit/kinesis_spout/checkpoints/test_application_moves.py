@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
+from kinesis_spout.checkpoints.recorded_move import ServiceTime
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.printing import move_lines
@@ -27,15 +28,17 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import StartPin, StateChange, StreamIdentity
 from state.znodes.store import ZnodeStateStore
-from tests.simulation.world import SkewedClock
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 from tests.support.state.dying_store import DyingTree
+from tests.unit.kinesis_spout.spout.test_clock_set import MachineClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kinesis_spout.service.client import KinesisClient
 
 DAY_MS = 24 * 3600_000
 
@@ -56,7 +59,7 @@ def moved(
             max_counted=count,
         )
         if write:
-            write_moves(store, found, clock=job.clock)
+            write_moves(store, found)
     return {one.after.shard_id: one for one in found.moves}
 
 
@@ -504,17 +507,20 @@ def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob
         run_job(one)
         store.acquire(this_process(0), timeout_s=1)
         with pytest.raises(ConflictError, match="was changed by somebody else"):
-            write_moves(store, found, clock=one.clock)
+            write_moves(store, found)
 
 
-@pytest.mark.parametrize("set_ms", [0, -3_600_000, 86_400_000])
+@pytest.mark.parametrize(
+    ("set_ms", "slept_s"), [(0, 0), (-3_600_000, 0), (86_400_000, 0), (0, 600), (-3_600_000, 600)]
+)
 def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
-    one: SimulatedJob, set_ms: int
+    one: SimulatedJob, set_ms: int, slept_s: int
 ) -> None:
-    """The operator may have taken long to answer, and set the machine's clock meanwhile. The
-    history goes back to before the skip until then, and to after it as soon as it is written.
+    """The operator may have taken long to answer. The machine's clock may have been set meanwhile,
+    and the machine may have slept. The history goes back to before the skip until then, and to
+    after it as soon as it is written.
     """
-    machines = SkewedClock(one.clock)
+    machines = MachineClock(one.clock)
     one.put(2)
     plan, _ = run_job(one)
     one.put(3)
@@ -526,9 +532,9 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
         (move,) = found.moves
         assert str(move.skipped) == "3"
         one.clock.advance(600)
-        machines.ahead_ms = set_ms
+        machines.ahead_ms, machines.slept_s = set_ms, slept_s
         written_ms = one.clock.now_ms()
-        write_moves(store, found, clock=machines)
+        write_moves(store, found)
         entries = read_history(store)
     before, after = past_at(entries, written_ms - 1), past_at(entries, written_ms + MARGIN_MS)
     assert before is not None
@@ -672,7 +678,7 @@ def test_a_position_within_an_aggregate_goes_on_within_it(
 
 def acquire_and_write(store: ZnodeStateStore, found: ApplicationMove) -> None:
     store.acquire(this_process(0), timeout_s=1)
-    write_moves(store, found, clock=ManualClock())
+    write_moves(store, found)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -693,10 +699,11 @@ def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
         each.state.shard_id: each
         for each in store.save_states([StateChange(before=None, after=state) for state in states])
     }
+    clock, never_asked = ManualClock(), cast("KinesisClient", None)
     found = ApplicationMove(
         [Move(before=one, after=replace(one, read_position=TRIM_HORIZON)) for one in states],
         stored,
-        ahead_ms=0,
+        ServiceTime(never_asked, clock, clock.now_ms()),
     )
     store.close()
     tree = DyingTree(MemoryTree(backend), writes, after=after)

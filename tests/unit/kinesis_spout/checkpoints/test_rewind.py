@@ -28,7 +28,7 @@ def rewound(job: SimulatedJob, to_ms: int, *, write: bool = True) -> Rewind:
         wanted = WantedPosition.parse(str(Position.at_timestamp(to_ms)))
         found = find_rewind(client, store, wanted, clock=job.clock, max_counted=1000)
         if write:
-            write_moves(store, found.move, clock=job.clock, cause="rewind")
+            write_moves(store, found.move, cause="rewind")
     return found
 
 
@@ -284,7 +284,7 @@ def test_going_back_to_a_position_that_the_service_refuses_begins_at_the_oldest_
         store.acquire(this_process(0), timeout_s=1)
         oldest = WantedPosition.parse("TRIM_HORIZON")
         found = find_moves(client, store, oldest, (), clock=one.clock, max_counted=9)
-        write_moves(store, found, clock=one.clock)
+        write_moves(store, found)
     assert run_.read() == numbers
     (move,) = rewound(one, then_ms).move.moves
     assert move.note == (

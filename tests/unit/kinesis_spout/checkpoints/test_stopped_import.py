@@ -55,7 +55,6 @@ def exported_from_before_its_start(job: SimulatedJob) -> tuple[ExportedApplicati
         write_moves(
             store,
             find_moves(client, store, back, (), clock=job.clock, max_counted=10),
-            clock=job.clock,
         )
         exported = export_application(store, "app", now_ms=job.clock.now_ms())
     assert exported is not None

@@ -84,7 +84,7 @@ def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
         store.acquire(this_process(0), timeout_s=1)
         oldest = WantedPosition.parse("TRIM_HORIZON")
         found = find_moves(client, store, oldest, (), clock=one.clock, max_counted=9)
-        write_moves(store, found, clock=one.clock)
+        write_moves(store, found)
     assert read_all(one, coordinator(one))[1] == numbers
 
 
