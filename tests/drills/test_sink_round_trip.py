@@ -4,6 +4,7 @@ changed or added, on LocalStack and with executors in processes of their own.
 
 from __future__ import annotations
 
+import uuid
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.kinesis.localstack import stream_on
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.kinesis.services import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    create_stream,
+    kinesis_client,
+)
 from tests.support.shell.wheel import separate_executors
 from tests.support.spark import round_trip
 from tests.support.spark.job_process import ROOT, JobProcess
@@ -45,7 +51,9 @@ def test_ten_thousand_random_records_come_back_as_they_were(
     data, keys = ([row[column] for row in rows] for column in (0, 1))
     table = pa.table({"data": pa.array(data, pa.binary()), "partitionKey": keys})
     pq.write_table(table, tmp_path / "rows.parquet")
-    with stream_on(localstack_endpoint, shards=4) as stream:
+    name = f"round-trip-{uuid.uuid4().hex}"
+    with kinesis_client(localstack_endpoint) as client:
+        create_stream(client, name, shards=4)
         job: dict[str, Any] = {
             **separate_executors(wheel),
             "rows": str(tmp_path / "rows.parquet"),
@@ -56,8 +64,8 @@ def test_ten_thousand_random_records_come_back_as_they_were(
                 "startingPosition": "TRIM_HORIZON",
             },
             "connection": {
-                "streamName": stream.name,
-                "endpointUrl": stream.endpoint_url,
+                "streamName": name,
+                "endpointUrl": localstack_endpoint,
                 "region": REGION,
                 "awsAccessKeyId": ACCESS_KEY,
                 "awsSecretAccessKey": SECRET_KEY,
@@ -67,7 +75,8 @@ def test_ten_thousand_random_records_come_back_as_they_were(
         process = JobProcess(job, tmp_path, env={"PYTHONPATH": path}, program=round_trip.__file__)
         process.start()
         assert process.wait(300) == 0, process.tail()
-        shards = {shard["ShardId"] for shard in stream.shards()}
+        shards = {shard["ShardId"] for shard in client.list_shards(StreamName=name)["Shards"]}
+        client.delete_stream(StreamName=name)
     for reader in ("batch", "query"):
         table = pq.read_table(tmp_path / "out" / reader)
         found = table.select(["data", "partitionKey", "shardId"]).to_pylist()

@@ -1,15 +1,41 @@
-"""The calls to AWS that processes really make: botocore tells of each before it is sent."""
+"""The calls to AWS that processes really make: a served fake counts them, or botocore tells of each
+before it is sent, to other services too.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from kinesis_spout.service.permissions import PERMISSIONS, Use, action_of
+from kinesis_spout.testing import slow
+
+if TYPE_CHECKING:
+    from tests.support.kinesis.services import ServedFake
+
 FOLDER = Path(__file__).with_name("call_recorder")
+
+
+def allowed(*uses: Use) -> set[str]:
+    return {action_of(name) for use in uses for name in PERMISSIONS[use].all_operations}
+
+
+class ServedCalls:
+    """The calls that a fake has got since it was made, or since `clear`."""
+
+    def __init__(self, fake: ServedFake) -> None:
+        self._plan = fake.model.faults
+        self._plan.add(slow(0.0), times=None)
+
+    def clear(self) -> None:
+        self._plan.struck.clear()
+
+    def actions(self) -> set[str]:
+        return {f"kinesis:{operation}" for operation, _ in self._plan.struck}
 
 
 class RecordedCall(NamedTuple):

@@ -19,7 +19,7 @@ import pytest
 from botocore.config import Config
 
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings
-from localstack import emulator
+from localstack import emulator, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +132,18 @@ def emulator_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         with emulator.running(tmp_path_factory.mktemp("emulator") / "emulator.log") as service:
             yield service.endpoint_url
     except emulator.EmulatorError as exc:
+        pytest.fail(str(exc))
+
+
+@pytest.fixture(scope="session")
+def localstack_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """LocalStack, serving Kinesis in processes of its own; one for the session. Where it is not set
+    up, tests fail and say so.
+    """
+    try:
+        with runtime.running(tmp_path_factory.mktemp("localstack") / "localstack.log") as service:
+            yield service.endpoint_url
+    except (runtime.LocalStackError, emulator.EmulatorError) as exc:
         pytest.fail(str(exc))
 
 

@@ -70,6 +70,18 @@ def page(*datas: bytes, first: int = 1, **rest: Any) -> Answer:
     return ok(**({"Records": records, "NextShardIterator": "next", "MillisBehindLatest": 0} | rest))
 
 
+def role_answer(key: str, until: str = "2099-01-01T00:00:00Z") -> Answer:
+    """Of STS, with credentials of a role."""
+    body = (
+        '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>'
+        f"<Credentials><AccessKeyId>{key}</AccessKeyId>"
+        f"<SecretAccessKey>secret-of-{key}</SecretAccessKey>"
+        f"<SessionToken>token-of-{key}</SessionToken><Expiration>{until}</Expiration>"
+        "</Credentials></AssumeRoleResult></AssumeRoleResponse>"
+    )
+    return Answer(body=body.encode())
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     operation: str
