@@ -1,26 +1,35 @@
-"""A drill from the command line, on a Spark job and on the standalone spout: real processes, a real
-ZooKeeper, a verdict. `tests/drills` has longer ones.
+"""A drill from the command line on the standalone spout: real processes, a real ZooKeeper, a
+verdict. `tests/drills` has longer ones.
 """
 
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
-import psutil
-import pytest
-
-from kinesis_spout.drills.history.history_json import decode_history
-from kinesis_spout.programs.processes import kill_family
-from tests.support.shell.command_line import command_line, environment, run_cli
-from tests.support.state.zookeeper import wait_until
+from kinesis_spout.service.permissions import Use
+from tests.support.kinesis.recorded_calls import ServedCalls, allowed
+from tests.support.kinesis.services import REGION
+from tests.support.shell.command_line import ROOT, environment, run_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.kinesis.services import ServedFake
 
+_RESHARDS = """
+import sys
+from kinesis_spout.drills.credentials import aws_of
+from kinesis_spout.drills.world.remote_stream import RemoteStream
+aws = aws_of(region={region!r}, endpoint={endpoint!r}, is_local=True)
+with RemoteStream("trial-drill-1", aws, is_local=True) as stream:
+    first = stream.shards()
+    stream.split(first[0].shard_id)
+    stream.merge(first[1].shard_id, first[2].shard_id)
+    stream.update_shard_count(8)
+"""
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "marked-secret-key",
     "AWS_SESSION_TOKEN": "marked-session-token",
@@ -53,69 +62,24 @@ def assert_kept(verdict: dict[str, Any]) -> None:
     assert verdict["lost"] == verdict["unexplained"] == verdict["out_of_order"] == 0
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("more", [(), ("--efo",)])
-def test_a_killed_spark_job_loses_nothing_and_the_verdict_says_so(
-    more: tuple[str, ...], tmp_path: Path
+def test_a_killed_spout_loses_nothing_on_a_stream_that_the_drill_makes_and_removes(
+    fake_kinesis: ServedFake, tmp_path: Path
 ) -> None:
-    verdict = drilled(tmp_path, "kill-driver", *more)
-    assert_kept(verdict)
-    assert [one["fault"] for one in verdict["faults"]] == ["kill -9 of the driver"]
-    assert verdict["letters"] > 0
-    (kept,) = (tmp_path / "kept").iterdir()
-    history = decode_history((kept / "history.json").read_bytes())
-    assert len(history.puts) == verdict["records"]
-    assert set(history.tasks) == {"job-1", "job-2"}
-
-
-@pytest.mark.parametrize("more", [(), ("--efo",)])
-def test_a_killed_spout_loses_nothing_and_the_verdict_says_so(
-    more: tuple[str, ...], tmp_path: Path
-) -> None:
-    verdict = drilled(tmp_path, "kill-driver", "--spout", *more)
-    assert_kept(verdict)
-    assert [one["fault"] for one in verdict["faults"]] == ["kill -9 of the driver"]
-
-
-def test_a_drill_that_cannot_be_done_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
-    """Each says why, shows where to look, and has a page but no verdict."""
-    (tmp_path / "my_job.py").write_text("def payload(key, number):\n    return number // 0\n")
-    file = tmp_path / "verdict.json"
-    ended = run_cli(
-        *("drill", "kill-driver", "session-loss", "--spout"),
-        *("--payload", "my_job:payload", "--json", str(file), "--html", "page.html"),
-        cwd=tmp_path,
+    """The verdict says so. With what other drills do to the shards, all calls are those of the
+    policy of drills.
+    """
+    calls = ServedCalls(fake_kinesis)
+    verdict = drilled(
+        tmp_path,
+        *("kill-driver", "--spout", "--efo", "--stream-prefix", "recorded"),
+        *("--region", REGION, "--endpoint-url", fake_kinesis.endpoint_url),
     )
-    assert ended.returncode == 1
-    assert ended.stdout.splitlines() == ["kill-driver: not done", "session-loss: not done"]
-    assert ended.stderr.count("error: ") == 2
-    assert json.loads(file.read_bytes()) == []
-    assert ended.stderr.count(".err, which --keep DIR keeps") == 2
-    for name in ("kill-driver", "session-loss"):
-        page = (tmp_path / f"page-{name}.html").read_text("utf-8")
-        assert "The drill could not do its work" in page
-        assert "ZeroDivisionError" in page
-
-
-def test_a_signal_ends_a_drill_with_all_that_it_started(tmp_path: Path) -> None:
-    """Its job, its ZooKeeper, its files."""
-    with subprocess.Popen(
-        command_line("drill", "session-loss", "--spout"),
-        cwd=tmp_path,
-        env=environment(TMPDIR=str(tmp_path)),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as drill:
-        try:
-            assert drill.stderr is not None
-            assert any(" s  it freezes" in line for line in drill.stderr)
-            children = psutil.Process(drill.pid).children(recursive=True)
-            (directory,) = tmp_path.iterdir()
-            assert len(children) >= 2
-            drill.send_signal(signal.SIGTERM)
-            assert drill.wait(60) == 128 + signal.SIGTERM
-        finally:
-            kill_family(drill)
-    wait_until(lambda: not any(one.is_running() for one in children), timeout_s=30)
-    assert not directory.exists()
+    assert_kept(verdict)
+    assert [one["fault"] for one in verdict["faults"]] == ["kill -9 of the driver"]
+    program = _RESHARDS.format(region=REGION, endpoint=fake_kinesis.endpoint_url)
+    subprocess.run(
+        [sys.executable, "-c", program], env=environment(), cwd=ROOT, check=True, timeout=60
+    )
+    # Without `--efo`, or where a shard cannot be subscribed to; the test of `consume` shows them.
+    polling = {"kinesis:GetShardIterator", "kinesis:GetRecords"}
+    assert calls.actions() | polling == allowed(Use.DRILL)

@@ -4,48 +4,39 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import (
-    ShardNotFoundError,
-    StreamNotFoundError,
-)
+from kinesis_spout.errors import ShardNotFoundError, StreamNotFoundError
 from kinesis_spout.service.client import KinesisClient
 from state.position import TRIM_HORIZON, Position
-from tests.support.kinesis.services import create_stream, kinesis_client
-from tests.support.kinesis.stub_kinesis import (
-    config_of,
-    seeded,
-)
+from tests.support.kinesis.services import create_stream, kinesis_client, serve
+from tests.support.kinesis.stub_kinesis import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(params=["moto", "fake", pytest.param("emulator", marks=pytest.mark.emulator)])
-def service(request: pytest.FixtureRequest) -> str:
-    """Every service that the client supports."""
-    if request.param == "fake":
-        fake_url: str = request.getfixturevalue("fake_kinesis").endpoint_url
-        return fake_url
-    url: str = request.getfixturevalue(f"{request.param}_endpoint")
-    return url
-
-
-@pytest.fixture
-def reader(service: str, request: pytest.FixtureRequest) -> Iterator[KinesisClient]:
-    """A client of a fresh stream with two shards, and the records 0 to 9 in it."""
-    name = f"client-{seeded(request.node.nodeid).randrange(10**9)}"
-    with kinesis_client(service) as vendor:
-        create_stream(vendor, name, shards=2)
+@pytest.fixture(
+    scope="module", params=["fake", pytest.param("emulator", marks=pytest.mark.emulator)]
+)
+def reader(request: pytest.FixtureRequest) -> Iterator[KinesisClient]:
+    """A client of a stream with two shards, and the records 0 to 9 in it."""
+    with ExitStack() as stack:
+        if request.param == "fake":
+            url = stack.enter_context(serve()).endpoint_url
+        else:
+            url = request.getfixturevalue("emulator_endpoint")
+        vendor = stack.enter_context(kinesis_client(url))
+        create_stream(vendor, "client", shards=2)
+        stack.callback(vendor.delete_stream, StreamName="client")
         for number in range(10):
-            vendor.put_record(StreamName=name, PartitionKey="ünï-☃", Data=b"%d" % number)
-    with closing(KinesisClient(config_of(service, region="us-east-1"), StreamRef(name))) as client:
-        yield client
+            vendor.put_record(StreamName="client", PartitionKey="ünï-☃", Data=b"%d" % number)
+        client = KinesisClient(config_of(url, region="us-east-1"), StreamRef("client"))
+        yield stack.enter_context(closing(client))
 
 
 def read_all(client: KinesisClient, position: Position = TRIM_HORIZON) -> list[dict[str, Any]]:

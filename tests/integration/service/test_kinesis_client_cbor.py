@@ -163,15 +163,7 @@ def test_an_endpoint_that_has_spoken_cbor_is_not_asked_in_json(
     assert kinds(stub_kinesis) == ["cbor-1.1"] * 3
 
 
-def test_by_default_a_page_is_asked_for_in_cbor(
-    free_client: KinesisClient, stub_kinesis: StubKinesis
-) -> None:
-    stub_kinesis.answers("GetRecords", cbor_page(b"a"))
-    assert data(free_client) == [b"a"]
-    assert kinds(stub_kinesis) == ["cbor-1.1"]
-
-
-def test_by_default_an_endpoint_without_cbor_is_no_reason_for_a_warning(
+def test_by_default_cbor_is_asked_for_and_an_endpoint_without_it_is_no_reason_for_a_warning(
     free_client: KinesisClient, stub_kinesis: StubKinesis, caplog: pytest.LogCaptureFixture
 ) -> None:
     stub_kinesis.answers("GetRecords", HTML, page(b"a"))
@@ -213,55 +205,44 @@ def dumps(value): return b""
 """
 
 
+_PROGRAM = """
+import logging, sys
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.client import KinesisClient
+logging.basicConfig(level=logging.INFO)
+keys = dict(access_key_id="a", secret_access_key="b", region="eu-central-1")
+for chosen in ({"wire_format": "cbor"}, {}):
+    aws = AwsConfig(endpoint_url=sys.argv[1], **keys, **chosen)
+    try:
+        print(KinesisClient(aws, StreamRef("flights")).get_records("it", 5).page.count)
+    except ConfigError as exc:
+        print(exc)
+"""
+
+
 @pytest.mark.parametrize(
     ("package", "needed"),
     [(NO_CBOR2, "the package cbor2"), (OLD_CBOR2, "a newer version of the package cbor2")],
 )
-def test_a_missing_package_is_named(
+def test_a_process_without_the_package_reads_json_unless_cbor_was_asked_for(
     stub_kinesis: StubKinesis,
     no_aws_environment: object,
     tmp_path: Path,
     package: str,
     needed: str,
 ) -> None:
-    """Before a request is sent, with the extra to install."""
-    done = described(stub_kinesis, tmp_path, package, "cbor")
-    said = done.stderr.splitlines()[-1]
-    assert "ConfigError" in said
-    assert f"needs {needed}; {how_to_install('cbor')}, or read json" in said
-    assert stub_kinesis.requests == []
-
-
-@pytest.mark.parametrize("package", [NO_CBOR2, OLD_CBOR2])
-def test_by_default_a_process_without_the_package_reads_json(
-    stub_kinesis: StubKinesis, no_aws_environment: object, tmp_path: Path, package: str
-) -> None:
+    """Then the error names the extra to install, before a request is sent. Else the log does."""
     stub_kinesis.answers("GetRecords", page(b"a"))
-    done = described(stub_kinesis, tmp_path, package, AwsConfig().wire_format)
-    assert done.returncode == 0, done.stderr
-    assert kinds(stub_kinesis) == ["json-1.1"]
-    assert how_to_install("cbor") in done.stderr
-
-
-def described(
-    stub: StubKinesis, directory: Path, package: str, wire_format: str
-) -> subprocess.CompletedProcess[str]:
-    """A process that reads a page, with a cbor2 of its own."""
-    (directory / "cbor2.py").write_text(package)
-    script = (
-        "import logging\n"
-        "from kinesis_spout.config import AwsConfig, StreamRef\n"
-        "from kinesis_spout.service.client import KinesisClient\n"
-        "logging.basicConfig(level=logging.INFO)\n"
-        f"aws = AwsConfig(region='eu-central-1', endpoint_url={stub.url!r}, "
-        f"access_key_id='a', secret_access_key='b', wire_format={wire_format!r})\n"
-        "KinesisClient(aws, StreamRef('flights')).get_records('it', 5)\n"
-    )
-    path = os.pathsep.join([str(directory), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": path},
+    (tmp_path / "cbor2.py").write_text(package)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, stub_kinesis.url],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
+    refused, count = done.stdout.splitlines()
+    assert f"needs {needed}; {how_to_install('cbor')}, or read json" in refused
+    assert (count, kinds(stub_kinesis)) == ("1", ["json-1.1"])
+    assert how_to_install("cbor") in done.stderr

@@ -30,6 +30,7 @@ from tests.support.kinesis.stub_kinesis import (
     error,
     ok,
     page,
+    role_answer,
     serve,
     summary,
 )
@@ -44,14 +45,37 @@ if TYPE_CHECKING:
 ROLE = "arn:aws:iam::123456789012:role/reader"
 
 
-def test_no_credentials_is_an_error_that_names_the_ways_to_give_them(
-    stub_kinesis: StubKinesis, no_aws_environment: object
+KEYS = {"access_key_id": "a", "secret_access_key": "b"}
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "kind", "says"),
+    [
+        ({"region": "eu-central-1"}, {}, CredentialsError, "AWS_ACCESS_KEY_ID"),
+        ({"region": "eu-central-1", "profile": "wrk"}, {}, CredentialsError, "profile wrk"),
+        *(
+            ({}, {name: "wrk"}, CredentialsError, f"profile wrk of {name} is in no AWS")
+            for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+        ),
+        (KEYS, {}, ConfigError, "region of stream flights"),
+    ],
+)
+def test_what_is_missing_is_named_before_any_call(
+    stub_kinesis: StubKinesis,
+    no_aws_environment: Callable[[str, str], None],
+    *,
+    options: dict[str, str],
+    variables: dict[str, str],
+    kind: type[Exception],
+    says: str,
 ) -> None:
-    """Before any call."""
-    aws = AwsConfig(region="eu-central-1", endpoint_url=stub_kinesis.url)
+    """Credentials, a profile with its variable, the region."""
+    for name, value in variables.items():
+        no_aws_environment(name, value)
+    aws = AwsConfig(endpoint_url=stub_kinesis.url, **options)
     with (
         closing(KinesisClient(aws, StreamRef("flights"))) as client,
-        pytest.raises(CredentialsError, match="AWS_ACCESS_KEY_ID"),
+        pytest.raises(kind, match=says),
     ):
         client.describe()
     assert stub_kinesis.requests == []
@@ -71,44 +95,6 @@ def test_credentials_come_from_the_environment_as_everywhere(
     ) as client:
         assert client.describe().created_ms == 1_700_000_000_123
     assert "Credential=FROMENV/" in stub_kinesis.requests[0].headers["Authorization"]
-
-
-def test_an_unknown_profile_is_an_error_that_names_it(
-    stub_kinesis: StubKinesis, no_aws_environment: object
-) -> None:
-    """A typo in the profile."""
-    aws = AwsConfig(region="eu-central-1", endpoint_url=stub_kinesis.url, profile="wrk")
-    with (
-        closing(KinesisClient(aws, StreamRef("flights"))) as client,
-        pytest.raises(CredentialsError, match="profile wrk"),
-    ):
-        client.describe()
-
-
-@pytest.mark.parametrize("variable", ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"])
-def test_a_profile_of_the_environment_that_is_unknown_is_named_with_its_variable(
-    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None], variable: str
-) -> None:
-    """No option names it."""
-    no_aws_environment(variable, "wrk")
-    aws = AwsConfig(region="eu-central-1", endpoint_url=stub_kinesis.url)
-    with (
-        closing(KinesisClient(aws, StreamRef("flights"))) as client,
-        pytest.raises(CredentialsError, match=f"profile wrk of {variable} is in no AWS"),
-    ):
-        client.describe()
-
-
-def test_a_region_that_is_not_known_is_an_error(
-    stub_kinesis: StubKinesis, no_aws_environment: object
-) -> None:
-    """Neither given nor configured."""
-    aws = AwsConfig(endpoint_url=stub_kinesis.url, access_key_id="a", secret_access_key="b")
-    with (
-        closing(KinesisClient(aws, StreamRef("flights"))) as client,
-        pytest.raises(ConfigError, match="region of stream flights"),
-    ):
-        client.describe()
 
 
 def _no_address(*_: object, **__: object) -> NoReturn:
@@ -149,10 +135,13 @@ def test_a_region_that_does_not_exist_is_an_error_at_once(
     assert clock.sleeps == []
 
 
-@pytest.mark.parametrize("failure", [_no_address, _no_name_server, _refused])
 @pytest.mark.parametrize(
-    "region_by",
-    ["option", "ARN", "AWS_DEFAULT_REGION", "AWS_REGION", "profile", "default profile", "instance"],
+    ("region_by", "failure"),
+    [
+        ("option", _no_name_server),
+        ("option", _refused),
+        *((name, _no_address) for name in ("option", "profile", "instance")),
+    ],
 )
 def test_a_network_that_fails_is_waited_for_whoever_names_the_region(
     no_aws_environment: Callable[[str, str], None],
@@ -164,9 +153,18 @@ def test_a_network_that_fails_is_waited_for_whoever_names_the_region(
     """A known region without an address is a fault of the network, which may pass. The error names
     the endpoint.
     """
-    given, stream = _region_by(region_by, no_aws_environment, tmp_path)
     clock = WaitlessClock()
     hosts: list[str] = []
+    given = {"access_key_id": "a", "secret_access_key": "b"}
+    if region_by == "option":
+        given["region"] = "eu-central-1"
+    elif region_by == "profile":
+        given = {"profile": "work"}
+        file = tmp_path / "config"
+        file.write_text(
+            "[profile work]\nregion = eu-central-1\naws_access_key_id=a\naws_secret_access_key=b\n"
+        )
+        no_aws_environment("AWS_CONFIG_FILE", str(file))
     aws = AwsConfig(**given)
     with serve_metadata("eu-central-1b") as metadata:
         if region_by == "instance":
@@ -182,38 +180,13 @@ def test_a_network_that_fails_is_waited_for_whoever_names_the_region(
 
         monkeypatch.setattr(socket, "getaddrinfo", look_up)
         with (
-            closing(KinesisClient(aws, stream, clock=clock)) as client,
+            closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client,
             pytest.raises(ServiceUnavailableError) as caught,
         ):
             client.describe()
-    assert hosts[0].endswith("eu-central-1.amazonaws.com")  # that of an ARN has the account, too
+    assert hosts[0].endswith("eu-central-1.amazonaws.com")
     assert f"https://{hosts[0]} for stream flights in eu-central-1" in str(caught.value)
     assert sum(clock.sleeps) > 40
-
-
-def _region_by(
-    name: str, set_environment: Callable[[str, str], None], folder: Path
-) -> tuple[dict[str, str], StreamRef]:
-    """Options and a stream that have the region eu-central-1 so; and keys."""
-    given = {"access_key_id": "a", "secret_access_key": "b"}
-    stream = StreamRef("flights")
-    match name:
-        case "option":
-            given["region"] = "eu-central-1"
-        case "ARN":
-            stream = StreamRef.of("arn:aws:kinesis:eu-central-1:123456789012:stream/flights")
-        case "AWS_DEFAULT_REGION" | "AWS_REGION":
-            set_environment(name, "eu-central-1")
-        case "profile" | "default profile":
-            file = folder / "config"
-            section = "profile work" if name == "profile" else "default"
-            file.write_text(
-                f"[{section}]\nregion = eu-central-1\naws_access_key_id=a\n"
-                "aws_secret_access_key=b\n"
-            )
-            set_environment("AWS_CONFIG_FILE", str(file))
-            given = {"profile": "work"} if name == "profile" else {}
-    return given, stream
 
 
 @contextmanager
@@ -246,24 +219,6 @@ def serve_metadata(zone: str) -> Iterator[str]:
         thread.join(timeout=10)
 
 
-def test_a_host_that_an_option_names_may_come_back(
-    no_aws_environment: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where its name holds a region that no partition lists."""
-    monkeypatch.setattr(socket, "getaddrinfo", _no_address)
-    aws = AwsConfig(
-        region="local-1",
-        endpoint_url="http://kinesis.local-1.invalid:4566",
-        access_key_id="a",
-        secret_access_key="b",
-    )
-    with (
-        closing(KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock())) as client,
-        pytest.raises(ServiceUnavailableError, match=r"at http://kinesis\.local-1\.invalid:4566"),
-    ):
-        client.describe()
-
-
 def test_a_region_that_has_answered_is_no_wrong_region(
     no_aws_environment: object, monkeypatch: pytest.MonkeyPatch, stub_kinesis: StubKinesis
 ) -> None:
@@ -285,35 +240,52 @@ def test_a_region_that_has_answered_is_no_wrong_region(
         executor.describe()
 
 
-def test_an_error_of_sts_names_its_host(
-    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+@pytest.mark.parametrize(
+    ("options", "variables", "says"),
+    [
+        (
+            {"region": "local-1", "endpoint_url": "http://kinesis.local-1.invalid:4566"},
+            {},
+            r" at http://kinesis\.local-1\.invalid:4566",
+        ),
+        (
+            {"region": "local-1"},
+            {"AWS_ENDPOINT_URL_KINESIS": "http://127.0.0.1:1/"},
+            r"flights in local-1 at http://127\.0\.0\.1:1/.*check the network and the endpoint",
+        ),
+        (
+            {"region": "eu-central-1", "endpoint_url": "http://127.0.0.1:2", "role_arn": ROLE},
+            {"AWS_ENDPOINT_URL_STS": "http://127.0.0.1:1"},
+            r"came from http://127\.0\.0\.1:1 for",
+        ),
+    ],
+)
+def test_a_host_that_an_option_or_the_environment_names_may_come_back(
+    no_aws_environment: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    variables: dict[str, str],
+    says: str,
 ) -> None:
-    """The stream's endpoint is not the one that does not answer, and it is waited for."""
-    no_aws_environment("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+    """Also in a region that no partition lists. The host that does not answer is named, and waited
+    for.
+    """
+    elsewhere = socket.getaddrinfo
+
+    def look_up(host: str, *rest: Any, **more: Any) -> Any:
+        return elsewhere(host, *rest, **more) if host == "127.0.0.1" else _no_address()
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    for name, value in variables.items():
+        no_aws_environment(name, value)
     clock = WaitlessClock()
-    aws = config_of(stub_kinesis.url, role_arn=ROLE)
+    aws = AwsConfig(**KEYS, **options)
     with (
         closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client,
-        pytest.raises(ServiceUnavailableError, match=r"came from http://127\.0\.0\.1:1 for"),
+        pytest.raises(ServiceUnavailableError, match=says),
     ):
         client.describe()
     assert sum(clock.sleeps) > 40
-
-
-def test_an_endpoint_of_the_environment_that_does_not_answer_is_no_fault_of_the_region(
-    no_aws_environment: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A local Kinesis that is not running, in a region that no partition lists."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:1/")
-    aws = AwsConfig(region="local-1", access_key_id="a", secret_access_key="b")
-    with (
-        closing(KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock())) as client,
-        pytest.raises(
-            ServiceUnavailableError, match="check the network and the endpoint"
-        ) as caught,
-    ):
-        client.describe()
-    assert "stream flights in local-1 at http://127.0.0.1:1/" in str(caught.value)
 
 
 def test_the_region_comes_from_the_arn(
@@ -399,11 +371,11 @@ def test_the_first_call_does_not_wait_for_other_credentials(
 
 
 @pytest.mark.parametrize("process", ["driver", "executor"])
-@pytest.mark.parametrize("code", REFUSALS)
 def test_keys_that_arrive_later_are_waited_for_as_in_an_outage(
-    stub_kinesis: StubKinesis, keys_file: Path, code: str, process: str
+    stub_kinesis: StubKinesis, keys_file: Path, process: str
 ) -> None:
     """A process that begins meanwhile waits, too, if the service has answered its job before."""
+    code = "ExpiredTokenException"
 
     class Rotating(WaitlessClock):
         def sleep(self, seconds: float) -> None:
@@ -472,13 +444,13 @@ def test_a_role_is_assumed_with_the_new_keys_of_a_file(
             403, b"<ErrorResponse><Error><Code>InvalidClientTokenId</Code></Error></ErrorResponse>"
         )
         with closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client:
-            sts.answers("AssumeRole", sts_answer("FIRST", ends_soon()))
+            sts.answers("AssumeRole", role_answer("FIRST", ends_soon()))
             client.get_records("it", 1)
             write_keys(keys_file, "NEW")
-            sts.answers("AssumeRole", refused, sts_answer("SECOND", ends_soon()))
+            sts.answers("AssumeRole", refused, role_answer("SECOND", ends_soon()))
             client.get_records("it", 1)
             assert clock.sleeps == []
-            sts.answers("AssumeRole", refused, refused, refused, sts_answer("THIRD"))
+            sts.answers("AssumeRole", refused, refused, refused, role_answer("THIRD"))
             client.get_records("it", 1)
         assert keys_in(sts)[0] == "OLD"
         assert set(keys_in(sts)[-5:]) == {"NEW"}
@@ -491,22 +463,13 @@ def ends_soon() -> str:
     return (datetime.now(UTC) + timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def sts_answer(key: str, until: str = "2099-01-01T00:00:00Z") -> Answer:
-    body = (
-        '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>'
-        f"<AccessKeyId>{key}</AccessKeyId><SecretAccessKey>y</SecretAccessKey><SessionToken>token-of-{key}</SessionToken>"
-        f"<Expiration>{until}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
-    )
-    return Answer(body=body.encode())
-
-
 def test_a_role_is_assumed_with_its_external_id_and_again_when_it_expires(
     stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
 ) -> None:
     """The given endpoint is for Kinesis only; STS has its own."""
     with serve(StubKinesis()) as sts:
         no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
-        sts.answers("AssumeRole", sts_answer("FIRST"), sts_answer("SECOND"))
+        sts.answers("AssumeRole", role_answer("FIRST"), role_answer("SECOND"))
         stub_kinesis.answers("GetRecords", page(b"a"), error("ExpiredTokenException"), page(b"b"))
         aws = config_of(
             stub_kinesis.url, role_arn=ROLE, role_external_id="ext-1", role_session_name="session-1"

@@ -249,43 +249,6 @@ def test_a_vanished_shard_is_not_a_missing_stream(
         stubbed_client.get_records("it", 1)
 
 
-def test_a_listing_goes_on_past_its_first_page(
-    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
-) -> None:
-    """ListShards returns 1,000 shards at a time; the following pages are requested by
-    token alone.
-    """
-    shards = [shard(number) for number in range(2500)]
-    stub_kinesis.answers(
-        "ListShards",
-        ok(Shards=shards[:1000], NextToken="a"),
-        ok(Shards=shards[1000:2000], NextToken="b"),
-        ok(Shards=shards[2000:]),
-    )
-    assert [listed.shard_id for listed in stubbed_client.list_shards()] == [
-        entry["ShardId"] for entry in shards
-    ]
-    assert [request.arguments for request in stub_kinesis.asked("ListShards")] == [
-        {"StreamName": "flights"},
-        {"NextToken": "a"},
-        {"NextToken": "b"},
-    ]
-
-
-def test_an_expired_page_token_starts_the_listing_again(
-    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
-) -> None:
-    """A listing with a hole would look like shards that are gone."""
-    stub_kinesis.answers(
-        "ListShards",
-        ok(Shards=[shard(0)], NextToken="a"),
-        error("ExpiredNextTokenException"),
-        ok(Shards=[shard(0), shard(1)], NextToken="b"),
-        ok(Shards=[shard(2)]),
-    )
-    assert [listed.shard_id[-1] for listed in stubbed_client.list_shards()] == ["0", "1", "2"]
-
-
 def test_page_tokens_that_always_expire_end_in_an_error(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:

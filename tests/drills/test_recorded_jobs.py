@@ -1,0 +1,111 @@
+"""Spark jobs make the calls that their permissions name, and no other.
+
+botocore tells of every call of every process, Spark's workers included. Other uses are in
+`tests/integration/service/test_recorded_calls.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesis_spout.service.permissions import Use
+from tests.support.kinesis.recorded_calls import allowed
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.shell.command_line import run_cli
+from tests.support.spark.job_process import ROOT, JobProcess
+from tests.support.spark.session import COMMAND_OPTIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kinesis.recorded_calls import RecordedCalls
+    from tests.support.kinesis.services import ServedFake
+
+pytestmark = pytest.mark.spark
+KEYS = {"awsAccessKeyId": ACCESS_KEY, "awsSecretAccessKey": SECRET_KEY}
+
+
+def test_a_job_reads_dead_letters_and_writes_each_with_its_own_policy(
+    fake_kinesis: ServedFake,
+    zookeeper_chroot: str,
+    tmp_path: Path,
+    recorded_calls: RecordedCalls,
+) -> None:
+    """One of the payloads is larger than every stream takes."""
+    for name in ("orders", "letters", "copies"):
+        fake_kinesis.model.create(name, max_record_kib=2048)
+    for data in (b"small", bytes(1_200_000)):
+        fake_kinesis.model.put("orders", "key", data)
+    connection = {"region": REGION, "endpointUrl": fake_kinesis.endpoint_url, **KEYS}
+    job = JobProcess(
+        {
+            "source": {
+                "stream": "orders",
+                "application": "etl",
+                "zookeeper": zookeeper_chroot,
+                "starting_position": "TRIM_HORIZON",
+                "region": REGION,
+                "endpoint_url": fake_kinesis.endpoint_url,
+                "access_key_id": ACCESS_KEY,
+                "secret_access_key": SECRET_KEY,
+            },
+            "letters": {
+                "region": REGION,
+                "endpoint_url": fake_kinesis.endpoint_url,
+                "access_key_id": ACCESS_KEY,
+                "secret_access_key": SECRET_KEY,
+            },
+            "sink": connection | {"streamName": "copies"},
+            "checkpoint": str(tmp_path / "checkpoint"),
+        },
+        tmp_path,
+        program=str(ROOT / "tests/support/spark/permitted_job.py"),
+        env={"PYTHONPATH": f"{recorded_calls.folder}:{ROOT}"},
+    )
+    job.start()
+    assert job.wait() == 0, job.tail()
+    by_stream = {
+        Use.READ: "orders",
+        Use.DEAD_LETTERS: "letters",
+        Use.SINK: "copies",
+    }
+    # A call with an iterator alone names no stream.
+    nameless = {"kinesis:GetRecords"}
+    called = {use: recorded_calls.actions(stream=name) for use, name in by_stream.items()}
+    assert recorded_calls.actions(stream="") == nameless
+    assert called == {use: allowed(use) - nameless for use in by_stream}
+
+
+def test_a_redrive_only_puts(
+    fake_kinesis: ServedFake, tmp_path: Path, recorded_calls: RecordedCalls
+) -> None:
+    fake_kinesis.model.create("orders")
+    folder = tmp_path / "dead"
+    folder.mkdir()
+    letter = {
+        "messageId": "shardId-000000000000:1000:4",
+        "streamName": "orders",
+        "shardId": "shardId-000000000000",
+        "sequenceNumber": "1000",
+        "subSequenceNumber": 0,
+        "partitionKey": "key",
+        "data": "b25l",
+        "attempts": 4,
+        "firstFailure": "2026-01-02T03:04:05.678901Z",
+        "lastFailure": "2026-01-02T04:04:05.678901Z",
+        "reason": "it failed",
+        "application": "etl",
+    }
+    (folder / "letters.json").write_text(json.dumps(letter) + "\n")
+    options = [word for key, value in KEYS.items() for word in ("--option", f"{key}={value}")]
+    where = ("--region", REGION, "--endpoint-url", fake_kinesis.endpoint_url)
+    ended = run_cli(
+        *("redrive", "dead", "--format", "json", "--yes"),
+        *(*where, *options, *COMMAND_OPTIONS),
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert recorded_calls.actions() == allowed(Use.REDRIVE)
