@@ -25,21 +25,17 @@ from kinesis_spout.reading.subscription_feed import ThreadFeed
 from kinesis_spout.service import subscription as subscription_module
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.consumers import ConsumerRegistry, OwnConsumer
-from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, limit_exceeded
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.position import TRIM_HORIZON, Position
 from tests.support.certificates import Authority
-from tests.support.kinesis.calls import put, shards_of, split
-from tests.support.kinesis.services import ACCESS_KEY, REGION, serve
 from tests.support.kinesis.stub_kinesis import config_of
-from tests.support.spark.source import ShiftedClock
-from tests.support.spout.spouts import spout_of, spout_on
-from tests.support.state.zookeeper import wait_until
+from tests.support.spout.spouts import spout_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.kinesis.services import ServedFake, Service
+    from tests.support.kinesis.services import ServedFake
 
 SHARD = "shardId-000000000000"
 PATIENCE_S = 20.0
@@ -139,30 +135,6 @@ def test_a_half_open_connection_counts_as_broken(
             with pytest.raises(ServiceUnavailableError, match="broke"):
                 subscription.next_event()
             subscription.release()
-
-
-def test_a_subscription_is_renewed_when_its_five_minutes_are_over() -> None:
-    """On a real connection, with records on both sides of it: each comes once, none is polled."""
-    clock = ShiftedClock()
-    came: list[bytes] = []
-    wanted = [f"{number}".encode() for number in range(40)]
-    with serve(clock=clock) as served:
-        served.model.create("orders")
-        with closing(spout_on(served, read_mode="efo", consumer_name="me")) as spout:
-            spout.open()
-            for data in wanted[:20]:
-                served.model.put("orders", data.decode(), data)
-            for emission in spout.emissions(lambda: len(came) >= len(wanted)):
-                came.append(emission.data)
-                emission.ack()
-                if len(came) == 10:
-                    clock.advance(301)
-                    for data in wanted[20:]:
-                        served.model.put("orders", data.decode(), data)
-            counts = spout.metrics().subscriptions
-    assert came == wanted
-    assert counts is not None
-    assert (counts.opened, counts.polled_shards) == (2, 0)
 
 
 def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: KinesisClient) -> None:
@@ -267,55 +239,3 @@ def test_a_spout_reads_by_subscription_over_a_split(orders: ServedFake) -> None:
         if thread.name.startswith("kinesis-subscription"):
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
-
-
-def test_the_end_of_a_shard_comes_where_no_event_tells_it(
-    one_shard: Service, kinesis_service: str
-) -> None:
-    """LocalStack breaks the subscription of a closed shard off after its last records. The end is
-    read by polling then, and the children by subscription.
-    """
-    came: list[bytes] = []
-    wanted = [f"{number}".encode() for number in range(40)]
-    named = {"stream": one_shard.name, "read_mode": "efo", "consumer_name": "me"}
-    aws = config_of(kinesis_service, region=REGION, access_key_id=ACCESS_KEY)
-    spout = spout_of(aws, **named, efo_fallback_after_s=1, shard_refresh_interval_s=0.2)
-    with closing(spout):
-        spout.open()
-        for data in wanted[:20]:
-            put(one_shard, data, data.decode())
-        for emission in spout.emissions(lambda: len(came) >= len(wanted)):
-            came.append(emission.data)
-            emission.ack()
-            if len(came) == 10:
-                split(one_shard, shards_of(one_shard)[0])
-                for data in wanted[20:]:
-                    put(one_shard, data, data.decode())
-    assert sorted(came) == sorted(wanted)
-
-
-def test_a_shard_without_a_subscription_is_polled_until_it_has_one(orders: ServedFake) -> None:
-    """By a real clock, which moves on between two looks at it."""
-    fake, came = orders.model, list[str]()
-    fake.faults.add(limit_exceeded(), operation="SubscribeToShard", times=None)
-    named = {"read_mode": "efo", "consumer_name": "me", "efo_fallback_after_s": 0.1}
-    with closing(spout_on(orders, **named)) as spout:
-        spout.open()
-        for number in range(20):
-            fake.put("orders", str(number), b"")
-        for emission in spout.emissions(lambda: len(came) >= 20):
-            came.append(emission.partition_key or "")
-            emission.ack()
-        polled = spout.metrics().subscriptions
-        assert polled is not None
-        assert (polled.opened, polled.polled_shards) == (0, 1)
-        fake.faults.clear()
-        wait_until(lambda: (now := spout.metrics().subscriptions) is not None and now.opened == 1)
-        pushed = spout.metrics().subscriptions
-        assert pushed is not None
-        assert pushed.polled_shards == 0
-        fake.put("orders", "last", b"")
-        for emission in spout.emissions(lambda: len(came) >= 21):
-            came.append(emission.partition_key or "")
-            emission.ack()
-    assert sorted(came) == sorted([*map(str, range(20)), "last"])

@@ -1,7 +1,7 @@
-"""A consumer as a user would write it, for tests that kill it. It acks even numbers, fails odd ones
-twice, and writes a log.
+"""A consumer as a user would write it, for a test that kills it. It acks even numbers, fails odd
+ones twice, and writes a log.
 
-python spout_program.py ENDPOINT ZOOKEEPER APPLICATION LOG TASK_INDEX TOTAL_TASKS
+python spout_program.py ENDPOINT ZOOKEEPER LOG
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ APPLICATION = "billing"
 
 
 def main() -> None:
-    endpoint_url, zookeeper, application, log, task_index, total_tasks = sys.argv[1:]
+    endpoint_url, zookeeper, log = sys.argv[1:]
     config = SpoutConfig(
         stream=STREAM,
-        application=application,
+        application=APPLICATION,
         zookeeper=zookeeper,
         aws=AwsConfig(
             region="us-east-1",
@@ -36,8 +36,6 @@ def main() -> None:
         commit_interval_s=0.2,
         shard_refresh_interval_s=0.5,
         zookeeper_session_timeout_s=4,
-        task_index=int(task_index),
-        total_tasks=int(total_tasks),
     )
     with KinesisSpout(config) as spout, Path(log).open("a", buffering=1) as told:
         for emission in spout.emissions():
