@@ -143,7 +143,7 @@ def test_many_states_load_in_a_moment_over_tls(tls_zookeeper: SecureZookeeper) -
         assert len(store.load_states()) == 3_000
 
 
-@pytest.mark.parametrize("way", WAYS, indirect=True)
+@pytest.mark.parametrize("way", ["sasl-tls"], indirect=True)
 def test_a_spout_and_a_command_are_let_in(
     way: Way, stream: StreamUnderTest, tmp_path: Path
 ) -> None:
@@ -160,7 +160,7 @@ def test_a_spout_and_a_command_are_let_in(
         assert delivered == 40
 
     shown = run_cli(
-        "status",
+        *("status", "--window", "1s"),
         *("--application", APPLICATION, "--stream", STREAM, "--zookeeper", way.address),
         *("--endpoint-url", stream.endpoint_url, "--region", REGION, "--json"),
         *pairs(way, tmp_path),
@@ -265,102 +265,78 @@ def test_a_wrong_password_is_refused_without_being_shown(
         assert "marked-" not in text
 
 
-def test_a_client_without_an_identity_is_told_of_the_option(
-    tls_zookeeper: SecureZookeeper, tmp_path: Path
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        # The machine's own authorities do not count where a file names one.
+        ("a foreign authority", r"is not trusted .* option zookeeperCaFile"),
+        ("the machine's authorities", r"is not trusted .* option zookeeperCaFile"),
+        # 127.0.0.1 by a name that is not in the server's certificate: the machine's own.
+        ("another host name", "for another host name; .* zookeeperVerifyHostname to false"),
+        # The switch still wants a certificate that is trusted.
+        ("another name and a foreign authority", "is not trusted"),
+        ("no certificate", "options zookeeperCertFile and zookeeperKeyFi"),
+        ("a foreign certificate", "options zookeeperCertFile and zookeeperKeyFi"),
+        ("tls on the plain port", "has the server's secure port"),
+    ],
+)
+def test_a_connection_that_cannot_be_made_secure_is_refused_at_once(
+    case: str,
+    says: str,
+    tls_zookeeper: SecureZookeeper,
+    certificate_zookeeper: SecureZookeeper,
+    tmp_path: Path,
 ) -> None:
-    address = f"{tls_zookeeper.plain}/closed-{tmp_path.name}"
-    with closing(
-        store_of(address, ZookeeperSecurity(auth="digest", user=USER, password=PASSWORD))
-    ) as store:
-        use(store)
-    nobody = store_of(address, ZookeeperSecurity())
-    with (
-        closing(nobody),
-        pytest.raises(StoreAccessError, match=r"client without an identity \(option zookeeperAuth"),
-    ):
-        nobody.load_states()
-
-
-def test_an_authority_that_is_not_trusted_is_refused_at_once(
-    tls_zookeeper: SecureZookeeper, tmp_path: Path
-) -> None:
-    """The machine's own authorities do not count where a file names one."""
+    """The error names the option that helps."""
     foreign = Authority(tmp_path, "foreign")
-    for file in (foreign.file, None):
-        store = store_of(
-            tls_zookeeper.tls,
-            ZookeeperSecurity(tls=True, ca_file=file),
-            connect_timeout_s=120.0,
-        )
-        with (
-            closing(store),
-            pytest.raises(StoreAccessError, match=r"is not trusted .* option zookeeperCaFile"),
-        ):
-            store.read_owner()
-
-
-def test_a_certificate_for_another_host_needs_the_explicit_switch(
-    tls_zookeeper: SecureZookeeper, tmp_path: Path
-) -> None:
-    """127.0.0.1 by a name that is not in the server's certificate: the machine's own. The switch
-    still wants a certificate that is trusted.
-    """
-    port = tls_zookeeper.tls.rpartition(":")[2]
-    address = f"{MISNAMED}:{port}"
+    tls = tls_zookeeper.tls
     own: dict[str, Any] = {"tls": True, "ca_file": tls_zookeeper.authority.file}
-    for security, sentence in (
-        (ZookeeperSecurity(**own), "for another host name; .* zookeeperVerifyHostname to false"),
-        (
-            ZookeeperSecurity(
-                tls=True, verify_hostname=False, ca_file=Authority(tmp_path, "foreign").file
-            ),
-            "is not trusted",
+    misnamed = f"{MISNAMED}:{tls.rpartition(':')[2]}"
+    wanting, theirs = certificate_zookeeper.tls, certificate_zookeeper.authority.file
+    shown = dict(zip(("cert_file", "key_file"), foreign.issue("client"), strict=True))
+    cases: dict[str, tuple[str, dict[str, Any]]] = {
+        "a foreign authority": (tls, {"ca_file": foreign.file}),
+        "the machine's authorities": (tls, {"ca_file": None}),
+        "another host name": (misnamed, {}),
+        "another name and a foreign authority": (
+            misnamed,
+            {"verify_hostname": False, "ca_file": foreign.file},
         ),
-    ):
-        store = store_of(address, security, connect_timeout_s=120.0)
-        with closing(store), pytest.raises(StoreAccessError, match=sentence):
-            store.read_owner()
-    with closing(store_of(address, ZookeeperSecurity(**own, verify_hostname=False))) as store:
+        "no certificate": (wanting, {"ca_file": theirs}),
+        "a foreign certificate": (wanting, {"ca_file": theirs} | shown),
+        "tls on the plain port": (tls_zookeeper.plain, {}),
+    }
+    address, changes = cases[case]
+    store = store_of(address, ZookeeperSecurity(**own | changes), connect_timeout_s=120.0)
+    with closing(store), pytest.raises(StoreAccessError, match=says):
+        store.read_owner()
+
+
+def test_a_certificate_for_another_host_is_taken_by_the_explicit_switch(
+    tls_zookeeper: SecureZookeeper,
+) -> None:
+    security = ZookeeperSecurity(
+        tls=True, ca_file=tls_zookeeper.authority.file, verify_hostname=False
+    )
+    address = f"{MISNAMED}:{tls_zookeeper.tls.rpartition(':')[2]}"
+    with closing(store_of(address, security)) as store:
         assert store.read_owner() is None
 
 
-def test_a_server_that_wants_a_certificate_says_so(
-    certificate_zookeeper: SecureZookeeper, tmp_path: Path
+def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
+    tls_zookeeper: SecureZookeeper, tmp_path: Path
 ) -> None:
-    foreign = Authority(tmp_path, "foreign").issue("client")
-    own: dict[str, Any] = {"tls": True, "ca_file": certificate_zookeeper.authority.file}
-    shown: tuple[dict[str, Any], ...] = (
-        {},
-        {"cert_file": foreign[0], "key_file": foreign[1]},
-    )
-    for files in shown:
-        store = store_of(
-            certificate_zookeeper.tls,
-            ZookeeperSecurity(**own, **files),
-            connect_timeout_s=120.0,
-        )
-        with (
-            closing(store),
-            pytest.raises(StoreAccessError, match=r"options zookeeperCertFile and zookeeperKeyFi"),
-        ):
-            store.read_owner()
-
-
-def test_tls_on_the_plain_port_and_plain_on_the_tls_port_are_told_of_the_option(
-    tls_zookeeper: SecureZookeeper,
-) -> None:
-    secured = store_of(
-        tls_zookeeper.plain,
-        ZookeeperSecurity(tls=True, ca_file=tls_zookeeper.authority.file),
-        connect_timeout_s=120.0,
-    )
-    with closing(secured), pytest.raises(StoreAccessError, match="has the server's secure port"):
-        secured.read_owner()
+    address = f"{tls_zookeeper.plain}/closed-{tmp_path.name}"
+    digest = ZookeeperSecurity(auth="digest", user=USER, password=PASSWORD)
+    with closing(store_of(address, digest)) as store:
+        use(store)
+    nobody = store_of(address, ZookeeperSecurity())
+    without = r"client without an identity \(option zookeeperAuth"
+    with closing(nobody), pytest.raises(StoreAccessError, match=without):
+        nobody.load_states()
     plain = store_of(tls_zookeeper.tls, ZookeeperSecurity(), connect_timeout_s=1.0)
-    with (
-        closing(plain),
-        pytest.raises(StoreUnavailableError, match=r"wants TLS \(option zookeeperTls\)"),
-    ):
+    wants = r"wants TLS \(option zookeeperTls\)"
+    with closing(plain), pytest.raises(StoreUnavailableError, match=wants):
         plain.read_owner()
 
 

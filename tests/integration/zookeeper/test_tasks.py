@@ -4,6 +4,7 @@ under a watch.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -87,23 +88,14 @@ def test_the_share_and_the_role_of_a_killed_process_are_taken_at_once(
         with pytest.raises(OwnedByAnotherError, match=rf"task 0 of 2 .* \(process {holder.pid} on"):
             successor.acquire(this_process(1), timeout_s=0.2, task=TaskShare(0, 2))
         holder.kill()
-        holder.wait()
+        # Dead, but not reaped: as under a parent that never waits for it.
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
         assert store.try_lead()
         assert successor.acquire(this_process(1), timeout_s=0, task=TaskShare(0, 2)) == 2
 
 
-def test_all_is_taken_at_once_from_a_killed_task(
-    holder: subprocess.Popen[str], store: ZookeeperStateStore
-) -> None:
-    """A Spark driver takes the application over from a spout."""
-    holder.kill()
-    holder.wait()
-    assert store.acquire(this_process(1), timeout_s=0) == 2
-    store.save_shard_list(["a"])
-
-
 def test_a_task_and_its_watch_outlive_the_server(tmp_path: Path) -> None:
-    """The server is killed twice during writes of states: every write that returned is there, and
+    """The server is killed during writes of states: every write that returned is there, and
     the watch fires for each change of the list.
     """
     directory = tmp_path / "zookeeper"
@@ -117,14 +109,14 @@ def test_a_task_and_its_watch_outlive_the_server(tmp_path: Path) -> None:
         assert neighbour.try_lead()
         store.watch_shard_list(changed.set)
         known = store.save_states([StateChange(None, state_at(0))])[0]
-        for number in range(1, 101):
-            if number % 50 == 25:
+        for number in range(1, 51):
+            if number == 25:
                 kill_server(directory)
             known = store.save_states([StateChange(known, state_at(number))])[0]
-            if number % 50 == 0:
-                assert changed.wait(60)  # the lost connection fires it too
-                changed.clear()
-                neighbour.save_shard_list([f"shard-{number}"])
-                assert changed.wait(60)
+        assert changed.wait(60)  # the lost connection fires it
+        for name in ("shard-1", "shard-2"):
+            changed.clear()
+            neighbour.save_shard_list([name])
+            assert changed.wait(60)
         assert store.load_states() == {known.state.shard_id: known}
         assert list(store.read_tasks()) == [TaskShare(0, 2), TaskShare(1, 2)]

@@ -45,7 +45,7 @@ SECRETS = {
 }
 WRONG = "marked-wrong-password"
 EXTERNAL_IDS = ("marked-external-id-1", "marked-external-id-2")
-ROLE_SECRETS = ("marked-role-key", "marked-role-token")
+ROLE_SECRETS = ("secret-of-ROLE", "token-of-ROLE")
 HIDDEN = (*SECRETS.values(), WRONG, *EXTERNAL_IDS, *ROLE_SECRETS)
 SECOND_STREAM = "clicks"
 COUNT = 20
@@ -109,15 +109,8 @@ def broken() -> Iterator[ServedFake]:
 @pytest.fixture(scope="module")
 def sts() -> Iterator[StubKinesis]:
     """Gives the same credentials for each role."""
-    key, token = ROLE_SECRETS
-    body = (
-        '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>'
-        f"<Credentials><AccessKeyId>{ACCESS_KEY}</AccessKeyId><SecretAccessKey>{key}"
-        f"</SecretAccessKey><SessionToken>{token}</SessionToken><Expiration>2099-01-01T00:00:00Z"
-        "</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
-    )
     with stub_kinesis.serve(stub_kinesis.StubKinesis()) as stub:
-        stub.answers("AssumeRole", stub_kinesis.Answer(body=body.encode()))
+        stub.answers("AssumeRole", stub_kinesis.role_answer("ROLE"))
         yield stub
 
 
