@@ -302,7 +302,7 @@ class ExecProcess(SpoutListener):
         """
         try:
             answer = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             fault, found = str(exc), _lenient(line)
             wrong = f"line {number} of the command's output is not"
             if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
@@ -345,12 +345,18 @@ class ExecProcess(SpoutListener):
 
 def _lenient(line: bytes) -> object:
     """The JSON of a line as other programs write it: with bytes that are not UTF-8, with halves of
-    surrogate pairs, with NaN. None for a line that is not JSON.
+    surrogate pairs, with NaN, with integers of any length. Of one that is nested too deeply, only
+    the id, as of an answer that is not ok. None for a line that is not JSON.
     """
     try:
-        return json.loads(line.decode(errors="replace"))
-    except (ValueError, RecursionError):
+        return json.loads(line.decode(errors="replace"), parse_int=float)
+    except ValueError:
         return None
+    except RecursionError:
+        named = _ID.search(line)
+        if named is None or b'"ok"' not in line:
+            return None
+        return {"id": named[1].decode(errors="replace"), "ok": None}
 
 
 def _has_ended(process: subprocess.Popen[bytes], within_s: float) -> bool:

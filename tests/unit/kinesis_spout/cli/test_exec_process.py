@@ -157,8 +157,9 @@ class Failures(SpoutListener):
         (b'{"id": "NAME", "ok": false, "reason": {"code": 1}}', '{"code": 1}'),
         (b'{"id": "NAME", "ok": false, "reason": NaN}', "nan"),
         (b'{"id": "NAME", "ok": false, "reason": "%b"}' % (b"x" * 500_000), "x" * 997 + "..."),
+        (b'{"id": "NAME", "ok": false, "reason": %b}' % (b"9" * 5_000), "inf"),
     ],
-    ids=["half", "nul", "latin-1", "number", "list", "object", "nan", "long"],
+    ids=["half", "nul", "latin-1", "number", "list", "object", "nan", "long", "digits"],
 )
 def test_an_answer_with_any_reason_fails_its_record(
     answer: bytes, reason: str, tmp_path: Path
@@ -170,7 +171,13 @@ def test_an_answer_with_any_reason_fails_its_record(
 
 
 @pytest.mark.parametrize(
-    "answer", [b'{"id": "NAME", "ok": "true"}', b'{"id": "NAME", "ok": false, "retry": "no"}']
+    "answer",
+    [
+        b'{"id": "NAME", "ok": "true"}',
+        b'{"id": "NAME", "ok": false, "retry": "no"}',
+        b'{"id": "NAME", "ok": false, "reason": %b}' % (b"[" * 5_000 + b"]" * 5_000),
+    ],
+    ids=["ok", "retry", "nested"],
 )
 def test_an_answer_that_is_not_valid_fails_its_record(answer: bytes, tmp_path: Path) -> None:
     failures, command = answered(tmp_path, answer)
