@@ -230,8 +230,14 @@ def reason_text(reason: object) -> str | None:
 
 
 def malformed_reason(error: MalformedRecordError) -> str:
-    """Its reason; its text where a subclass, of the user, has none."""
-    return text_of(getattr(error, "reason", error))
+    """Its reason; its text where a subclass, of the user, has none that can be read."""
+    try:
+        reason: object = error.reason
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # a user's property may raise anything
+        reason = error
+    return text_of(reason)
 
 
 def described(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:

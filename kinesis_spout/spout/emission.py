@@ -203,8 +203,7 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
     def _raised(self, block: EmissionBlock, error: BaseException) -> None:
         if isinstance(error, FailRecordError):
             block.answer(self.message_id, acked=False)
-            retry = getattr(error, "retry", True)  # a subclass may not have called its `__init__`
-            self._outcomes.fail(self, text_of(error) or None, retry=retry)
+            self._outcomes.fail(self, text_of(error) or None, retry=_is_retried(error))
         elif block.acked is None:
             block.acked = False
             self._outcomes.fail(self, described(error), retry=True)
@@ -213,6 +212,16 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         return f"SpoutEmission({self.message_id})"
+
+
+def _is_retried(error: FailRecordError) -> bool:
+    """A subclass, of the user, may not have called its `__init__`, or have a property instead."""
+    try:
+        return bool(error.retry)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # a user's property may raise anything
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,14 @@ class BareMalformedError(MalformedRecordError):
         return "bare"
 
 
+class PropertyMalformedError(BareMalformedError):
+    """Its reason cannot be read."""
+
+    @property  # type: ignore[override]  # as a library may do it
+    def reason(self) -> str:
+        raise RuntimeError("no reason")
+
+
 ODD_ERRORS: tuple[BaseException, ...] = (
     SystemExit(1),
     GeneratorExit("generator"),
@@ -81,4 +89,5 @@ ODD_ERRORS: tuple[BaseException, ...] = (
     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     StopIteration(3),
     BareMalformedError(),
+    PropertyMalformedError(),
 )

@@ -99,10 +99,19 @@ class BareFailureError(FailRecordError):
         Exception.__init__(self, "bare")
 
 
-def test_a_failure_of_a_class_without_the_field_retry_is_retried(one: SimulatedJob) -> None:
+class PropertyFailureError(BareFailureError):
+    @property  # type: ignore[override]  # a user may
+    def retry(self) -> bool:
+        raise RuntimeError("no retry")
+
+
+@pytest.mark.parametrize("kind", [BareFailureError, PropertyFailureError])
+def test_a_failure_of_a_class_without_the_field_retry_is_retried(
+    kind: type[FailRecordError], one: SimulatedJob
+) -> None:
     spout, emission = emitted(one)
     with emission:
-        raise BareFailureError
+        raise kind
     assert stored_reason(spout) == "bare"
 
 
