@@ -223,6 +223,11 @@ def _still(look: Look, own: Sequence[ShardStatus], shards: str) -> str:
             f"{shards}"
         )
     if all(look.no_answers_for(one.shard_id) is not None for one in own):
+        if not any(look.now.owner_of(one.shard_id) for one in own):
+            return (
+                f"the last run's program answered no record of {len(own):,} of {shards}, so each "
+                "becomes a dead letter"
+            )
         are = "is" if len(own) == 1 else "are"
         return (
             f"{len(own):,} of {shards} {are} read, and the program answers no record, so each "

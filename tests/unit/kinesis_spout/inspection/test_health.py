@@ -53,6 +53,16 @@ def test_a_shard_whose_program_answers_nothing_is_stalled_though_it_is_read() ->
     )
 
 
+def test_a_program_that_answered_nothing_is_told_when_nothing_runs_any_more() -> None:
+    """No shard is read then."""
+    silent = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, count=3))
+    seen = look(ONE, HERE, tips={1: AT_TIP}, log=silent, owners=())
+    assert health(seen) is Health.STALLED
+    assert verdict_sentence(status_of(seen)) == (
+        "the last run's program answered no record of 1 of 1 shard, so each becomes a dead letter"
+    )
+
+
 def test_an_idle_shard_is_ok_however_long_its_position_stands() -> None:
     assert health(look(ONE, HERE, tips={1: AT_TIP})) is Health.OK
     assert health(look(ONE, HERE, tips={1: AT_TIP}, owners=())) is Health.OK
