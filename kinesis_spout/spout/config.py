@@ -75,7 +75,8 @@ class SpoutConfig:
     - `max_records`: after this many new records, only their retries are delivered. None for no
       limit.
     - `scheme`: decodes the payload into an emission's `values`; None for the payload alone. Records
-      that it finds malformed are dead-lettered at once.
+      that it finds malformed are dead-lettered at once; those for which it raises another error
+      fail, and are retried.
     - `max_pending`: how many emissions may be pending before new records wait; retries go on.
     - `max_unresolved_per_shard`: how many records of a shard may be pending or queued for a retry
       before its new records wait.

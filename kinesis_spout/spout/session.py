@@ -239,9 +239,10 @@ class SpoutSession:
             raise
 
     def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
-        """The next record that the scheme can decode. Malformed ones before it are dead-lettered.
+        """The next record that the scheme can decode. Malformed ones before it are dead-lettered,
+        and those for which it raises another error fail.
 
-        None after many malformed records in a row, so that a call stays short.
+        None after many of these in a row, so that a call stays short.
         """
         for _ in range(MAX_MALFORMED_PER_CALL):
             emission = self.emit()
@@ -253,9 +254,8 @@ class SpoutSession:
                 self.malformed(emission, malformed_reason(exc))
             except KeyboardInterrupt:
                 raise
-            except BaseException as exc:
+            except BaseException as exc:  # noqa: BLE001  # whatever it raises is its record's failure
                 emission.fail(f"its scheme raised {described(exc)}")
-                raise
         return None
 
     @property
