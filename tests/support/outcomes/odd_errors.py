@@ -67,8 +67,8 @@ class BareMalformedError(MalformedRecordError):
 class PropertyMalformedError(BareMalformedError):
     """Its reason cannot be read."""
 
-    @property  # type: ignore[override]  # as a library may do it
-    def reason(self) -> str:
+    @property
+    def reason(self) -> str:  # type: ignore[override]  # as a library may do it
         raise RuntimeError("no reason")
 
 

@@ -100,8 +100,8 @@ class BareFailureError(FailRecordError):
 
 
 class PropertyFailureError(BareFailureError):
-    @property  # type: ignore[override]  # a user may
-    def retry(self) -> bool:
+    @property
+    def retry(self) -> bool:  # type: ignore[override]  # a user may
         raise RuntimeError("no retry")
 
 
