@@ -11,14 +11,14 @@ from rich.console import Console
 from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.drills.catalog import DRILLS, STEPS
 from kinesis_spout.drills.overview import listing
-from tests.support.shell.command_line import run_cli
+from tests.support.shell.command_line import call_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def test_the_list_has_a_line_for_each_drill_and_one_for_all_steps(tmp_path: Path) -> None:
-    ended = run_cli("drill", "--list", cwd=tmp_path)
+    ended = call_cli("drill", "--list", cwd=tmp_path)
     assert ended.returncode == 0
     lines = ended.stdout.splitlines()
     assert lines == [line.rstrip() for line in lines]
@@ -54,7 +54,7 @@ def test_the_list_fits_a_terminal_of_80_columns() -> None:
 def test_wrong_usage_starts_nothing_and_says_why(
     tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
-    ended = run_cli("drill", *arguments, cwd=tmp_path)
+    ended = call_cli("drill", *arguments, cwd=tmp_path)
     assert ended.returncode == 2
     assert says in " ".join(ended.stderr.replace("│", " ").split())
     assert not ended.stdout
@@ -63,6 +63,6 @@ def test_wrong_usage_starts_nothing_and_says_why(
 def test_a_kinesis_that_does_not_answer_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
     """Nothing listens on port 1."""
     arguments = ("kill-driver", "--spout", "--localstack", "--endpoint-url", "http://127.0.0.1:1")
-    ended = run_cli("drill", *arguments, cwd=tmp_path)
+    ended = call_cli("drill", *arguments, cwd=tmp_path)
     assert ended.returncode == 3
     assert "http://127.0.0.1:1" in ended.stderr

@@ -12,7 +12,7 @@ import pytest
 from kinesis_spout import __version__
 from kinesis_spout.cli.main import OWN_COMMANDS
 from kinesis_spout.programs.installation import how_to_install
-from tests.support.shell.command_line import environment, run_cli
+from tests.support.shell.command_line import call_cli, environment, run_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def test_version_is_printed_alone(tmp_path: Path) -> None:
 
 
 def test_help_lists_every_command_and_the_demo_first(tmp_path: Path) -> None:
-    ended = run_cli("--help", cwd=tmp_path)
+    ended = call_cli("--help", cwd=tmp_path)
     assert ended.returncode == 0
     places = [ended.stdout.index(f"│ {name} ") for name in ("demo", "run", "reset")]
     assert places == sorted(places)
@@ -54,9 +54,9 @@ def test_help_imports_no_command(tmp_path: Path) -> None:
 
 
 def test_the_list_of_commands_shows_the_sentence_of_each_ones_own_help(tmp_path: Path) -> None:
-    listed = " ".join(run_cli("--help", cwd=tmp_path).stdout.replace("│", " ").split())
+    listed = " ".join(call_cli("--help", cwd=tmp_path).stdout.replace("│", " ").split())
     for name in ("consume", "local", "run", "demo"):
-        own = run_cli(name, "--help", cwd=tmp_path).stdout.replace("│", " ").split("\n\n")[1]
+        own = call_cli(name, "--help", cwd=tmp_path).stdout.replace("│", " ").split("\n\n")[1]
         assert " ".join(own.split()) in listed
 
 
@@ -71,7 +71,7 @@ def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: 
 
 
 def test_an_unknown_command_is_wrong_usage(tmp_path: Path) -> None:
-    ended = run_cli("rum", cwd=tmp_path)
+    ended = call_cli("rum", cwd=tmp_path)
     assert ended.returncode == 2
     assert "rum" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -114,7 +114,7 @@ def test_without_the_demos_packages_the_help_and_run_are_complete(tmp_path: Path
 
 def test_reset_without_a_zookeeper_is_one_sentence(tmp_path: Path) -> None:
     arguments = ("--application", "a", "--stream", "s", "--zookeeper", "127.0.0.1:1", "--yes")
-    ended = run_cli("reset", *arguments, cwd=tmp_path)
+    ended = call_cli("reset", *arguments, cwd=tmp_path)
     assert ended.returncode == 3
     assert ended.stderr.startswith("error: ZooKeeper at 127.0.0.1:1")
     assert ended.stderr.count("\n") == 1
@@ -136,7 +136,7 @@ def test_a_wrong_value_is_wrong_usage(
     """Said in a sentence, before anything is asked."""
     given = {"--application": "a", "--stream": "s", "--zookeeper": "127.0.0.1:1"} | {option: value}
     words = [part for pair in given.items() for part in pair]
-    ended = run_cli(*command, *words, cwd=tmp_path)
+    ended = call_cli(*command, *words, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert value in " ".join(ended.stderr.replace("│", " ").split())
 
@@ -145,7 +145,7 @@ def test_a_wrong_value_is_wrong_usage(
 def test_reset_requires_its_options(tmp_path: Path, missing: str) -> None:
     given = {"--application": "a", "--stream": "s", "--zookeeper": "127.0.0.1:1"}
     del given[missing]
-    ended = run_cli("reset", *[part for pair in given.items() for part in pair], cwd=tmp_path)
+    ended = call_cli("reset", *[part for pair in given.items() for part in pair], cwd=tmp_path)
     assert ended.returncode == 2
     assert missing in ended.stderr
 
