@@ -13,6 +13,8 @@ CODE := $(wildcard kinesis_spout state scheme spark_job tests scripts benchmarks
 IN_VENV = JAVA_HOME="$$(cat .venv/java-home)" .venv/bin
 # A process a core, each with servers and a Spark of its own: more than four would want more memory than a laptop has.
 PARALLEL = --numprocesses=logical --maxprocesses=4 --dist=worksteal
+# Unit tests are small, and some wait for a time limit: two processes a core keep the cores busy.
+UNIT_PARALLEL = --numprocesses=4 --dist=worksteal
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra cbor --extra sasl --extra metrics --extra local --extra dev pyproject.toml
@@ -36,7 +38,7 @@ demo: setup ## the main job on a day's worth of real input: read, killed, resume
 unit: python ## rule tables, algorithms and the rules of the layout, without Java, Node or ZooKeeper: before each commit (PYSPARK=4.2 takes another PySpark)
 	@"$(PYTHON)" -m scripts.set_up --no-java $(if $(PYSPARK),--pyspark $(PYSPARK))
 	@echo "unit: tests/unit tests/architecture"
-	@.venv$(if $(PYSPARK),-pyspark-$(PYSPARK))/bin/python -m pytest tests/unit tests/architecture $(PARALLEL) $(ARGS)
+	@.venv$(if $(PYSPARK),-pyspark-$(PYSPARK))/bin/python -m pytest tests/unit tests/architecture $(UNIT_PARALLEL) $(ARGS)
 
 test: setup-test ## all tests but the drills, in random order
 	@echo "test: tests, without tests/drills"
