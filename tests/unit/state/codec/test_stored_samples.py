@@ -13,13 +13,16 @@ import pytest
 from scripts.reference.words import NODES
 from scripts.reference.znodes import members, stored, structs
 from spark_job.driver.offsets import plan_of
+from state.codec.history import mark_of, marks_in, node_names
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.errors import StoredDataError
+from state.state_store import HistoryMark
 from tests.support.state.stored_samples import (
     DRAINED,
     EXPORT,
     EXPORTED,
     FINISHED,
+    HISTORY,
     IDENTITY,
     IMPORTING,
     OFFSET,
@@ -157,16 +160,6 @@ def test_a_key_that_is_not_known_is_lost_when_the_node_is_next_written() -> None
     assert b"later" not in encode_shard_state(state, PATH)[0]
 
 
-def test_a_row_with_more_elements_is_refused() -> None:
-    """They are what a record's retries depend on: a newer version that adds one raises the format,
-    and one that did not is refused all the same.
-    """
-    row = '["13",1,9,8,8,"r",null,false,false,true,7]'
-    text = f'{{"readPosition":"AFTER:20","unresolved":[{row}],"format":1}}'
-    with pytest.raises(StoredDataError, match=PATH):
-        decode_shard_state(text.encode(), SHARD, PATH)
-
-
 class _Trap(msgspec.Struct, omit_defaults=True):
     format: int = 2
 
@@ -188,3 +181,19 @@ def test_a_format_that_is_left_out_is_format_1() -> None:
     """A default that is raised with the format would never be stored."""
     assert formats_left_out({"Trap": _Trap}) == {"Trap"}
     assert formats_left_out(structs()) == set()
+
+
+def test_entries_of_the_history_are_found_by_the_names_of_their_nodes() -> None:
+    """In the order of their numbers. Other names, and entries of which a part is missing, are told
+    apart.
+    """
+    moved = mark_of(3, HISTORY)
+    assert node_names(moved) == [f"0000000003-{moved.time_ms}-moved-0-of-1"]
+    expected = [
+        HistoryMark(number=2, time_ms=9, full=True, moved=False),
+        HistoryMark(number=3, time_ms=7, full=False, moved=False, parts=2),
+        HistoryMark(number=10**10, time_ms=8, full=True, moved=True),
+    ]
+    names = [name for mark in expected for name in node_names(mark)]
+    half = node_names(HistoryMark(number=4, time_ms=1, full=False, moved=False, parts=2))[:1]
+    assert marks_in([*reversed(names), *half, "notes"]) == (expected, [*half, "notes"])
