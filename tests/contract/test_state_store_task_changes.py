@@ -4,22 +4,26 @@ back, and to another total.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from state.errors import OwnedByAnotherError
-from state.state_store import TaskShare
+from state.errors import OwnedByAnotherError, StaleOwnerError
+from state.owner.ownership import process_start, this_process
+from state.state_store import StateChange, TaskShare
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.stale_owners import assert_stale, dead_process, write_one
-from tests.support.state.state_stores import OTHER, OWNER, owned, task_of
+from tests.support.state.state_stores import OTHER, OWNER, owned, state_at, task_of
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
 
 
+FIRST, SECOND = TaskShare(0, 2), TaskShare(1, 2)
 linux_only = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux identifies processes reliably"
 )
@@ -193,3 +197,86 @@ def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
     assert (fresh.load_states(), fresh.read_shard_list(), fresh.read_owner()) == ({}, None, None)
     assert store_world.children("epoch") == []
     assert_stale(stale, TaskShare(0, 2))
+
+
+# other processes act in between ---------------------------------------------------------------
+def test_a_task_that_joins_in_between_is_not_overridden(store_world: StoreWorld) -> None:
+    """The owner of the whole saw no task, but one exists when it writes: it must look again."""
+    earlier, late = store_world.open(), store_world.open()
+    earlier.acquire(OWNER, timeout_s=10, task=FIRST)
+    earlier.release()
+    store, tree = interposed(store_world.open())
+
+    def join_and_go_later() -> None:
+        late.acquire(OTHER, timeout_s=10, task=SECOND)
+        tree.before_wait(late.release)
+
+    tree.before_write("/owner", join_and_go_later)
+    assert store.acquire(OWNER, timeout_s=10) == 2
+    assert store_world.children("epoch") == []
+
+
+def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
+    store_world: StoreWorld,
+) -> None:
+    """A task with another total saw no holder, but the task is back before it writes."""
+    old = store_world.open()
+    old.acquire(OTHER, timeout_s=10, task=FIRST)
+    store_world.lose_session(old)
+    store, tree = interposed(store_world.open())
+
+    def come_back() -> None:
+        old.save_states([StateChange(None, state_at(1))])
+        tree.before_wait(lambda: store_world.lose_session(old))
+
+    tree.before_write("0-of-3", come_back)
+    assert store.acquire(OWNER, timeout_s=10, task=TaskShare(0, 3)) == 1
+    with pytest.raises(StaleOwnerError):
+        old.save_shard_list(["a"])
+
+
+@linux_only
+def test_the_successor_of_a_dead_task_is_not_overridden(store_world: StoreWorld) -> None:
+    """A claim on the whole saw the dead task, but the node is the successor's when it writes."""
+    dead, successor = store_world.open(), store_world.open()
+    dead.acquire(dead_process(), timeout_s=10, task=FIRST)
+    store, tree = interposed(store_world.open())
+    waited: list[int] = []
+
+    def succeed() -> None:
+        successor.acquire(OTHER, timeout_s=10, task=FIRST)
+        tree.before_wait(go)
+
+    def go() -> None:
+        waited.append(1)
+        successor.release()
+
+    tree.before_write("/owner", succeed)
+    assert store.acquire(OWNER, timeout_s=10) == 2
+    assert waited == [1]
+
+
+@linux_only
+def test_a_successor_that_waits_sees_that_the_holder_has_died(store_world: StoreWorld) -> None:
+    """On the same machine it does not wait for the session, which lives on here."""
+    killed = store_world.open()
+    store, tree = interposed(store_world.open())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        start = process_start(process.pid) or ""
+        holder = replace(this_process(0), pid=process.pid, process_start=start)
+        killed.acquire(holder, timeout_s=10, task=FIRST)
+        tree.before_wait(process.kill)
+        assert store.acquire(OWNER, timeout_s=30, task=FIRST) == 2
+    with pytest.raises(StaleOwnerError):
+        killed.save_shard_list(["a"])
+
+
+def test_of_two_tasks_that_try_to_lead_at_once_one_leads(store_world: StoreWorld) -> None:
+    """The slower task's write is refused, and `try_lead` returns False."""
+    fast = store_world.open()
+    fast.acquire(OTHER, timeout_s=10, task=FIRST)
+    slow, tree = interposed(store_world.open())
+    slow.acquire(OWNER, timeout_s=10, task=SECOND)
+    tree.before_write("/epoch/lister", fast.try_lead)
+    assert not slow.try_lead()
+    assert fast.try_lead()

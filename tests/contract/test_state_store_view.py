@@ -19,6 +19,7 @@ from state.state_store import (
     StoredApplication,
     TaskShare,
 )
+from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import (
     IDENTITY,
     OWNER,
@@ -67,6 +68,27 @@ def test_everything_of_a_spark_job_comes_in_one_look(store_world: StoreWorld) ->
     assert [one.plan for one in seen.plan.tasks] == list(plan(2).tasks)
     assert [one.log for one in seen.plan.tasks] == [log_of(3, sealed=False), None]
     assert (seen.plan.report, seen.plan.openings) == (ReportStatus.OPEN, 1)
+
+
+def test_a_plan_that_is_settled_while_it_is_looked_at_is_read_with_its_states(
+    store_world: StoreWorld,
+) -> None:
+    """The states are read again, so that they are not those from before the plan."""
+    owner = owned(store_world)
+    (before,) = owner.save_states([StateChange(None, state_at(1))])
+    owner.create_plan(plan(1))
+
+    def settle() -> None:
+        owner.close_plan("1-aa")
+        owner.save_states([StateChange(before, state_at(2))])
+        owner.mark_settled("1-aa")
+
+    looking, tree = interposed(store_world.open())
+    tree.before_read("batches/1-aa", settle)
+    seen = looking.read_application()
+    assert seen.plan is not None
+    assert seen.plan.status is PlanStatus.SETTLED
+    assert seen.states[SHARD] == state_at(2)
 
 
 def test_a_done_report_shows_its_counts(store_world: StoreWorld) -> None:

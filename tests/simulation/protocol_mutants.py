@@ -285,7 +285,7 @@ PROTOCOL = (
         "state/znodes/fence.py",
         " or is_provably_dead(holder.info):\n                return True\n",
         ":\n                return True\n",
-        "tests/unit/state/znodes/test_claim.py",
+        "tests/contract/test_state_store_task_changes.py -k memory",
     ),
     Mutant(
         "a batch whose report holds is run again after its plan was closed",

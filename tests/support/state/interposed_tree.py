@@ -11,44 +11,50 @@ from state.znodes.tree import Create, Operation, Set, TransactionRefusedError, Z
 from tests.support.state.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from state.znodes.tree import Znode
 
 
 class InterposedTree(ForwardingTree):
     """A `ZnodeTree` over another. It loses the answer of every write, or runs another process's
-    action before one.
+    action before a call.
 
     - `loses_answers`: each transaction is done, and then tried again as after a lost answer.
-    - `before_write`: called once, before the next transaction that writes `path`.
-    - `before_wait`: called once, before the next wait until a node is gone.
+    - `before_read`, `before_write`: the action is run once, before the next read of a node, or
+      transaction that writes it; `path` is the end of its path.
+    - `before_wait`: the same, before the next wait until a node is gone.
     """
 
     def __init__(self, tree: ZnodeTree) -> None:
         super().__init__(tree)
         self.loses_answers = False
-        self._path = ""
-        self._act: Callable[[], object] | None = None
-        self._act_before_wait: Callable[[], object] | None = None
+        self._acts: dict[str, tuple[str, Callable[[], object]]] = {}
+
+    def before_read(self, path: str, act: Callable[[], object]) -> None:
+        self._acts["read"] = path, act
 
     def before_write(self, path: str, act: Callable[[], object]) -> None:
-        """`path` is the end of the node's path."""
-        self._path, self._act = path, act
+        self._acts["write"] = path, act
 
     def before_wait(self, act: Callable[[], object]) -> None:
-        self._act_before_wait = act
+        self._acts["wait"] = "", act
+
+    def _run(self, call: str, paths: Iterable[str]) -> None:
+        end, _ = self._acts.get(call, ("", None))
+        if call in self._acts and any(path.endswith(end) for path in paths):
+            self._acts.pop(call)[1]()
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        self._run("read", paths)
+        return super().read(paths)
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
-        if self._act_before_wait is not None:
-            act, self._act_before_wait = self._act_before_wait, None
-            act()
+        self._run("wait", [path])
         return super().wait_gone(path, owner_session, timeout_s)
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        if self._act is not None and any(
-            isinstance(each, Create | Set) and each.path.endswith(self._path) for each in operations
-        ):
-            act, self._act = self._act, None
-            act()
+        self._run("write", [one.path for one in operations if isinstance(one, Create | Set)])
         versions = self._tree.commit(operations)
         if not self.loses_answers:
             return versions

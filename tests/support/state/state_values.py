@@ -59,6 +59,7 @@ positions = st.one_of(
     sequence_numbers.map(Position.after),
 )
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    type(None): st.none(),
     str: texts,
     int: counts,
     bool: st.booleans(),
@@ -69,23 +70,24 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 
 def _of(kind: Any, name: str) -> st.SearchStrategy[Any]:
     origin, inner = get_origin(kind), get_args(kind)
+    found: st.SearchStrategy[Any]
     if origin in (Union, UnionType):
-        return st.one_of(*(_of(one, name) for one in inner))
-    if origin is tuple and inner[1:] == (...,):
-        return st.lists(_of(inner[0], name), max_size=3).map(tuple)
-    if origin is tuple:
-        return st.tuples(*(_of(one, name) for one in inner))
-    if origin is dict:
-        return st.dictionaries(shard_ids, _of(inner[1], name), max_size=3)
-    if kind is type(None):
-        return st.none()
-    if kind is int and name.endswith("_ms"):
-        return times_ms
-    if kind is str and name in ("shard_id", "shards", "parents"):
-        return shard_ids
-    if issubclass(kind, Enum):
-        return st.sampled_from(kind)
-    return struct(kind) if issubclass(kind, msgspec.Struct) else _BY_TYPE[kind]
+        found = st.one_of(*(_of(one, name) for one in inner))
+    elif origin is tuple and inner[1:] == (...,):
+        found = st.lists(_of(inner[0], name), max_size=3).map(tuple)
+    elif origin is tuple:
+        found = st.tuples(*(_of(one, name) for one in inner))
+    elif origin is dict:
+        found = st.dictionaries(shard_ids, _of(inner[1], name), max_size=3)
+    elif kind is int and name.endswith("_ms"):
+        found = times_ms
+    elif kind is str and name in ("shard_id", "shards", "parents"):
+        found = shard_ids
+    elif issubclass(kind, Enum):
+        found = st.sampled_from(kind)
+    else:
+        found = struct(kind) if issubclass(kind, msgspec.Struct) else _BY_TYPE[kind]
+    return found
 
 
 def struct(kind: type[T], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
@@ -120,7 +122,7 @@ task_plans = struct(TaskPlan)
 plans = struct(Plan, plan_id=st.just("1-00"))
 task_logs = struct(TaskLog)
 stream_identities = struct(StreamIdentity)
-start_pins = struct(StartPin, importing=st.just(False))  # an import that ended
+start_pins = struct(StartPin, importing=st.just(value=False))  # an import that ended
 owner_infos = struct(OwnerInfo)
 outcome_policies = struct(
     OutcomePolicy,
