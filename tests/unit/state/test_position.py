@@ -6,19 +6,10 @@ import pickle
 import pytest
 
 from state.errors import InvalidPositionError
-from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind, StartingPosition
+from state.position import TRIM_HORIZON, Position, PositionKind, StartingPosition
 from state.sequence_number import SequenceNumber
 
 NOW_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["TRIM_HORIZON", "SHARD_END", "AT:5", "AFTER:5", "AFTER:5.2", "2013-01-01T05:17:00.123Z"],
-)
-def test_a_text_of_the_grammar_comes_back_as_it_was(text: str) -> None:
-    """A position is stored as its text and read back from it."""
-    assert str(Position.parse(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -79,23 +70,6 @@ def test_a_kind_takes_exactly_its_own_value() -> None:
     for kind in (PositionKind.TRIM_HORIZON, PositionKind.SHARD_END):
         with pytest.raises(InvalidPositionError):
             Position(kind, timestamp_ms=0)
-
-
-def test_positions_are_equal_when_their_texts_are() -> None:
-    """A position is not equal to its text."""
-    assert Position.parse("AFTER:5") == Position.after(SequenceNumber(5))
-    assert (
-        len(
-            {
-                Position.at(SequenceNumber(5)),
-                Position.after(SequenceNumber(5)),
-                Position.parse("AT:5"),
-            }
-        )
-        == 2
-    )
-    assert Position.parse("TRIM_HORIZON") != "TRIM_HORIZON"
-    assert (SHARD_END.is_end, TRIM_HORIZON.is_end) == (True, False)
 
 
 def test_a_position_cannot_be_changed() -> None:

@@ -8,14 +8,6 @@ import pytest
 from state.errors import InvalidSequenceNumberError
 from state.sequence_number import SequenceNumber
 
-REAL = "49590338271490256608559692538361571095921575989136588898"
-
-
-@pytest.mark.parametrize("text", ["0", "7", REAL, "9" * 129, f"{REAL}.1", "7.9999999999"])
-def test_a_text_comes_back_as_it_was(text: str) -> None:
-    """Up to the 129 digits that the service's API allows."""
-    assert str(SequenceNumber.parse(text)) == text
-
 
 def test_a_sub_sequence_number_of_zero_is_not_written() -> None:
     """A record that is not part of an aggregate has none."""
@@ -56,20 +48,6 @@ def test_a_number_whose_text_could_not_be_read_back_is_refused(sequence: int, su
     """Otherwise it would be detected only when it is read from the store."""
     with pytest.raises(InvalidSequenceNumberError):
         SequenceNumber(sequence, sub)
-
-
-def test_numbers_compare_as_integers_then_by_sub_sequence_number() -> None:
-    """As texts 9 would come after 10."""
-    ordered = [SequenceNumber.parse(text) for text in ("9", "10", "10.2", "10.10", "11", REAL)]
-    assert sorted({*ordered}) == ordered
-    assert SequenceNumber(5) <= SequenceNumber(5)
-    assert SequenceNumber(5, 1) > SequenceNumber(5)
-
-
-def test_equal_numbers_are_one_key() -> None:
-    """However they were made."""
-    assert {SequenceNumber(7), SequenceNumber.parse("7")} == {SequenceNumber(7, 0)}
-    assert len({SequenceNumber(7), SequenceNumber(7, 1)}) == 2
 
 
 def test_a_sequence_number_is_not_comparable_with_other_things() -> None:

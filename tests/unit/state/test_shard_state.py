@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import SHARD_END
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord, by_the_time
 
@@ -28,15 +28,6 @@ def test_the_checkpoint_is_shown_as_shard_end_only_when_finished(
     assert state.finished is (lifecycle is Lifecycle.FINISHED)
 
 
-def test_the_end_was_read_when_the_read_position_says_so() -> None:
-    """Unresolved records do not hold back the children."""
-    assert ShardState(
-        shard_id="s", read_position=SHARD_END, lifecycle=Lifecycle.DRAINED
-    ).end_was_read
-    for position in (TRIM_HORIZON, Position.after(SequenceNumber(5))):
-        assert not ShardState(shard_id="s", read_position=position).end_was_read
-
-
 def failed(number: int, failed_ms: int | None, *, due_ms: int) -> UnresolvedRecord:
     one = SequenceNumber(number)
     return UnresolvedRecord(
@@ -50,10 +41,8 @@ def failed(number: int, failed_ms: int | None, *, due_ms: int) -> UnresolvedReco
 
 
 def test_a_record_that_failed_by_a_clock_that_was_ahead_waits_as_long_as_it_was_to_wait() -> None:
+    """One that failed by now keeps its times."""
     before = (failed(1, 900, due_ms=1_200), failed(2, 50_000, due_ms=50_300))
     assert by_the_time(before, 1_000) == (before[0], failed(2, 1_000, due_ms=1_300))
-
-
-def test_records_that_failed_by_now_keep_their_times() -> None:
-    before = (failed(1, 1_000, due_ms=9_000), failed(2, None, due_ms=0))
-    assert by_the_time(before, 1_000) is before
+    by_now = (failed(1, 1_000, due_ms=9_000), failed(2, None, due_ms=0))
+    assert by_the_time(by_now, 1_000) is by_now

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from msgspec.structs import replace
 
 from state.moves.history import (
     MAX_ENTRIES,
@@ -18,7 +17,6 @@ from state.moves.history import (
     merged,
     newest_move,
     past_at,
-    resume_position,
     to_drop,
     worth_reading,
 )
@@ -107,19 +105,6 @@ def test_the_earlier_of_two_positions() -> None:
     assert earlier(times[0], at) == earlier(at, times[0]) == TRIM_HORIZON
 
 
-def test_a_shard_resumes_at_its_first_unresolved_record() -> None:
-    state = ShardState(shard_id="a", read_position=after(9))
-    assert resume_position(state) == after(9)
-    failed = tuple(
-        UnresolvedRecord(
-            first=SequenceNumber(number), last=SequenceNumber(number), attempts=1, due_ms=0
-        )
-        for number in (4, 7)
-    )
-    unresolved = replace(state, read_position=SHARD_END, unresolved=failed)
-    assert resume_position(unresolved) == Position.at(SequenceNumber(4))
-
-
 def test_changes_are_told_from_one_entry_to_the_next() -> None:
     """A full entry tells what is removed, too, and nothing of what has not changed."""
     told = [changed for _, changed in changes(ENTRIES)]
@@ -173,19 +158,6 @@ def test_neither_a_move_nor_the_entry_before_it_is_dropped() -> None:
     found = marks(0, 10, 20, 30, 40, moved=2)
     assert drops(found, 4) == [3]
     assert drops(marks(0, 10, 20, moved=1), 2) == [0]
-
-
-def test_of_more_moves_than_are_kept_the_oldest_are_dropped() -> None:
-    """With what is before and between them. A move an hour, and a batch after it, which thins."""
-    found: list[HistoryMark] = []
-    for at in range(4 * MAX_ENTRIES):
-        moved = at % 2 == 1
-        for dropped in reversed(drops(found, MAX_ENTRIES - 1) if found and not moved else []):
-            del found[dropped]
-        found.append(
-            HistoryMark(number=at, time_ms=at * 3_600_000, full=moved or not at, moved=moved)
-        )
-    assert [mark.number for mark in found] == list(range(3 * MAX_ENTRIES - 1, 4 * MAX_ENTRIES))
 
 
 def test_of_the_entries_before_the_retention_the_last_one_stays() -> None:

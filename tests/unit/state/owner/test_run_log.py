@@ -61,14 +61,12 @@ def test_only_the_shards_that_were_throttled_last_are_kept() -> None:
     assert "shard 0" not in known
 
 
-def test_what_was_throttled_is_of_the_newest_run_alone() -> None:
-    log = replace(RunLog(runs=(RUN,)), throttled={"a": Throttle(count=1, last_ms=1)})
-    assert log.begun(RUN).throttled == {}
-
-
-def test_letters_that_were_refused_are_of_the_newest_run_alone() -> None:
+def test_what_was_throttled_and_refused_is_of_the_newest_run_alone() -> None:
     refused = RefusedLetters(count=1, last_ms=1, says="OSError: no room")
-    assert replace(RunLog(runs=(RUN,)), refused_letters=refused).begun(RUN).refused_letters is None
+    log = replace(
+        RunLog(runs=(RUN,)), throttled={"a": Throttle(count=1, last_ms=1)}, refused_letters=refused
+    ).begun(RUN)
+    assert (log.throttled, log.refused_letters) == ({}, None)
 
 
 def test_a_trigger_is_taken_over_by_the_next_spark_run_only() -> None:

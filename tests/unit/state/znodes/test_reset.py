@@ -7,16 +7,13 @@ from contextlib import suppress
 import pytest
 
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
-from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
-from state.shard_state import ShardState
-from state.state_store import HistoryEntry, StartPin, StateChange, StreamIdentity
+from state.state_store import HistoryEntry, StartPin, StateChange
 from state.znodes.store import ZnodeStateStore
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.state.dying_store import DyingTree
+from tests.support.state.state_stores import IDENTITY, OWNER, state_at
 
-OWNER = this_process(0)
-IDENTITY = StreamIdentity(arn="arn", name="orders", created_ms=1)
 START = StartPin(time_ms=1, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 
 
@@ -26,9 +23,9 @@ def application(backend: MemoryBackend) -> MemoryStateStore:
     store.acquire(OWNER, timeout_s=0)
     store.bind_stream(IDENTITY)
     store.pin_start(START)
-    states = [ShardState(shard_id=f"shardId-{n}", read_position=TRIM_HORIZON) for n in range(3)]
-    store.save_states([StateChange(before=None, after=state) for state in states])
-    store.save_shard_list([state.shard_id for state in states])
+    shards = [f"shardId-{n}" for n in range(3)]
+    store.save_states([StateChange(None, state_at(1, shard)) for shard in shards])
+    store.save_shard_list(shards)
     entry = HistoryEntry(time_ms=1, positions={"shardId-0": TRIM_HORIZON}, full=True)
     store.write_history(store.list_history(), [(0, entry)])
     store.release()

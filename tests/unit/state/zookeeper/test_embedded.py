@@ -7,24 +7,16 @@ import pytest
 from state.errors import EmbeddedZookeeperError, InvalidStoreSettingError
 from state.zookeeper.embedded import (
     Running,
-    answers,
     ensure_running,
-    find_jars,
     find_java,
     read_running,
     resolve_connect_string,
     stop,
     write_running,
 )
-from state.zookeeper.embedded_supervisor import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_an_address_of_servers_stays_as_it_is() -> None:
-    """Only `embedded:` starts a server."""
-    assert resolve_connect_string("zk1:2181,zk2:2181/chroot") == "zk1:2181,zk2:2181/chroot"
 
 
 def test_embedded_without_a_directory_is_refused() -> None:
@@ -50,11 +42,6 @@ def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     java.touch(mode=0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert find_java() == str(java)
-
-
-def test_the_server_is_among_pysparks_jars() -> None:
-    """It is found without importing PySpark."""
-    assert list(find_jars().glob("zookeeper-*.jar"))
 
 
 def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
@@ -85,10 +72,3 @@ def test_stopping_a_server_that_does_not_run_does_nothing(tmp_path: Path) -> Non
     stop(tmp_path / "none")
     assert not (tmp_path / "none").exists()
     stop(tmp_path)
-
-
-def test_a_port_is_kept_while_it_is_free(tmp_path: Path) -> None:
-    """Clients find a restarted server at the same address."""
-    port = free_port(0)
-    assert free_port(port) == port
-    assert not answers(port)
