@@ -61,15 +61,6 @@ def test_invalid_values_are_refused_with_option_and_rule(values: dict[str, Any],
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["http://127.0.0.1:4566", "https://kinesis.eu-central-1.amazonaws.com", "http://[::1]:80/"],
-)
-def test_endpoints_are_accepted(url: str) -> None:
-    """Plain and TLS, names and addresses."""
-    assert AwsConfig(endpoint_url=url).endpoint_url == url
-
-
 def test_the_repr_masks_every_secret() -> None:
     """Configurations are logged."""
     config = AwsConfig(

@@ -38,11 +38,6 @@ def unpacked(
     return rows(list(Unpacker(lambda: hash_range).unpack(page(payloads, keys=keys))))
 
 
-def test_the_user_records_of_an_aggregate_are_numbered_from_0() -> None:
-    """Each has its own key and data, and the aggregate's sequence number."""
-    assert unpacked([BY_HAND]) == [("100", 0, "k", b"a"), ("100", 1, "k", b"")]
-
-
 def test_plain_records_keep_their_places_between_aggregates() -> None:
     """Also those without a key; the other columns are those of the Kinesis record."""
     payloads = [b"x", aggregate([b"k", b"l"], [user(1, b"y"), user(0, b"z")]), b"", BY_HAND, b"w"]
@@ -127,34 +122,14 @@ def test_a_record_is_read_in_any_form_that_protobuf_reads(record: bytes, data: b
     ]
 
 
-def test_an_aggregate_in_an_aggregate_is_not_unpacked_again() -> None:
-    """It is what the user put."""
-    payload = aggregate([b"k"], [user(0, BY_HAND), user(0, b"b")])
-    assert unpacked([payload]) == [("100", 0, "k", BY_HAND), ("100", 1, "k", b"b")]
-
-
-def test_an_aggregate_without_records_has_no_rows() -> None:
-    """Nor a batch, if nothing is beside it."""
-    empty = aggregate([b"k"], [])
-    assert list(Unpacker(lambda: None).unpack(page([empty]))) == []
-    assert unpacked([empty, BY_HAND])[0] == ("101", 0, "k", b"a")
-
-
-def test_a_record_of_another_shard_is_left_out_and_counted() -> None:
-    """By its explicit hash key, or else by the MD5 of its key. The others keep their numbers."""
+def test_the_records_of_other_shards_are_counted() -> None:
+    """By the explicit hash key, or else by the MD5 of the key. The others keep their numbers."""
     border = hash_key_of("k")
-    below, above = str(border - 1).encode(), str(border).encode()
-    payload = aggregate(
-        [b"k"],
-        [user(0, b"a", 1), user(0, b"b"), user(0, b"c", 0), user(0, b"d")],
-        [below, above],
-    )
-    lower, upper = HashRange(0, border - 1), HashRange(border, HASH_KEYS - 1)
-    assert unpacked([payload, b"x"], lower) == [("100", 2, "k", b"c"), ("101", 0, "outer", b"x")]
-    assert [sub for _, sub, _, _ in unpacked([payload], upper)] == [0, 1, 3]
-    assert len(unpacked([payload])) == 4
-    unpacker = Unpacker(lambda: upper)
-    assert rows(list(unpacker.unpack(page([payload, BY_HAND]))))
+    explicit = [str(border - 1).encode(), str(border).encode()]
+    users = [user(0, b"a", 1), user(0, b"b"), user(0, b"c", 0), user(0, b"d")]
+    unpacker = Unpacker(lambda: HashRange(border, HASH_KEYS - 1))
+    found = rows(list(unpacker.unpack(page([aggregate([b"k"], users, explicit), BY_HAND]))))
+    assert [sub for _, sub, _, _ in found] == [0, 1, 3, 0, 1]
     assert unpacker.left_out == 1
 
 

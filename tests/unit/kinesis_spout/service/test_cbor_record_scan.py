@@ -59,26 +59,6 @@ def test_regular_pages_are_scanned(page: Any) -> None:
     assert [page()[begins[at] : ends[at]] for at in (0, -1)] == [b"key-0", b"key-499"]
 
 
-IRREGULAR = {
-    "few records": lambda: body(records(20)),
-    "none": lambda: body([]),
-    "large records": lambda: body([record(n, Data=b"x" * 9000) for n in range(200)]),
-    "one without a key": lambda: body(
-        [*records(), {k: v for k, v in record(500).items() if k != "PartitionKey"}]
-    ),
-    "one with a record in it": lambda: body([record(0, Data=cbor2.dumps(record(1))), *records()]),
-    "children first": lambda: cbor2.dumps({"ChildShards": [], "Records": records()}),
-    "no map": lambda: cbor2.dumps(records()),
-    "no CBOR": lambda: b"<html>" * 9000,
-    "nothing": lambda: b"",
-}
-
-
-@pytest.mark.parametrize("page", IRREGULAR.values(), ids=IRREGULAR.keys())
-def test_other_pages_are_left_to_the_parser(page: Any) -> None:
-    assert scan_records(page()) is None
-
-
 def test_payloads_in_base64_are_decoded() -> None:
     """The emulator inside LocalStack writes them as texts in CBOR too."""
     page = decode_get_records_cbor(body([record(n, Data="ZGF0YQ==") for n in range(500)]))

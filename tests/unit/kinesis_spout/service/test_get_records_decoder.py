@@ -13,8 +13,6 @@ import pytest
 from kinesis_spout.errors import MalformedResponseError, UnreadableRecordError
 from kinesis_spout.service.get_records_cbor import decode_get_records_cbor
 from kinesis_spout.service.get_records_decoder import decode_get_records
-from kinesis_spout.service.record_columns import PAGE_SCHEMA
-from state.plan import ChildShard
 from state.sequence_number import SequenceNumber
 
 
@@ -43,49 +41,6 @@ def test_a_page_has_its_first_and_last_number_and_its_last_arrival() -> None:
         SequenceNumber(12),
         2250,
     )
-
-
-def test_a_page_without_records_has_all_columns() -> None:
-    """Empty pages come in the middle of a shard."""
-    page = decode_get_records(body_of(NextShardIterator="n", MillisBehindLatest=7))
-    assert page.records.schema.equals(PAGE_SCHEMA)
-    assert (page.count, page.first, page.last, page.last_arrival_ms, page.payload_bytes) == (
-        0,
-        None,
-        None,
-        None,
-        0,
-    )
-    assert (page.next_iterator, page.millis_behind_latest) == ("n", 7)
-
-
-@pytest.mark.parametrize("rest", [{}, {"NextShardIterator": None}])
-def test_a_missing_and_a_null_next_iterator_both_mean_the_end(rest: dict[str, Any]) -> None:
-    """The last page may carry records."""
-    page = decode_get_records(body_of(record_of(), **rest))
-    assert page.next_iterator is None
-    assert page.count == 1
-
-
-def test_child_shards_name_their_parents() -> None:
-    """They come with the last page of a shard that was split or merged."""
-    child = {
-        "ShardId": "c",
-        "ParentShards": ["a", "b"],
-        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
-    }
-    page = decode_get_records(body_of(ChildShards=[child]))
-    assert page.child_shards == (ChildShard(shard_id="c", parents=("a", "b")),)
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\x00\xff", bytes(range(256)), b"ab", b"abc", b"x" * 10 * 1024 * 1024]
-)
-def test_data_of_any_bytes_and_length_comes_through(data: bytes) -> None:
-    """From nothing to the largest record that the service accepts."""
-    page = decode_get_records(body_of(record_of(data=data)))
-    assert page.records.column("data")[0].as_py() == data
-    assert page.payload_bytes == len(data)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import alter, error, late_listing
+from kinesis_spout.testing.manual_clock import START_MS
 from spark_job.driver.prober import ProbeResult
 from state.plan import ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON
@@ -146,13 +147,14 @@ def test_with_fail_on_data_loss_off_it_is_given_up_with_a_warning_and_its_childr
 
 
 def test_a_given_up_shard_keeps_its_unresolved_records(lenient: World) -> None:
-    record = UnresolvedRecord(first=SequenceNumber(8), last=SequenceNumber(8), attempts=1, due_ms=0)
-    lenient.store(msgspec.structs.replace(GONE, unresolved=(record,)))
+    """And is proven gone by the same listings."""
+    lenient.store(msgspec.structs.replace(GONE, unresolved=(WAITING,)))
     lenient.refresh()
     lenient.refresh(after_s=10)
     state = lenient.job.states()[GONE.shard_id]
-    assert (state.lifecycle, state.unresolved) == (Lifecycle.DRAINED, (record,))
+    assert (state.lifecycle, state.unresolved) == (Lifecycle.DRAINED, (WAITING,))
     assert lenient.catalog.states[GONE.shard_id].state == state
+    assert lenient.catalog.gone() == {GONE.shard_id}
 
 
 def test_a_shard_that_is_not_read_is_not_missed(job: SimulatedJob) -> None:
@@ -325,13 +327,6 @@ def test_one_false_answer_to_the_question_proves_no_shard_gone(world: World) -> 
     assert world.catalog.gone() == set()
 
 
-def test_a_shard_that_is_given_up_is_proven_gone_by_the_same_listings(lenient: World) -> None:
-    lenient.store(msgspec.structs.replace(GONE, unresolved=(WAITING,)))
-    lenient.refresh()
-    lenient.refresh(after_s=10)
-    assert lenient.catalog.gone() == {GONE.shard_id}
-
-
 def test_while_a_shard_with_retries_is_not_listed_the_listings_are_ten_seconds_apart(
     job: SimulatedJob,
 ) -> None:
@@ -354,3 +349,70 @@ def test_a_task_that_does_not_keep_the_list_proves_a_shard_gone_as_well(world: W
     world.catalog.follow()
     assert world.catalog.gone() == {DRAINED.shard_id}
     assert world.job.store().read_shard_list() is None
+
+
+# finished shards that are not listed any more -----------------------------------------------------
+def test_the_state_of_a_finished_shard_goes_when_it_is_not_listed_any_more(
+    world: World,
+) -> None:
+    """Not before its retention is over, whatever a listing shows."""
+    done = msgspec.structs.replace(
+        GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED, verified_until_ms=START_MS
+    )
+    world.store(
+        done, ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,))
+    )
+    world.refresh(after_s=24 * 3_600)
+    assert GONE.shard_id in world.job.states()
+    world.refresh(after_s=10)
+    assert set(world.job.states()) == set(world.catalog.states) == {shard(0), shard(1)}
+    assert world.catalog.readable() == [shard(0), shard(1)]
+
+
+def test_a_drained_shard_stays_for_its_retries(world: World) -> None:
+    drained = msgspec.structs.replace(DRAINED, verified_until_ms=START_MS)
+    world.store(
+        drained, ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,))
+    )
+    world.refresh(after_s=25 * 3_600)
+    assert GONE.shard_id in world.job.states()
+
+
+# holes --------------------------------------------------------------------------------------------
+def without_the_first(world: World, *, times: int | None) -> None:
+    world.job.fake.faults.add(
+        alter(lambda page: msgspec.structs.replace(page, shards=page.shards[1:])),
+        operation="ListShards",
+        times=times,
+    )
+
+
+@pytest.mark.parametrize(("missing", "reported"), [((1,), 0), ((5,), 1), ((2, 2), 2)])
+def test_a_hole_is_reported_once_if_it_lasts_and_again_if_it_comes_back(
+    world: World, caplog: pytest.LogCaptureFixture, missing: tuple[int, ...], reported: int
+) -> None:
+    """With the hash keys that no open shard covers. In one listing a new shard may be late."""
+    with caplog.at_level(logging.WARNING, "kinesis_spout"):
+        for times in missing:
+            without_the_first(world, times=times)
+            before = len(caplog.records)
+            world.refresh(after_s=10)
+            assert len(caplog.records) == before
+            for _ in range(3):
+                world.refresh(after_s=10)
+    assert len(caplog.records) == reported
+    for record in caplog.records:
+        assert record.levelno == logging.WARNING
+        assert f"no open shard for the hash keys 0 to {2**127 - 1}" in record.getMessage()
+
+
+def test_a_hole_in_a_changing_stream_is_not_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with simulated(shards=2, reshard_ms=3_600_000) as job, closing(World(job)) as world:
+        job.fake.split(STREAM, shard(0))
+        without_the_first(world, times=None)
+        with caplog.at_level(logging.WARNING, "kinesis_spout"):
+            for _ in range(4):
+                world.refresh(after_s=10)
+    assert caplog.records == []

@@ -199,12 +199,5 @@ def test_only_a_position_that_is_named_is_asked_for_and_a_time_only_once(
     assert job.calls("GetShardIterator") == 1
 
 
-def test_the_first_pin_holds_whatever_is_requested_later(job: SimulatedJob) -> None:
-    first = pin(job, "LATEST")
-    job.clock.advance(5)
-    assert pin(job, "TRIM_HORIZON") == first
-    assert stored(job) == first
-
-
 def start_positions(found: StartPin) -> dict[str, Position]:
     return {one: start_position(one, found) for one in found.shards}
