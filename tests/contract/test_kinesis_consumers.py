@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.kinesis.calls import LIMIT_S, refusal, shards_of, split
+from tests.support.kinesis.calls import LIMIT_S, refusal, shards_of, split, summary_of
 
 if TYPE_CHECKING:
     from tests.support.kinesis.services import Service
@@ -21,10 +21,7 @@ TICK_S = 0.02
 
 
 def arn_of(service: Service) -> str:
-    arn: str = service.client.describe_stream_summary(StreamName=service.name)[
-        "StreamDescriptionSummary"
-    ]["StreamARN"]
-    return arn
+    return str(summary_of(service)["StreamARN"])
 
 
 def register(service: Service, name: str) -> dict[str, Any]:
@@ -64,19 +61,7 @@ class TestConsumers:
             register(one_shard, name)
         listed = one_shard.client.list_stream_consumers(StreamARN=arn_of(one_shard))["Consumers"]
         assert [consumer["ConsumerName"] for consumer in listed] == ["a", "b"]
-        summary = one_shard.client.describe_stream_summary(StreamName=one_shard.name)[
-            "StreamDescriptionSummary"
-        ]
-        assert summary["ConsumerCount"] == 2
-
-    def test_a_name_in_use_is_refused(self, one_shard: Service) -> None:
-        """ResourceInUseException, as for streams."""
-        register(one_shard, "reader")
-        with pytest.raises(ClientError) as error:
-            one_shard.client.register_stream_consumer(
-                StreamARN=arn_of(one_shard), ConsumerName="reader"
-            )
-        assert refusal(error) == "ResourceInUseException"
+        assert summary_of(one_shard)["ConsumerCount"] == 2
 
     def test_a_deregistered_consumer_is_deleting_or_gone(self, one_shard: Service) -> None:
         """The emulator leaves some DELETING for ever."""
@@ -91,9 +76,15 @@ class TestConsumers:
             described(one_shard, StreamARN=arn_of(one_shard), ConsumerName="nobody")
         assert refusal(error) == "ResourceNotFoundException"
 
-    def test_a_stream_with_consumers_is_not_deleted_by_accident(self, one_shard: Service) -> None:
-        """ResourceInUseException without `EnforceConsumerDeletion`."""
+    def test_a_name_in_use_and_the_deletion_of_a_stream_with_consumers_are_refused(
+        self, one_shard: Service
+    ) -> None:
+        """ResourceInUseException, as for streams; without `EnforceConsumerDeletion`."""
         register(one_shard, "reader")
+        again = {"StreamARN": arn_of(one_shard), "ConsumerName": "reader"}
+        with pytest.raises(ClientError) as error:
+            one_shard.client.register_stream_consumer(**again)
+        assert refusal(error) == "ResourceInUseException"
         with pytest.raises(ClientError) as error:
             one_shard.client.delete_stream(StreamName=one_shard.name)
         assert refusal(error) == "ResourceInUseException"

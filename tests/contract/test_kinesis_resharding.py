@@ -24,6 +24,7 @@ from tests.support.kinesis.calls import (
     refusal,
     shards_of,
     split,
+    summary_of,
 )
 from tests.support.kinesis.services import Service, create_stream, wait_until_active
 
@@ -218,19 +219,12 @@ class TestListings:
         """
         split(one_shard, shards_of(one_shard)[0])
         full = one_shard.client.describe_stream(StreamName=one_shard.name)["StreamDescription"]
-        summary = one_shard.client.describe_stream_summary(StreamName=one_shard.name)[
-            "StreamDescriptionSummary"
-        ]
-        shared = (
-            "StreamName",
-            "StreamARN",
-            "StreamStatus",
-            "RetentionPeriodHours",
-            "StreamCreationTimestamp",
-        )
-        assert {member: full[member] for member in shared} == {
-            member: summary[member] for member in shared
-        }
+        summary = summary_of(one_shard)
+        for member in (
+            *("StreamName", "StreamARN", "StreamStatus"),
+            *("RetentionPeriodHours", "StreamCreationTimestamp"),
+        ):
+            assert full[member] == summary[member]
         assert full["StreamARN"].endswith(f":stream/{one_shard.name}")
         assert (full["StreamStatus"], full["RetentionPeriodHours"]) == ("ACTIVE", 24)
         assert (len(full["Shards"]), full["HasMoreShards"], summary["OpenShardCount"]) == (
@@ -241,9 +235,7 @@ class TestListings:
 
     def test_a_stream_is_found_by_its_arn(self, one_shard: Service) -> None:
         """`StreamARN` can replace the name."""
-        arn = one_shard.client.describe_stream_summary(StreamName=one_shard.name)[
-            "StreamDescriptionSummary"
-        ]["StreamARN"]
+        arn = summary_of(one_shard)["StreamARN"]
         one_shard.client.put_record(StreamARN=arn, Data=b"x", PartitionKey="key")
         shard_id = one_shard.client.list_shards(StreamARN=arn)["Shards"][0]["ShardId"]
         assert read(one_shard, iterator(one_shard, shard_id), records=1).data == [b"x"]

@@ -24,6 +24,7 @@ from tests.support.kinesis.calls import (
     read_shard,
     refusal,
     shards_of,
+    summary_of,
 )
 from tests.support.kinesis.services import Service, create_stream, wait_until_active
 
@@ -146,61 +147,40 @@ class TestIterators:
     def shard_id(self, one_shard: Service) -> str:
         return str(shards_of(one_shard)[0]["ShardId"])
 
-    def test_trim_horizon_begins_with_the_oldest_record(
-        self, one_shard: Service, numbers: list[str], shard_id: str
+    @pytest.mark.parametrize(
+        ("kind", "at", "first"),
+        [
+            ("TRIM_HORIZON", None, 0),
+            ("AT_SEQUENCE_NUMBER", 1, 1),
+            ("AFTER_SEQUENCE_NUMBER", 1, 2),
+            ("AFTER_SEQUENCE_NUMBER", 2, 3),
+            ("AT_TIMESTAMP", timedelta(hours=1), 0),
+            ("LATEST", None, 3),
+        ],
+    )
+    def test_a_position_is_before_or_after_a_record_and_misses_none_that_comes_later(
+        self,
+        one_shard: Service,
+        numbers: list[str],
+        kind: str,
+        at: int | timedelta | None,
+        first: int,
     ) -> None:
-        """TRIM_HORIZON reads every record that is retained."""
-        assert read(one_shard, iterator(one_shard, shard_id, "TRIM_HORIZON")).data == [
-            b"0",
-            b"1",
-            b"2",
-        ]
-
-    def test_latest_begins_after_the_newest_record(
-        self, one_shard: Service, numbers: list[str], shard_id: str
-    ) -> None:
-        """LATEST is the position at the time of the request: records put afterwards are read."""
-        start = iterator(one_shard, shard_id, "LATEST")
+        """TRIM_HORIZON reads every record that is retained, AT includes the record, and AFTER
+        excludes it. A time in the past begins with the first record at that time or later. LATEST
+        is the position at the time of the request.
+        """
+        position: dict[str, Any] = {}
+        if isinstance(at, int):
+            position["StartingSequenceNumber"] = numbers[at]
+        elif at is not None:
+            position["Timestamp"] = datetime.now(UTC) - at
+        start = iterator(one_shard, shards_of(one_shard)[0]["ShardId"], kind, **position)
+        if kind != "LATEST":
+            assert read(one_shard, start).data == [b"0", b"1", b"2"][first:]
         put(one_shard, b"new")
-        assert read(one_shard, start, records=1).data == [b"new"]
-
-    def test_at_sequence_number_begins_with_that_record(
-        self, one_shard: Service, numbers: list[str], shard_id: str
-    ) -> None:
-        """AT_SEQUENCE_NUMBER includes the record."""
-        start = iterator(
-            one_shard, shard_id, "AT_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[1]
-        )
-        assert read(one_shard, start).data == [b"1", b"2"]
-
-    def test_after_sequence_number_begins_after_that_record(
-        self, one_shard: Service, numbers: list[str], shard_id: str
-    ) -> None:
-        """AFTER_SEQUENCE_NUMBER excludes the record."""
-        start = iterator(
-            one_shard, shard_id, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[1]
-        )
-        assert read(one_shard, start).data == [b"2"]
-
-    def test_after_the_newest_number_nothing_is_missed(
-        self, one_shard: Service, numbers: list[str], shard_id: str
-    ) -> None:
-        """An iterator after the newest record reads the next record that is put."""
-        start = iterator(
-            one_shard, shard_id, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[2]
-        )
-        assert read(one_shard, start).data == []
-        put(one_shard, b"new")
-        assert read(one_shard, start, records=1).data == [b"new"]
-
-    def test_a_time_before_the_first_record_reads_all(
-        self, one_shard: Service, numbers: list[str], shard_id: str
-    ) -> None:
-        """AT_TIMESTAMP in the past begins with the first record at that time or later."""
-        hour_ago = datetime.now(UTC) - timedelta(hours=1)
-        assert read(
-            one_shard, iterator(one_shard, shard_id, "AT_TIMESTAMP", Timestamp=hour_ago)
-        ).data == [b"0", b"1", b"2"]
+        expected = [b"0", b"1", b"2", b"new"][first:]
+        assert read(one_shard, start, records=len(expected)).data == expected
 
     def test_a_page_holds_no_more_than_the_limit(
         self, one_shard: Service, numbers: list[str], shard_id: str
@@ -237,27 +217,16 @@ class TestIterators:
 
 
 class TestStreamLife:
-    def test_retention_goes_up_and_down(self, one_shard: Service) -> None:
-        """Increase and decrease change `RetentionPeriodHours`."""
-        one_shard.client.increase_stream_retention_period(
-            StreamName=one_shard.name, RetentionPeriodHours=48
-        )
+    def test_retention_goes_up_and_down_by_an_operation_each(self, one_shard: Service) -> None:
+        """They change `RetentionPeriodHours`; what increases it does not decrease it."""
+        client, named = one_shard.client, {"StreamName": one_shard.name}
+        client.increase_stream_retention_period(RetentionPeriodHours=48, **named)
         assert retention_hours(one_shard) == 48
-        one_shard.client.decrease_stream_retention_period(
-            StreamName=one_shard.name, RetentionPeriodHours=24
-        )
-        assert retention_hours(one_shard) == 24
-
-    def test_retention_is_not_decreased_by_increase(self, one_shard: Service) -> None:
-        """Each direction has its operation."""
-        one_shard.client.increase_stream_retention_period(
-            StreamName=one_shard.name, RetentionPeriodHours=48
-        )
         with pytest.raises(ClientError) as error:
-            one_shard.client.increase_stream_retention_period(
-                StreamName=one_shard.name, RetentionPeriodHours=24
-            )
+            client.increase_stream_retention_period(RetentionPeriodHours=24, **named)
         assert refusal(error) == "InvalidArgumentException"
+        client.decrease_stream_retention_period(RetentionPeriodHours=24, **named)
+        assert retention_hours(one_shard) == 24
 
     def test_a_recreated_stream_has_a_later_creation_time(self, one_shard: Service) -> None:
         """`StreamCreationTimestamp` distinguishes a stream from an earlier one with its name. The
@@ -294,27 +263,44 @@ class TestRefusals:
             getattr(service.client, operation)(StreamName=service.name, **arguments)
         assert refusal(error) == "ResourceNotFoundException"
 
-    def test_an_unknown_shard_is_not_found(self, one_shard: Service) -> None:
+    @pytest.mark.parametrize(
+        ("operation", "arguments", "code"),
+        [
+            (
+                "get_shard_iterator",
+                {"ShardId": "shardId-000000000099", "ShardIteratorType": "TRIM_HORIZON"},
+                "ResourceNotFoundException",
+            ),
+            ("create_stream", {"ShardCount": 1}, "ResourceInUseException"),
+        ],
+    )
+    def test_an_unknown_shard_is_not_found_and_a_name_in_use_is_refused(
+        self, one_shard: Service, operation: str, arguments: dict[str, Any], code: str
+    ) -> None:
         """A missing shard has the same error code as a missing stream: only another request
         distinguishes them.
         """
         with pytest.raises(ClientError) as error:
-            iterator(one_shard, "shardId-000000000099")
-        assert refusal(error) == "ResourceNotFoundException"
+            getattr(one_shard.client, operation)(StreamName=one_shard.name, **arguments)
+        assert refusal(error) == code
 
-    def test_a_stream_that_exists_is_not_created(self, one_shard: Service) -> None:
-        """A name in use is ResourceInUseException."""
-        with pytest.raises(ClientError) as error:
-            one_shard.client.create_stream(StreamName=one_shard.name, ShardCount=1)
-        assert refusal(error) == "ResourceInUseException"
-
-    def test_a_made_up_iterator_is_refused(self, one_shard: Service) -> None:
-        """It is not taken for a place. The service says InvalidArgumentException, the emulator
-        fails with an HTTP 500.
+    def test_a_made_up_iterator_and_a_limit_out_of_bounds_are_refused(
+        self, one_shard: Service
+    ) -> None:
+        """The service says InvalidArgumentException of a made-up iterator, the emulator fails with
+        an HTTP 500. At most 10,000 records can be requested.
         """
-        with pytest.raises(ClientError) as error:
-            one_shard.client.get_records(ShardIterator="bm90IGFuIGl0ZXJhdG9y")
-        assert refusal(error) in ("InvalidArgumentException", "500")
+        start = iterator(one_shard, shards_of(one_shard)[0]["ShardId"])
+        for arguments, codes in (
+            ({"ShardIterator": "bm90IGFuIGl0ZXJhdG9y"}, ("InvalidArgumentException", "500")),
+            (
+                {"ShardIterator": start, "Limit": 10_001},
+                ("ValidationException", "InvalidArgumentException"),
+            ),
+        ):
+            with pytest.raises(ClientError) as error:
+                one_shard.client.get_records(**arguments)
+            assert refusal(error) in codes
 
     def test_shards_that_do_not_touch_are_not_merged(self, service: Service) -> None:
         """Only neighbours can be merged."""
@@ -323,13 +309,6 @@ class TestRefusals:
         with pytest.raises(ClientError) as error:
             merge(service, first, last)
         assert refusal(error) == "InvalidArgumentException"
-
-    def test_a_limit_out_of_bounds_is_refused(self, one_shard: Service) -> None:
-        """At most 10,000 records can be requested."""
-        start = iterator(one_shard, shards_of(one_shard)[0]["ShardId"])
-        with pytest.raises(ClientError) as error:
-            one_shard.client.get_records(ShardIterator=start, Limit=10_001)
-        assert refusal(error) in ("ValidationException", "InvalidArgumentException")
 
 
 def wait_for_the_next_millisecond() -> None:
@@ -340,17 +319,11 @@ def wait_for_the_next_millisecond() -> None:
 
 def retention_hours(service: Service) -> int:
     wait_until_active(service.client, service.name)
-    return int(
-        service.client.describe_stream_summary(StreamName=service.name)["StreamDescriptionSummary"][
-            "RetentionPeriodHours"
-        ]
-    )
+    return int(summary_of(service)["RetentionPeriodHours"])
 
 
 def created_at(service: Service) -> datetime:
-    moment: datetime = service.client.describe_stream_summary(StreamName=service.name)[
-        "StreamDescriptionSummary"
-    ]["StreamCreationTimestamp"]
+    moment: datetime = summary_of(service)["StreamCreationTimestamp"]
     return moment
 
 

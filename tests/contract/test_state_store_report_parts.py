@@ -138,14 +138,18 @@ def test_a_report_that_an_operator_removed_does_not_count(
         b'{"token":"t","status":"done"}',
         b'{"token":"t","status":"done","report":{},"outcomes":{"shards":[{"shardId":"s","unresolved":[["x",1,1]]}]}}',
         b'{"token":"t","status":"done","report":{},"parts":2}',
+        b'{"format":2,"status":"done","outcomes":7}',
     ],
 )
-def test_a_damaged_report_is_an_error_and_never_no_report(
+def test_a_damaged_or_newer_report_is_an_error_and_never_no_report(
     store: ZnodeStateStore, store_world: StoreWorld, stored: bytes
 ) -> None:
-    """The error names the path. The batch may still run again over it."""
+    """The error names the path, and of a newer format no part is used. The batch may still run
+    again over it.
+    """
     store_world.put(REPORT, stored)
-    with pytest.raises(StoredDataError, match=r"flights/batches/1-aa/report"):
+    newer = "has format 2, written by a newer version.*upgrade" if b'"format":2' in stored else ""
+    with pytest.raises(StoredDataError, match=f"flights/batches/1-aa/report.*{newer}"):
         store.read_report("1-aa")
     store.finish_report(store.open_report("1-aa", "token"), SMALL)
     assert store.read_report("1-aa") == SMALL
@@ -165,13 +169,4 @@ def test_a_damaged_part_is_an_error(store: ZnodeStateStore, store_world: StoreWo
             store.read_report("1-aa")
     store_world.remove(f"{REPORT}/{last}")
     with pytest.raises(StoredDataError, match="of which 1 are missing; restore it, or remove it"):
-        store.read_report("1-aa")
-
-
-def test_a_report_of_a_newer_format_says_what_to_do(
-    store: ZnodeStateStore, store_world: StoreWorld
-) -> None:
-    """No part of it is used."""
-    store_world.put(REPORT, b'{"format":2,"status":"done","outcomes":7}')
-    with pytest.raises(StoredDataError, match=r"has format 2, written by a newer version.*upgrade"):
         store.read_report("1-aa")

@@ -27,6 +27,13 @@ class ShardRead(NamedTuple):
         return [record["Data"] for record in self.records]
 
 
+def summary_of(service: Service) -> dict[str, Any]:
+    """What DescribeStreamSummary tells."""
+    answer = service.client.describe_stream_summary(StreamName=service.name)
+    found: dict[str, Any] = answer["StreamDescriptionSummary"]
+    return found
+
+
 def shards_of(service: Service, **arguments: Any) -> list[dict[str, Any]]:
     shards: list[dict[str, Any]] = service.client.list_shards(StreamName=service.name, **arguments)[
         "Shards"

@@ -12,12 +12,11 @@ import pytest
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import alter, error, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
-from spark_job.driver.prober import ProbeResult
 from state.plan import ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from tests.support.simulated.catalog_world import GONE, PIN, World
+from tests.support.simulated.catalog_world import GONE, World
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
@@ -37,27 +36,7 @@ def lenient(job: SimulatedJob) -> Iterator[World]:
         yield made
 
 
-def listed(world: World) -> list[str]:
-    """The list of shards in the store."""
-    stored = world.job.store().read_shard_list()
-    return [] if stored is None else list(stored.shard_ids)
-
-
 # listing ------------------------------------------------------------------------------------------
-def test_listed_shards_get_a_state_at_once_at_their_start(world: World) -> None:
-    world.refresh()
-    assert [state.read_position for state in world.job.states().values()] == [
-        PIN.position,
-        PIN.position,
-    ]
-    assert listed(world) == [shard(0), shard(1)]
-    world.job.fake.split(STREAM, shard(0))
-    world.refresh(after_s=10)
-    child = world.job.states()[shard(2)]
-    assert (child.read_position, child.parents) == (TRIM_HORIZON, (shard(0),))
-    assert listed(world) == [shard(index) for index in range(4)]
-
-
 def test_the_shards_are_listed_at_intervals_and_when_a_shard_has_ended(world: World) -> None:
     world.job.count_calls()
     for _ in range(5):
@@ -109,11 +88,6 @@ def _ended_at(page: Any, number: str) -> Any:
         )
 
     return msgspec.structs.replace(page, shards=[ended(listed) for listed in page.shards])
-
-
-def test_the_services_time_is_this_machines_time_plus_the_offset(world: World) -> None:
-    world.catalog.describe()
-    assert world.catalog.service_now_ms() == world.job.clock.now_ms()
 
 
 # shards that are gone -----------------------------------------------------------------------------
@@ -202,51 +176,12 @@ def test_two_listings_right_after_one_another_count_as_one(world: World) -> None
         world.refresh(after_s=10)
 
 
-def test_a_shard_that_was_read_to_its_end_may_vanish(world: World) -> None:
-    world.store(
-        msgspec.structs.replace(GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
-    )
-    for _ in range(3):
-        world.refresh(after_s=10)
-
-
 # retention and lag --------------------------------------------------------------------------------
-def test_a_shard_is_verified_until_the_later_of_the_stored_time_and_the_last_probe(
-    world: World,
-) -> None:
-    world.refresh()
-    world.job.clock.advance(25 * 3_600)
-    world.refresh()
-    with pytest.raises(DataLossError, match="retention"):
-        world.catalog.check_retention([shard(0)])
-    seen = ProbeResult(shard(0), has_work=False, iterator=None, tip_ms=world.job.clock.now_ms())
-    world.watch.on_answer(seen, world.job.clock.monotonic_s())
-    world.catalog.check_retention([shard(0)])
-
-
 def test_a_longer_retention_counts_from_the_next_listing(world: World) -> None:
     world.refresh()
     world.job.fake.stream(STREAM).retention_hours = 48
     world.refresh(after_s=25 * 3_600)
     world.catalog.check_retention([shard(0), shard(1)])
-
-
-def test_before_the_stream_was_described_no_retention_is_checked(world: World) -> None:
-    world.catalog.check_retention([shard(0)])
-    world.catalog.save_verified()
-
-
-def test_tips_observed_by_probes_are_stored_once_they_are_an_hour_newer(world: World) -> None:
-    world.refresh()
-    for minutes, saved in ((59, False), (2, True)):
-        world.job.clock.advance(minutes * 60)
-        now_ms = world.job.clock.now_ms()
-        world.watch.on_answer(
-            ProbeResult(shard(0), has_work=False, iterator=None, tip_ms=now_ms),
-            world.job.clock.monotonic_s(),
-        )
-        world.catalog.save_verified()
-        assert (world.job.states()[shard(0)].verified_until_ms == now_ms) is saved
 
 
 def test_the_lag_is_that_of_the_furthest_shard_that_is_not_at_its_tip(world: World) -> None:

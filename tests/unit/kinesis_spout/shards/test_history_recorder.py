@@ -58,19 +58,6 @@ def test_a_batch_costs_a_tenth_of_a_write_and_reads_nothing() -> None:
     assert job.tree.cost_of(lambda: job.record(same)) == (0, 0)
 
 
-def test_the_history_is_bounded() -> None:
-    """The newest entry stays, and the oldest that is within the retention."""
-    job = Job()
-    for _ in range(MAX_ENTRIES + 50):
-        job.clock.advance(10)
-        job.settle()
-    marks = job.look().list_history().marks
-    assert len(marks) == MAX_ENTRIES
-    assert marks[0].number == 0
-    newest = read_history(job.look())[-1]
-    assert newest.positions == {"shard-0": state_at(job.settled).read_position}
-
-
 def test_the_history_of_an_application_that_is_moved_again_and_again_is_bounded() -> None:
     """One can go back before the newest moves; each is one entry, whether the job runs or not."""
     job = Job()

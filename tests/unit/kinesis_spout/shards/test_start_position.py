@@ -95,6 +95,7 @@ def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards(job: Simul
         Position.at_timestamp(now_ms - LATEST_MARGIN_MS),
     )
     assert found.shard_positions == {shard(0): Position.after(SequenceNumber(known))}
+    assert start_position(shard(7), found) == TRIM_HORIZON, "a shard that is listed later"
     assert found.wish == f'{{"default": "LATEST", "{shard(0)}": "AFTER:{known}"}}'
 
 

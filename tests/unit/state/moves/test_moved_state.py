@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from state.moves.moved_state import moved_state, never_settling, position_outside_ranges
 from state.plan import Plan, ShardSlice, TaskPlan
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 
@@ -83,22 +83,6 @@ def test_a_position_within_a_range_goes_to_the_first_record_of_the_range(
 ) -> None:
     """Nobody knows which records of the range are before the position."""
     assert position_outside_ranges(STATE, Position.parse(to)) == Position.parse(reached)
-
-
-def test_a_position_within_an_aggregate_that_is_unresolved_as_a_whole_goes_to_its_start() -> None:
-    state = replace(STATE, unresolved=(unresolved("14", whole=True),))
-    for to in ("AT:14.3", "AFTER:14.1"):
-        assert position_outside_ranges(state, Position.parse(to)) == Position.parse("AT:14")
-    assert position_outside_ranges(state, Position.parse("AFTER:14")) == Position.parse("AFTER:14")
-
-
-def test_a_shard_without_unresolved_records_is_finished_at_its_end() -> None:
-    """And is read again when it is moved back."""
-    state = replace(STATE, unresolved=())
-    finished = moved_state(state, SHARD_END, verified_until_ms=1)
-    assert (finished.lifecycle, finished.checkpoint_text) == (Lifecycle.FINISHED, "SHARD_END")
-    again = moved_state(finished, TRIM_HORIZON, verified_until_ms=1)
-    assert (again.lifecycle, again.checkpoint_text) == (Lifecycle.ACTIVE, None)
 
 
 def test_a_plan_that_read_from_where_the_shard_is_moved_to_counts_as_settled() -> None:
