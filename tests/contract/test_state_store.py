@@ -16,10 +16,28 @@ from state.errors import (
     StaleOwnerError,
     StreamMismatchError,
 )
+from state.owner.run_log import SPARK, Run
 from state.plan import PlanPointer, PlanStatus
 from state.position import TRIM_HORIZON, Position
-from state.state_store import StartPin, StateChange, StoredState
-from tests.support.state.state_stores import IDENTITY, OTHER, OWNER, log_of, owned, plan, state_at
+from state.report import OutcomePolicy
+from state.state_store import (
+    HistoryEntry,
+    HistoryIndex,
+    Pause,
+    StartPin,
+    StateChange,
+    StoredState,
+)
+from tests.support.state.state_stores import (
+    IDENTITY,
+    OTHER,
+    OWNER,
+    failures,
+    log_of,
+    owned,
+    plan,
+    state_at,
+)
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
@@ -198,6 +216,12 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
     store.save_shard_list(["shardId-000000000000"])
     store.create_plan(plan(1))
     store.append_log("1-aa", 0, log_of(3), None)
+    store.finish_report(store.open_report("1-aa", "token"), failures(10_000))
+    store.mark_tracked(OutcomePolicy())
+    store.begin_run(Run(owner=OWNER, kind=SPARK, session_timeout_ms=10_000))
+    entry = HistoryEntry(time_ms=1, positions={"a": TRIM_HORIZON}, full=True)
+    store.write_history(store.list_history(), [(0, entry)])
+    store.pause(Pause(by="ann"))
     store_world.lose_session(store)
     assert store_world.open().reset(OTHER, timeout_s=10) == 1
     with pytest.raises(StaleOwnerError):
@@ -207,6 +231,8 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
     assert fresh.read_stream() is None
     assert fresh.read_shard_list() is None
     assert fresh.known_plans() == []
+    assert (fresh.read_policy(), fresh.read_pause(), fresh.read_runs()) == (None, None, {})
+    assert fresh.list_history() == HistoryIndex()
     assert fresh.read_owner() is None
     assert fresh.read_reset() == fresh.read_application().reset == OTHER
     assert fresh.acquire(OWNER, timeout_s=0) == 3

@@ -102,11 +102,3 @@ def test_an_entry_that_was_removed_meanwhile_is_missing(store_world: StoreWorld)
     index = store.write_history(store.list_history(), [(0, entry_at(1)), (1, entry_at(2))])
     store.write_history(index, [(2, entry_at(3))], remove=index.marks[:1])
     assert store_world.open().read_history(index.marks) == [None, entry_at(2)]
-
-
-def test_a_reset_removes_the_history(store_world: StoreWorld) -> None:
-    store = owned(store_world)
-    store.write_history(store.list_history(), [(0, entry_at(1))])
-    store.release()
-    store_world.open().reset(OTHER, timeout_s=1)
-    assert store_world.open().list_history() == HistoryIndex()

@@ -1,7 +1,5 @@
 """The contract of the state store, for memory and ZooKeeper alike: the answer of every write is
-lost, so that the write is sent again and refused by what it has done itself.
-
-Pauses, runs, policies, reports, logs and counts of openings: in the suites of their topics.
+lost, so that the write is sent again and refused by what it has done itself. Logs: in their suite.
 """
 
 from __future__ import annotations
@@ -9,11 +7,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
+from state.owner.run_log import FAILED, SPARK, Run, RunEnd
 from state.plan import PlanPointer, PlanStatus
-from state.state_store import ShardList, StateChange, StoredState, TaskShare
+from state.report import OnFailure, OutcomePolicy
+from state.state_store import Pause, ShardList, StateChange, StoredState, TaskShare
 from tests.support.state.interposed_tree import interposed
-from tests.support.state.state_stores import OTHER, OWNER, log_of, plan, state_at
+from tests.support.state.state_stores import OTHER, OWNER, failures, log_of, plan, state_at
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
@@ -84,3 +85,39 @@ def test_the_ownership_is_acquired_regained_and_released_once(
     store.save_shard_list(["a"])
     store.release()
     assert (store.read_owner(), store.read_tasks()) == (None, {})
+
+
+def test_a_pause_a_run_and_a_mark_are_written_and_removed_once(store: ZnodeStateStore) -> None:
+    pause, run = Pause(by="ann"), Run(owner=OWNER, kind=SPARK, session_timeout_ms=10_000)
+    assert store.pause(pause) == pause
+    assert store.resume() == pause
+    assert store.read_pause() is None
+    store.begin_run(run)
+    end = RunEnd(time_ms=9, kind=FAILED, says="records have expired unread")
+    assert store.amend_run(OWNER, lambda log: log.ended(end))
+    assert store.read_runs()[None].runs == (replace(run, end=end),)
+    store.mark_tracked(OutcomePolicy(on_failure=OnFailure.BLOCK_KEY))
+    store.mark_tracked(OutcomePolicy())
+    assert store.read_policy() == OutcomePolicy()
+    store.clear_policy()
+    assert store.read_policy() is None
+
+
+def test_a_report_is_resolved_by_its_token(store: ZnodeStateStore) -> None:
+    """The answers to opening, to each part, and to finishing."""
+    store.create_plan(plan(1))
+    first = store.open_report("1-aa", "first")
+    assert (first.version, first.reopened) == (0, False)
+    second = store.open_report("1-aa", "second")
+    assert (second.version, second.reopened) == (1, True)
+    store.finish_report(second, failures(10_000))
+    assert store.read_report("1-aa") == failures(10_000)
+
+
+def test_a_count_of_openings_is_stored_once(store_world: StoreWorld) -> None:
+    store, tree = interposed(store_world.open())
+    store.acquire(OWNER, timeout_s=10, task=TaskShare(0, 1))
+    tree.loses_answers = True
+    for number in (1, 2, 0):
+        store.save_unclosed(number)
+        assert store.read_unclosed() == number

@@ -9,8 +9,7 @@ import pytest
 from state.errors import StateError
 from state.state_store import Pause
 from tests.support.state.bell import Bell
-from tests.support.state.interposed_tree import interposed
-from tests.support.state.state_stores import OTHER, owned
+from tests.support.state.state_stores import owned
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
@@ -66,15 +65,6 @@ def test_a_pause_that_cannot_be_removed_is_an_error(store_world: StoreWorld) -> 
         store_world.open().resume()
 
 
-def test_lost_answers_are_resolved(store_world: StoreWorld) -> None:
-    store, tree = interposed(store_world.open())
-    tree.loses_answers = True
-    assert store.pause(FIRST) == FIRST
-    tree.loses_answers = True
-    assert store.resume() == FIRST
-    assert store.read_pause() is None
-
-
 def test_a_watch_fires_when_a_pause_begins_and_when_it_ends(store_world: StoreWorld) -> None:
     """And for a lost session, as a change may have been missed."""
     watcher, operator, bell = store_world.open(), store_world.open(), Bell()
@@ -87,11 +77,3 @@ def test_a_watch_fires_when_a_pause_begins_and_when_it_ends(store_world: StoreWo
     bell.silence()
     operator.resume()
     assert bell.heard()
-
-
-def test_a_reset_ends_the_pause(store_world: StoreWorld) -> None:
-    """It removes all that is stored."""
-    store = store_world.open()
-    store.pause(FIRST)
-    store.reset(OTHER, timeout_s=10)
-    assert store.read_pause() is None

@@ -15,7 +15,7 @@ from state.retry_policy import RetryPolicy
 from state.state_store import StateChange
 from tests.support.state import state_values
 from tests.support.state.interposed_tree import interposed
-from tests.support.state.state_stores import OTHER, OWNER, failures, owned, plan, state_at
+from tests.support.state.state_stores import OTHER, owned, plan, state_at
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
@@ -108,16 +108,6 @@ def test_only_the_owner_takes_the_mark_off(store: ZnodeStateStore, store_world: 
         store.clear_policy()
 
 
-def test_a_lost_answer_of_taking_the_mark_off_is_resolved(store_world: StoreWorld) -> None:
-    """The mark is removed."""
-    store, tree = interposed(store_world.open())
-    store.acquire(OWNER, timeout_s=10)
-    store.mark_tracked(BLOCKING)
-    tree.loses_answers = True
-    store.clear_policy()
-    assert store.read_policy() is None
-
-
 @pytest.mark.parametrize(
     ("stored", "said"),
     [
@@ -139,16 +129,3 @@ def test_a_damaged_or_newer_mark_is_an_error_and_never_no_mark(
     store_world.put("tracked", stored)
     with pytest.raises(StoredDataError, match=f"flights/tracked.*{said}"):
         store_world.open().read_policy()
-
-
-def test_a_reset_removes_the_mark_and_the_reports(
-    store: ZnodeStateStore, store_world: StoreWorld
-) -> None:
-    """The application is like a new one."""
-    store.mark_tracked(BLOCKING)
-    store.finish_report(store.open_report("1-aa", "token"), failures(10_000))
-    store.release()
-    fresh = store_world.open()
-    fresh.reset(OTHER, timeout_s=10)
-    assert fresh.read_policy() is None
-    assert fresh.known_plans() == []

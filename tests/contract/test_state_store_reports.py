@@ -13,8 +13,7 @@ import pytest
 
 from state.errors import ConflictError, InvalidStoreSettingError, PlanClosedError
 from state.plan import PlanPointer, PlanStatus
-from state.report import OnFailure, OpenReport, OutcomePolicy, PlanReport
-from state.retry_policy import RetryPolicy
+from state.report import OpenReport, PlanReport
 from state.znodes.tree import Set
 from tests.support.state import state_values
 from tests.support.state.interposed_tree import interposed
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
 
 REPORT = "batches/1-aa/report"
-BLOCKING = OutcomePolicy(
-    retry=RetryPolicy(retry_limit=7, max_age_ms=5_000, jitter=0.25), on_failure=OnFailure.BLOCK_KEY
-)
 SMALL = PlanReport(failed=1, done_ms=9)
 
 
@@ -242,21 +238,6 @@ def test_finishing_again_changes_nothing(store: ZnodeStateStore) -> None:
     store.close_plan("1-aa")
     store.finish_report(opened, SMALL)
     assert store.read_report("1-aa") == SMALL
-
-
-def test_lost_answers_are_resolved_by_the_token(store: ZnodeStateStore) -> None:
-    """The answers to opening, to each part, to finishing, and to marking."""
-    batch, tree = interposed(store)
-    tree.loses_answers = True
-    batch.mark_tracked(BLOCKING)
-    batch.mark_tracked(OutcomePolicy())
-    first = batch.open_report("1-aa", "first")
-    assert (first.version, first.reopened) == (0, False)
-    second = batch.open_report("1-aa", "second")
-    assert (second.version, second.reopened) == (1, True)
-    batch.finish_report(second, failures(10_000))
-    assert store.read_report("1-aa") == failures(10_000)
-    assert store.read_policy() == OutcomePolicy()
 
 
 def test_a_lost_answer_does_not_hide_that_another_process_has_opened_it(

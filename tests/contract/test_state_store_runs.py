@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from state.errors import StaleOwnerError
 from state.owner.run_log import FAILED, FULL, MAX_RUNS, SPARK, SPOUT, Hold, Run, RunEnd, RunLog
 from state.state_store import TaskShare
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, OWNER, owned, task_of
 
 if TYPE_CHECKING:
@@ -114,21 +113,3 @@ def test_damaged_and_newer_bytes_are_no_runs(store_world: StoreWorld) -> None:
         assert store_world.open().read_runs() == {None: RunLog()}
     owned(store_world).begin_run(RUN)
     assert store_world.open().read_runs() == {None: RunLog(runs=(RUN,))}
-
-
-def test_lost_answers_are_resolved(store_world: StoreWorld) -> None:
-    store, tree = interposed(owned(store_world))
-    store.acquire(OWNER, timeout_s=10)
-    tree.loses_answers = True
-    store.begin_run(RUN)
-    tree.loses_answers = True
-    assert store.amend_run(OWNER, lambda log: log.ended(END))
-    assert store.read_runs()[None].runs == (replace(RUN, end=END),)
-
-
-def test_a_reset_forgets_the_runs(store_world: StoreWorld) -> None:
-    store = owned(store_world)
-    store.begin_run(RUN)
-    store.release()
-    store.reset(OTHER, timeout_s=10)
-    assert store_world.open().read_runs() == {}

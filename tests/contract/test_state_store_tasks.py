@@ -209,15 +209,6 @@ def test_a_stale_task_counts_no_opening(store_world: StoreWorld) -> None:
     assert new.read_unclosed() == 1
 
 
-def test_a_count_of_openings_whose_answer_was_lost_is_stored_once(store_world: StoreWorld) -> None:
-    store, tree = interposed(store_world.open())
-    store.acquire(OWNER, timeout_s=10, task=TaskShare(0, 1))
-    tree.loses_answers = True
-    for number in (1, 2, 0):
-        store.save_unclosed(number)
-        assert store.read_unclosed() == number
-
-
 @pytest.mark.parametrize("between", [None, TaskShare(0, 3)], ids=str)
 def test_counts_of_openings_end_with_the_number_of_tasks(
     store_world: StoreWorld, between: TaskShare | None
