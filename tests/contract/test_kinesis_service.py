@@ -120,24 +120,6 @@ class TestRecords:
 
 
 class TestIterators:
-    def test_the_first_number_of_a_new_stream_of_an_old_name_is_a_position(
-        self, one_shard: Service
-    ) -> None:
-        """Of its shard, as the listing has it, and of its first record."""
-        one_shard.client.delete_stream(StreamName=one_shard.name)
-        wait_until_gone(one_shard)
-        create_stream(one_shard.client, one_shard.name)
-        where = put(one_shard, b"new")
-        (shard,) = shards_of(one_shard)
-        for number in (
-            shard["SequenceNumberRange"]["StartingSequenceNumber"],
-            where["SequenceNumber"],
-        ):
-            start = iterator(
-                one_shard, shard["ShardId"], "AT_SEQUENCE_NUMBER", StartingSequenceNumber=number
-            )
-            assert read(one_shard, start, records=1).data == [b"new"]
-
     @pytest.fixture
     def numbers(self, one_shard: Service) -> list[str]:
         """Sequence numbers of the records b"0", b"1", b"2"."""
@@ -228,9 +210,12 @@ class TestStreamLife:
         client.decrease_stream_retention_period(RetentionPeriodHours=24, **named)
         assert retention_hours(one_shard) == 24
 
-    def test_a_recreated_stream_has_a_later_creation_time(self, one_shard: Service) -> None:
-        """`StreamCreationTimestamp` distinguishes a stream from an earlier one with its name. The
-        records of the earlier one are gone.
+    def test_a_recreated_stream_has_a_later_creation_time_and_positions_of_its_own(
+        self, one_shard: Service
+    ) -> None:
+        """`StreamCreationTimestamp` distinguishes a stream from an earlier one with its name, whose
+        records are gone. The first number of its shard, as the listing has it, is a position, and
+        so is that of its first record.
         """
         put(one_shard, b"old")
         before = created_at(one_shard)
@@ -238,7 +223,14 @@ class TestStreamLife:
         wait_until_gone(one_shard)
         create_stream(one_shard.client, one_shard.name)
         assert created_at(one_shard) > before
-        assert read_shard(one_shard, shards_of(one_shard)[0]["ShardId"]).records == []
+        (shard,) = shards_of(one_shard)
+        assert read_shard(one_shard, shard["ShardId"]).records == []
+        listed = shard["SequenceNumberRange"]["StartingSequenceNumber"]
+        for number in (listed, put(one_shard, b"new")["SequenceNumber"]):
+            start = iterator(
+                one_shard, shard["ShardId"], "AT_SEQUENCE_NUMBER", StartingSequenceNumber=number
+            )
+            assert read(one_shard, start, records=1).data == [b"new"]
 
 
 class TestRefusals:

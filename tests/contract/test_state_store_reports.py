@@ -8,11 +8,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from state.errors import ConflictError, InvalidStoreSettingError, PlanClosedError
-from state.plan import PlanPointer, PlanStatus
 from state.report import OpenReport, PlanReport
 from state.znodes.tree import Set
 from tests.support.state import state_values
@@ -258,12 +256,3 @@ def test_a_token_that_is_not_a_valid_name_never_becomes_a_path(store: ZnodeState
         with pytest.raises(InvalidStoreSettingError, match="report token"):
             store.open_report("1-aa", token)
     assert store.read_report("1-aa") is None
-
-
-def test_how_many_outages_there_were_comes_back_with_the_plan(store_world: StoreWorld) -> None:
-    """A restart continues with the pause that the outages had reached."""
-    store = owned(store_world)
-    in_outage = msgspec.structs.replace(plan(1), outages=3)
-    store.create_plan(in_outage)
-    assert store.read_plan("1-aa") == in_outage
-    assert store.read_pointer() == PlanPointer("1-aa", PlanStatus.OPEN)

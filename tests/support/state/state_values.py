@@ -94,7 +94,7 @@ def struct(kind: type[T], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy
     """Structs of a kind, of this version's format. `fields` are drawn otherwise than by type."""
     drawn = {
         field.name: _of(field.type, field.name)
-        for field in msgspec.structs.fields(kind)  # type: ignore[type-var]
+        for field in msgspec.structs.fields(kind)  # type: ignore[arg-type]
         if field.name not in {"format", *fields}
     }
     return st.builds(kind, **drawn, **fields)

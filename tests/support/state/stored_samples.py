@@ -17,7 +17,7 @@ import sys
 import tomllib
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -86,7 +86,7 @@ from state.state_store import (
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).resolve().parents[3]
 STORED = Path(__file__).with_name("stored")
@@ -283,9 +283,21 @@ EXPORTED = ExportedApplication(
 )
 
 
-def written() -> dict[str, list[str]]:
-    """What this version writes, by kind of node."""
+class Node(NamedTuple):
+    """How a kind of node is read, which raises `StoredDataError`; and what this version writes."""
+
+    decode: Callable[[bytes], Any]
+    texts: Sequence[bytes]
+
+
+def _of(kind: type[Any], *values: Any) -> Node:
+    return Node(lambda data: decode(data, kind, PATH), [encode(one, PATH) for one in values])
+
+
+def nodes() -> dict[str, Node]:
+    """By kind of node; and of an export."""
     named = structs()
+    tasks, leader, listed = named["Tasks"], named["Leader"], named["StoredShardList"]
     done, _ = encode_report(
         OpenReport(plan_id="4-0a1b", token="t", version=2, openings=1), REPORT, PATH
     )
@@ -300,68 +312,53 @@ def written() -> dict[str, list[str]]:
         digest="0" * 64,
     )
     plan = PlanHeader(created_ms=T, tasks=1, until_ms=T, outages=2, delivery_limit=100)
-    stored: dict[str, list[bytes]] = {
-        "stream": [encode(IDENTITY, PATH)],
-        "start": [encode(START, PATH), encode(IMPORTING, PATH)],
-        "owner": [encode(OWNER, PATH), encode(named["Tasks"](total_tasks=3), PATH)],
-        "owner/<i>-of-<n>": [encode(OWNER, PATH)],
-        "reset": [encode(OWNER, PATH)],
-        "epoch/lister": [encode(named["Leader"](task="1-of-3", epoch=4), PATH)],
-        "shardList": [encode(named["StoredShardList"](shard_list=[SHARD]), PATH)],
-        "<shardId>/state": [encode_shard_state(one, PATH)[0] for one in (STATE, FINISHED, DRAINED)],
-        "plan": [encode(PlanPointer("4-0a1b", status), PATH) for status in PlanStatus],
-        "tracked": [encode_policy(POLICY, PATH)],
-        "paused": [encode(PAUSE, PATH)],
-        "history": [encode(HistoryHead(next=7), PATH)],
+    reports = [encode_open_report("t", 1, PATH), done, encode(several, PATH)]
+    return {
+        "stream": _of(StreamIdentity, IDENTITY),
+        "start": _of(StartPin, START, IMPORTING),
+        "owner": Node(
+            lambda data: decode(data, tasks if b"totalTasks" in data else OwnerInfo, PATH),
+            [encode(OWNER, PATH), encode(tasks(total_tasks=3), PATH)],
+        ),
+        "owner/<i>-of-<n>": _of(OwnerInfo, OWNER),
+        "reset": _of(OwnerInfo, OWNER),
+        "epoch/lister": _of(leader, leader(task="1-of-3", epoch=4)),
+        "shardList": _of(listed, listed(shard_list=[SHARD])),
+        "<shardId>/state": Node(
+            lambda data: decode_shard_state(data, SHARD, PATH),
+            [encode_shard_state(one, PATH)[0] for one in (STATE, FINISHED, DRAINED)],
+        ),
+        "plan": _of(PlanPointer, *(PlanPointer("4-0a1b", status) for status in PlanStatus)),
+        "tracked": Node(lambda data: decode_policy(data, PATH), [encode_policy(POLICY, PATH)]),
+        "paused": _of(Pause, PAUSE),
+        "history": _of(HistoryHead, HistoryHead(next=7)),
         # What is in it: zlib's bytes may be others, and mean the same.
-        HISTORY_ENTRY: [zlib.decompress(part) for part in encode_entry(HISTORY)],
-        "runs/all": [encode(RUNS, PATH)],
-        "runs/<i>-of-<n>": [encode(RUNS, PATH)],
-        "batches/<planId>": [encode(plan, PATH)],
-        "batches/<planId>/<task>": [encode(TASK, PATH)],
-        "batches/<planId>/<task>/end": [
-            encode(TaskLog(entries=(RESULT,), sealed=sealed), PATH) for sealed in (False, True)
-        ],
-        "batches/<planId>/report": [encode_open_report("t", 1, PATH), done, encode(several, PATH)],
-        "batches/<planId>/report/<token>-<version>-<part>": [encode(outcomes, PATH)],
-        EXPORT: [encode_export(EXPORTED)],
-        OFFSET: [json.dumps({"format": OF_ONE, "plan": "4-0a1b"}).encode()],
+        HISTORY_ENTRY: Node(
+            lambda data: decode_entry(mark_of(7, HISTORY), [zlib.compress(data)], PATH),
+            [zlib.decompress(part) for part in encode_entry(HISTORY)],
+        ),
+        "runs/all": _of(RunLog, RUNS),
+        "runs/<i>-of-<n>": _of(RunLog, RUNS),
+        "batches/<planId>": _of(PlanHeader, plan),
+        "batches/<planId>/<task>": _of(TaskPlan, TASK),
+        "batches/<planId>/<task>/end": Node(
+            lambda data: decode_log(data, PATH),
+            [encode(TaskLog(entries=(RESULT,), sealed=sealed), PATH) for sealed in (False, True)],
+        ),
+        "batches/<planId>/report": Node(lambda data: decode_header(data, PATH), reports),
+        "batches/<planId>/report/<token>-<version>-<part>": _of(ReportPart, outcomes),
+        EXPORT: Node(lambda data: decode_export(data, PATH), [encode_export(EXPORTED)]),
     }
-    return {node: [data.decode() for data in texts] for node, texts in stored.items()}
+
+
+def written() -> dict[str, list[str]]:
+    """What this version writes, by kind of node."""
+    found = {node: [one.decode() for one in kind.texts] for node, kind in nodes().items()}
+    return found | {OFFSET: [json.dumps({"format": OF_ONE, "plan": "4-0a1b"})]}
 
 
 def decoders() -> dict[str, Callable[[bytes], Any]]:
-    """How each kind of node is read. Each raises `StoredDataError`."""
-    named = structs()
-
-    def struct(kind: type[Any]) -> Callable[[bytes], Any]:
-        return lambda data: decode(data, kind, PATH)
-
-    return {
-        "stream": struct(StreamIdentity),
-        "start": struct(StartPin),
-        "owner": lambda data: decode(
-            data, named["Tasks"] if b"totalTasks" in data else OwnerInfo, PATH
-        ),
-        "owner/<i>-of-<n>": struct(OwnerInfo),
-        "reset": struct(OwnerInfo),
-        "epoch/lister": struct(named["Leader"]),
-        "shardList": struct(named["StoredShardList"]),
-        "<shardId>/state": lambda data: decode_shard_state(data, SHARD, PATH),
-        "plan": struct(PlanPointer),
-        "tracked": lambda data: decode_policy(data, PATH),
-        "paused": struct(Pause),
-        "history": struct(HistoryHead),
-        HISTORY_ENTRY: lambda data: decode_entry(mark_of(7, HISTORY), [zlib.compress(data)], PATH),
-        "runs/all": struct(RunLog),
-        "runs/<i>-of-<n>": struct(RunLog),
-        "batches/<planId>": struct(PlanHeader),
-        "batches/<planId>/<task>": struct(TaskPlan),
-        "batches/<planId>/<task>/end": lambda data: decode_log(data, PATH),
-        "batches/<planId>/report": lambda data: decode_header(data, PATH),
-        "batches/<planId>/report/<token>-<version>-<part>": struct(ReportPart),
-        EXPORT: lambda data: decode_export(data, PATH),
-    }
+    return {node: kind.decode for node, kind in nodes().items()}
 
 
 def read(version_name: str) -> dict[str, list[str]]:

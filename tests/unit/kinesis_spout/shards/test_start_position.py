@@ -64,25 +64,13 @@ def number(job: SimulatedJob, index: int) -> int:
     return job.put(1, key=job.key_of(index))[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "position"),
-    [
-        ("TRIM_HORIZON", TRIM_HORIZON),
-        ("LATEST", Position.at_timestamp(NOW_MS - LATEST_MARGIN_MS)),
-        ("-2h", Position.at_timestamp(NOW_MS - 7_200_000)),
-        ("-0s", Position.at_timestamp(NOW_MS)),
-        ("2025-12-31T12:00:00Z", Position.at_timestamp(NOW_MS - 43_200_000)),
-        ("AT:42", Position.at(SequenceNumber(42))),
-        ("AFTER:42", Position.after(SequenceNumber(42))),
-    ],
-)
-def test_a_requested_start_is_a_position_at_the_time_of_the_pin(
-    text: str, position: Position
-) -> None:
-    """LATEST is a little before now: the service's time is known to the second only, and no record
-    may be skipped.
-    """
-    assert pinned(StartingPosition.parse(text), NOW_MS) == position
+def test_latest_is_pinned_to_a_little_before_now_and_other_starts_to_what_they_say() -> None:
+    """The service's time is known to the second only, and no record may be skipped."""
+    latest = Position.at_timestamp(NOW_MS - LATEST_MARGIN_MS)
+    assert pinned(StartingPosition.parse("LATEST"), NOW_MS) == latest
+    for text in ("TRIM_HORIZON", "-2h", "-0s", "2025-12-31T12:00:00Z", "AT:42", "AFTER:42"):
+        start = StartingPosition.parse(text)
+        assert pinned(start, NOW_MS) == start.pin(NOW_MS)
 
 
 def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards(job: SimulatedJob) -> None:
