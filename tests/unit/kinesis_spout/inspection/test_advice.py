@@ -1,22 +1,26 @@
-"""What an explanation asks for: short, without doubles, in the order in which a person does it."""
+"""What an explanation asks for: without doubles, in the order in which a person does it; and which
+shards it is told of together.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kinesis_spout.inspection.cause import Act, Advice, Cause, Explanation
-from kinesis_spout.inspection.explanation import explain
-from state.owner.run_log import FAILED, FULL, STOPPED, Hold, RunEnd
+from kinesis_spout.inspection.explanation import explain, grouped
+from kinesis_spout.inspection.health import Look
+from state.owner.owner_info import Sight
+from state.owner.run_log import FAILED, STOPPED, RunEnd
 from state.position import SHARD_END
-from state.report import ReportStatus
-from state.shard_state import TIMED_OUT
-from state.state_store import OperatorMove, OwnerView
+from state.report import OnFailure, OutcomePolicy, ReportStatus
+from state.state_store import TaskShare
 from state.task_log import TaskLog
-from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.support.inspection.looks import (
     AT_TIP,
+    BEGAN_MS,
     HOUR_MS,
     NOW_MS,
     after,
@@ -28,242 +32,252 @@ from tests.support.inspection.looks import (
     run_log,
     shard,
     slice_of,
-    spout_task,
+    snapshot,
     state,
     task,
 )
-from tests.unit.kinesis_spout.inspection.test_causes import CONTINUE, spout_look
+from tests.unit.kinesis_spout.inspection.test_causes import (
+    BEHIND,
+    BLOCK_KEY,
+    CONTINUE,
+    FAILURE,
+    GONE,
+    HERE,
+    LAPSED,
+    MEND,
+    OLD,
+    ONE,
+    OUTAGE,
+    START,
+    TABLE,
+    TIP,
+    WAIT,
+    YOUNG,
+    deeds,
+    drained,
+    ended,
+    kinds,
+    stood,
+)
 
-if TYPE_CHECKING:
-    from kinesis_spout.inspection.health import Look
-    from state.position import Position
-
-ONE = listed(1)
-BEHIND = {1: behind(60_000)}
-HERE = state(1, after(9))
-CORRECT = "correct what fails with 'no rates'"
 SEE = "see the record"
-IN_ORDER = run_log(60_000, ends=(RunEnd(time_ms=NOW_MS, kind=STOPPED),))
-VANISHED = run_log(60_000)
+HELD = state(1, after(9), unresolved=(failed(3),))
+READ = plan(task(slice_of(HELD), log=TaskLog(sealed=True)), report=ReportStatus.DONE)
 
 
-def deeds(seen: Look) -> list[str]:
-    return [one.text for one in explain(seen, shard(1)).advice()]
-
-
-def holding(reason: str = "no rates", **stored: Any) -> Look:
+def holding(**stored: Any) -> Look:
     """A shard that is behind, and holds a failed record."""
-    held = state(1, after(9), unresolved=(failed(3, reason=reason),))
-    return look(ONE, held, tips=BEHIND, policy=CONTINUE, **stored)
+    return look(ONE, HELD, **({"tips": BEHIND, "policy": CONTINUE} | stored))
 
 
-def in_a_loop(**stored: Any) -> Look:
-    """A process that runs, and is the fourth that was started within a minute."""
-    log = run_log(35_000, 25_000, 15_000, 5_000)
-    owner = OwnerView(None, log.runs[-1].owner)
-    return look(ONE, state(1, after(9)), log=log, owners=(owner,), tips=BEHIND, **stored)
+@pytest.mark.parametrize(
+    ("seen", "order"),
+    [
+        (holding(**ended(STOPPED)), [MEND, SEE, START]),
+        (holding(**GONE), [MEND, START]),
+        (holding(**(GONE | {"tips": TIP})), [MEND, START]),
+        (drained(failed(3), policy=CONTINUE, **ended(STOPPED)), [MEND, START]),
+        (drained(failed(3), policy=CONTINUE, paused=True), [MEND, "end the pause"]),
+        (holding(plan=READ), [MEND, WAIT]),
+        (look(HERE, **ended(STOPPED)), ["look again in a minute", "if it stays so", START]),
+        (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
+        (stood(tips={1: behind(4 * HOUR_MS)}, owners=()), [START]),
+        (
+            look(ONE, LAPSED, tips=BEHIND, owners=()),
+            ["raise the stream's retention", START],
+        ),
+        (stood(paused=True, **GONE), ["end the pause", START]),
+        (stood(paused=True, owners=()), ["end the pause", START]),
+        (stood(paused=True, log=run_log(HOUR_MS), sight=Sight.GONE), ["end the pause", "start it"]),
+    ],
+)
+def test_what_comes_first_is_done_first(seen: Look, order: list[str]) -> None:
+    """What fails is corrected before its job is started, or it fails again; what may expire is
+    saved before that.
+    """
+    found = deeds(seen)
+    assert found[0].startswith(order[0])
+    places = [next(at for at, one in enumerate(found) if one.startswith(it)) for it in order]
+    assert places == sorted(places)
 
 
-# the order --------------------------------------------------------------------------------------
-def test_what_fails_is_corrected_before_the_job_is_started() -> None:
-    """Else its records fail again."""
-    assert deeds(holding(owners=(), log=IN_ORDER))[:3] == [CORRECT, SEE, "start the job"]
-    vanished = deeds(holding(owners=(), log=VANISHED))
-    assert vanished.index(CORRECT) < vanished.index("start the job")
+def test_in_an_outage_no_record_is_to_be_given_up_or_put_back() -> None:
+    """Nothing is wrong with the records."""
+    held = state(1, after(9), unresolved=(failed(3), failed(4, due_ms=NOW_MS - 1)))
+    for tips in (BEHIND, TIP):
+        advice = explain(look(ONE, held, tips=tips, **OUTAGE), shard(1)).advice()
+        assert [one.act for one in advice] == [Act.CHANGE, Act.WAIT]
+        assert not any(one.arguments for one in advice)
 
 
-@pytest.mark.parametrize("position", [SHARD_END, after(9)])
-def test_of_a_stopped_job_whose_records_fail_both_are_told(position: Position) -> None:
-    """Also where nothing but these records is left of the shard."""
-    held = state(1, position, unresolved=(failed(3),))
-    for log in (IN_ORDER, VANISHED):
-        seen = look(ONE, held, owners=(), log=log, tips={1: AT_TIP}, policy=CONTINUE)
-        told = [one for one in deeds(seen) if one != SEE]
-        assert told[:2] == [CORRECT, "start the job"]
-        assert "'no rates'" in " ".join(one.says for one in explain(seen, shard(1)).causes)
+def test_a_record_whose_letters_are_refused_is_not_to_be_given_up() -> None:
+    for name in ("letters refused", "letters refused, and no room left"):
+        advice = explain(TABLE[name][0], shard(1)).advice()
+        assert not any("skip" in one.arguments for one in advice)
 
 
-def test_of_a_paused_job_whose_records_fail_what_fails_is_corrected_first() -> None:
-    held = state(1, SHARD_END, unresolved=(failed(3),))
-    seen = look(ONE, held, paused=True, policy=CONTINUE)
-    assert deeds(seen) == [CORRECT, "end the pause when its reason is over"]
-
-
-def test_what_fails_is_corrected_before_a_batch_is_waited_for() -> None:
-    held = state(1, after(9), unresolved=(failed(3, due_ms=NOW_MS - 1),))
-    read = plan(task(slice_of(held), log=TaskLog(sealed=True)), report=ReportStatus.DONE)
-    found = deeds(look(ONE, held, plan=read, policy=CONTINUE, tips=BEHIND))
-    assert found.index(CORRECT) < found.index("wait for its end")
-
-
-def test_a_vanished_shard_is_looked_at_again_before_the_job_is_started() -> None:
-    found = deeds(look(state(1, after(5)), owners=(), log=IN_ORDER))
-    assert found[0] == "look again in a minute"
-    assert found[1].startswith("if it stays so")
-    assert found[-2] == "start the job"
-
-
-def test_within_a_cause_the_order_is_that_of_its_rule() -> None:
-    """What comes behind waiting is for those who have waited."""
-
-    def asks(kind: str, *acts: Act) -> Cause:
-        told = tuple(Advice(act, f"{kind} {act}") for act in acts)
-        return Cause(kind=kind, about="0", says="-", advice=told)
-
-    link, root = asks("link", Act.LOOK), asks("root", Act.WAIT, Act.CHANGE)
-    found = [one.text for one in Explanation("0", (link, root)).advice()]
-    assert found == ["link look", "root wait", "root change"]
-    link, root = asks("link", Act.CHANGE), asks("root", Act.START, Act.LOOK)
-    found = [one.text for one in Explanation("0", (link, root)).advice()]
-    assert found == ["link change", "root start", "root look"]
-
-
-def test_an_alternative_stays_with_its_deed() -> None:
-    one = Cause(kind="a", about="0", says="-", advice=(Advice(Act.START, "start it"),))
-    two = Cause(
-        kind="b",
-        about="0",
-        says="-",
-        advice=(Advice(Act.CHANGE, "correct it"), Advice(Act.WAIT, "or, if so: wait")),
-    )
-    found = [each.text for each in Explanation("0", (two, one)).advice()]
-    assert found == ["correct it", "or, if so: wait", "start it"]
-
-
-# no doubles -------------------------------------------------------------------------------------
-def test_a_job_is_started_again_by_one_arrow() -> None:
-    """Errors of ours may end with it."""
-    says = "the sink failed, so nothing is acked; repair the sink, and start the query again"
+@pytest.mark.parametrize(
+    ("says", "deed"),
+    [
+        (
+            "(User: u is not authorized to perform: kinesis:GetRecords on resource: x); allow y",
+            "allow kinesis:GetRecords to the role or user of the job (IAM)",
+        ),
+        ("the disk is full; set path to another one", "set path to another one"),
+        ("OSError: No space left", "mend what that error names"),
+        ("the service refuses it (ExpiredTokenException); get new ones", "get new ones"),
+        ("no letter is written; repair the sink, and start the query again", "repair the sink"),
+        (
+            "no start; restore ZooKeeper, or name it; set option failOnDataLoss to false to go on",
+            "restore ZooKeeper, or name it; or, set option failOnDataLoss to false to go on",
+        ),
+    ],
+)
+def test_the_deed_that_an_error_names_is_the_arrow(says: str, deed: str) -> None:
+    """Of two, the one that loses nothing comes first. Of a loop, a start alone does not help."""
     end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
-    ended = look(ONE, state(1, after(5)), owners=(), log=run_log(60_000, ends=(end,)), tips=BEHIND)
-    assert deeds(ended)[:2] == ["repair the sink", "start it again after that"]
-    log = run_log(60_000, 40_000, 20_000, ends=(end, end, end))
-    loop = look(ONE, state(1, after(5)), owners=(), log=log, tips=BEHIND)
-    assert deeds(loop)[0] == "repair the sink; to start it again alone does not help"
+    once = stood(owners=(), log=run_log(60_000, ends=(end,)))
+    assert deeds(once)[:2] == [deed, "start it again after that"]
+    loop = stood(owners=(), log=run_log(60_000, 40_000, 20_000, ends=(end, end, end)))
+    assert deeds(loop)[0] == f"{deed}; to start it again alone does not help"
 
 
-def test_an_error_that_asks_for_a_start_alone_is_told_by_one_arrow_too() -> None:
-    says = "its log cannot be replaced; start the query again, which delivers the records again"
-    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
-    ended = look(ONE, state(1, after(5)), owners=(), log=run_log(60_000, ends=(end,)), tips=BEHIND)
-    assert sum("again" in one for one in deeds(ended)) == 1
-    log = run_log(60_000, 40_000, 20_000, ends=(end, end, end))
-    loop = look(ONE, state(1, after(5)), owners=(), log=log, tips=BEHIND)
-    assert deeds(loop)[0] == "mend what that error names; to start it again alone does not help"
-
-
-def test_at_the_limit_of_unresolved_records_what_fails_is_named_once() -> None:
-    held = state(1, after(5), unresolved=(failed(3, due_ms=NOW_MS - 1),))
-    found = deeds(look(ONE, held, tips=BEHIND, policy=CONTINUE))
-    assert found[0] == CORRECT
-    assert not any("mend what they fail" in one for one in found)
+@pytest.mark.parametrize("seen", [seen for seen, *_ in TABLE.values()], ids=TABLE.keys())
+def test_no_deed_is_told_twice(seen: Look) -> None:
+    """Nor are two starts, or two raises of the retention."""
+    found = deeds(seen)
+    assert len(set(found)) == len(found)
+    for begins in ("start ", "raise the stream's retention", "correct what fails", MEND):
+        assert sum(one.startswith(begins) for one in found) <= 1, found
 
 
 def test_nobody_waits_for_a_batch_of_a_job_that_ends_again_and_again() -> None:
     """Its end is what is to be mended. The batch is told all the same."""
-    read = plan(task(slice_of(HERE), log=TaskLog(sealed=True)), report=ReportStatus.DONE)
-    seen = in_a_loop(plan=read, policy=CONTINUE)
-    assert [one.kind for one in explain(seen, shard(1)).causes] == [
-        "not read",
-        "crash loop",
-        "reported",
-    ]
+    seen = stood(plan=plan(task(slice_of(HERE), log=TaskLog(sealed=True))), **YOUNG)
+    assert kinds(explain(seen, shard(1))) == ["not read", "crash loop", "sink writes"]
     assert not any("wait" in one for one in deeds(seen))
-    assert "job's own log" in deeds(seen)[0]
-    assert not any("wait" in one for one in deeds(in_a_loop()))
 
 
-def test_in_a_search_the_workers_are_looked_at_by_one_arrow() -> None:
-    read = plan(task(slice_of(HERE), log=TaskLog(sealed=True)), delivery_limit=4)
-    found = deeds(in_a_loop(plan=read, policy=CONTINUE))
-    assert "wait until the search is over" in found
-    assert sum("worker" in one.lower() for one in found) == 1
+def test_within_a_cause_the_order_is_that_of_its_rule() -> None:
+    """What comes behind waiting is for those who have waited. An alternative stays with its
+    deed.
+    """
+
+    def cause(kind: str, *advice: tuple[Act, str]) -> Cause:
+        return Cause(kind=kind, about="0", says="-", advice=tuple(Advice(*one) for one in advice))
+
+    look_, wait = cause("link", (Act.LOOK, "l")), cause("root", (Act.WAIT, "w"), (Act.CHANGE, "c"))
+    change = cause("link", (Act.CHANGE, "c"), (Act.WAIT, "or, if so: wait"))
+    start = cause("root", (Act.START, "s"), (Act.LOOK, "l"))
+    found = [Explanation("0", links).advice() for links in ((look_, wait), (change, start))]
+    assert [[one.text for one in each] for each in found] == [
+        ["l", "w", "c"],
+        ["c", "or, if so: wait", "s", "l"],
+    ]
 
 
-def test_a_program_that_does_not_answer_is_looked_at_by_one_arrow() -> None:
-    held = failed(3, reason=TIMED_OUT)
-    seen = spout_look(
-        held, tip=behind(60_000), max_pending=10, hold=Hold(kind=FULL, since_ms=NOW_MS - 9_000)
+def test_advice_names_only_commands_that_there_are() -> None:
+    told = explain(drained(failed(3), policy=CONTINUE), shard(1)).advice({"redrive"})
+    assert [one.command for one in told] == [None, None, "redrive"]
+
+
+def test_the_chain_of_a_waiting_shard_leads_to_the_record_and_to_each_way_out() -> None:
+    """Down to its attempt, its due time and its reason."""
+    seen = look(
+        listed(0, closed=True),
+        listed(1, 0),
+        state(0, SHARD_END, unresolved=(failed(3, attempts=2),)),
+        state(1, after(5), 0),
+        policy=OutcomePolicy(retry=CONTINUE.retry, on_failure=OnFailure.BLOCK_SHARD),
     )
-    assert sum("program" in one for one in deeds(seen)) == 1
+    explained = explain(seen, shard(1))
+    held, waits = explained.causes
+    assert (held.about, waits.about) == (shard(1), shard(0))
+    assert "record 3 is on attempt 3 of 4, due 08:01:00, failing with 'no rates'" in waits.says
+    _, peek, wait, redrive, skip = explained.advice()
+    assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
+    assert peek.arguments == ("peek", shard(0), "3")
+    assert redrive.arguments == ("redrive", "PATH")
+    assert skip.arguments == ("checkpoint", "skip", "--shard", shard(0), "3")
 
 
-def test_nobody_waits_for_two_things() -> None:
-    """What the root waits for is over last."""
-    move = OperatorMove(
-        time_ms=NOW_MS - 30_000,
-        cause="rewind",
-        back=frozenset({shard(1)}),
+def test_of_two_parents_the_one_in_trouble_is_explained() -> None:
+    """The other one is at its tip, and was closed just now."""
+    parts = (listed(0, closed=True), listed(1, 2, 0), state(0, after(1)), state(1, after(0), 2, 0))
+    seen = Look(
+        before=snapshot(listed(2), *parts, state(2, after(1)), now_ms=BEGAN_MS),
+        now=snapshot(listed(2, closed=True), *parts, state(2, after(1))),
+        tips={shard(2): AT_TIP, shard(0): behind(HOUR_MS)},
     )
-    seen = look(ONE, HERE, tips=BEHIND, move=move)
-    assert explain(seen, shard(1)).causes[0].kind == "set back"
-    assert sum(one.startswith("wait") for one in deeds(seen)) == 1
+    assert explain(seen, shard(1)).root.about == shard(0)
 
 
-def test_a_letter_is_waited_for_before_the_log_is_read() -> None:
-    spent = failed(3, attempts=4, due_ms=NOW_MS - 1)
-    seen = look(ONE, state(1, SHARD_END, unresolved=(spent,)), policy=CONTINUE)
-    acts = [one.act for one in explain(seen, shard(1)).advice()]
-    assert acts == [Act.WAIT, Act.LOOK, Act.LOOK]
-
-
-# short ------------------------------------------------------------------------------------------
-def test_records_that_hold_nothing_are_not_to_be_given_up() -> None:
-    """More is to be read, and it is not they that hold it: they get their retries meanwhile."""
-    found = deeds(holding(owners=(), log=IN_ORDER))
-    assert found[:3] == [CORRECT, SEE, "start the job"]
-
-
-def test_a_record_whose_process_ended_is_not_to_be_corrected() -> None:
-    """Nothing is known against it: the process may have been killed."""
-    held = state(1, SHARD_END, unresolved=(failed(3, reason=UNANSWERED),))
-    owner: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
-    found = deeds(look(ONE, held, **owner))
-    assert found[0].startswith("wait until")
-    assert not any("correct what fails" in one for one in found)
-    often = state(1, SHARD_END, unresolved=(failed(3, reason=UNANSWERED, attempts=2),))
-    found = deeds(look(ONE, often, **owner))
-    assert found[0].startswith("see whether the record ends the process that gets it")
-
-
-def test_the_deed_that_an_error_asks_for_is_told_once() -> None:
-    """As an arrow, not in the error too. Of a loop, so are the ends without a word."""
-    end = RunEnd(
-        time_ms=NOW_MS,
-        kind=FAILED,
-        says="no letter is written (refused); repair the sink, and start the query again",
+def test_the_first_to_go_of_a_key_is_the_record_that_the_others_wait_for() -> None:
+    """Not the one that is due first."""
+    held = (
+        failed(3, key="k", due_ms=NOW_MS + 60_000, reason="first"),
+        failed(4, key="k", due_ms=NOW_MS + 1, reason="second", blocked=True),
     )
-    once = look(ONE, HERE, owners=(), log=run_log(60_000, ends=(end,)), tips=BEHIND)
-    says = explain(once, shard(1)).root.says
-    assert "with: no letter is written (refused)" in says
-    assert "repair the sink" not in says
-    assert deeds(once)[0] == "repair the sink"
-    loop = run_log(80_000, 60_000, 40_000, ends=(end, None, end))
-    told = explain(look(ONE, HERE, owners=(), log=loop, tips=BEHIND), shard(1)).root.says
-    assert told.endswith(
-        "but for one without a word, each time with: no letter is written (refused)"
-    )
+    assert "'first'" in explain(drained(*held, policy=BLOCK_KEY), shard(1)).root.says
 
 
-def test_what_is_lost_is_told_by_its_arrival_and_one_command_accepts_all_of_it() -> None:
+def test_a_record_that_the_stream_no_longer_keeps_is_said_to_be_gone() -> None:
+    seen = drained(failed(3, first_failure_ms=NOW_MS - OLD))
+    assert "the stream no longer keeps it" in explain(seen, shard(1)).root.says
+
+
+def test_one_command_accepts_all_that_is_lost() -> None:
     """A job names all of it in its error, and reads nothing until all of it is accepted."""
     old = {"verified_until_ms": NOW_MS - 26 * HOUR_MS}
+    states = [state(index, after(9), **(old if index != 3 else {})) for index in (1, 2, 3, 4)]
+    seen = look(*map(listed, (1, 2, 3)), *states, owners=())  # the fourth has vanished
+    named = [word for index in (1, 2, 4) for word in ("--shard", shard(index))]
+    for index in (1, 4):
+        (command,) = (
+            one.arguments for one in explain(seen, shard(index)).advice() if one.arguments
+        )
+        assert list(command) == [
+            *("checkpoint", "set", *named, "--to", "TRIM_HORIZON", "--allow-skip"),
+        ]
+
+
+def test_each_task_that_does_not_run_is_told_by_its_own_last_run() -> None:
+    """Where none of them runs: the one was stopped, the other crashes, the third told nothing."""
+    crashes = run_log(*range(90_000, 50_000, -10_000), ends=(FAILURE,) * 4, kind="spout")
+    stopped = run_log(HOUR_MS, ends=(RunEnd(time_ms=NOW_MS - 60_000, kind=STOPPED),), kind="spout")
+    parts = [part for index in range(3) for part in (listed(index), state(index, after(5)))]
+    seen = look(*parts, tips=dict.fromkeys(range(3), behind(60_000)), owners=())
+    told = replace(seen.now.stored, runs={TaskShare(0, 3): stopped, TaskShare(1, 3): crashes})
+    seen = replace(seen, now=replace(seen.now, stored=told))
+    roots = [explain(seen, shard(index)).root for index in range(3)]
+    assert [one.kind for one in roots] == ["run stopped", "crash loop", "task missing"]
+
+
+# groups -----------------------------------------------------------------------------------------
+def test_shards_with_one_cause_are_one_group() -> None:
+    """The worst first. An application that nobody knows is one."""
     seen = look(
-        listed(1),
-        listed(2),
-        listed(3),
-        state(1, after(9), **old),
-        state(2, after(9), **old),
-        state(3, after(9)),
-        state(4, after(9), **old),  # it has vanished
+        *(listed(index) for index in (1, 2, 3)),
+        *(state(index, after(5)) for index in (1, 2, 3)),
+        tips={1: AT_TIP, 2: behind(60_000), 3: behind(90_000)},
         owners=(),
     )
-    command = ["checkpoint", "set"]
-    for index in (1, 2, 4):
-        command += ["--shard", shard(index)]
-    command += ["--to", "TRIM_HORIZON", "--allow-skip"]
-    for index in (1, 4):
-        explained = explain(seen, shard(index))
-        assert list(next(one for one in explained.advice() if one.arguments).arguments) == command
-        arrived = "that arrived from 2027-01-14 06:00:00 to 2027-01-14 08:00:00"
-        assert arrived in explained.causes[0].says
+    assert [(one.shards, kinds(one.explanation)) for one in grouped(seen)] == [
+        ((shard(2), shard(3)), ["not read", "no owner"]),
+        ((shard(1),), ["idle"]),
+    ]
+    unknown = look(listed(1), listed(2), pin=None, owners=())
+    assert [kinds(one.explanation) for one in grouped(unknown)] == [["application unknown"]]
+
+
+def test_shards_that_differ_in_numbers_and_times_only_are_one_group() -> None:
+    """Told by the one that has to wait the longest. Another reason is another group."""
+    reasons = ((1, "order 17"), (2, "order 19"), (3, "order 18"), (4, "no rates"))
+    holding_ = [
+        state(at, SHARD_END, unresolved=(failed(at, due_ms=NOW_MS + at * 60_000, reason=reason),))
+        for at, reason in reasons
+    ]
+    closed = [listed(index, closed=True) for index in (1, 2, 3, 4)]
+    found = grouped(look(*closed, *holding_, policy=CONTINUE))
+    assert [one.shards for one in found] == [(shard(1), shard(2), shard(3)), (shard(4),)]
+    assert found[0].explanation.shard_id == shard(3)

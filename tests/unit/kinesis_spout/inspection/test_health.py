@@ -8,9 +8,8 @@ import pytest
 
 from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.health import Health, Look, TipAnswer, worth_asking
-from kinesis_spout.inspection.status import status_of, verdict_sentence
-from state.owner.run_log import NoAnswers
 from state.position import SHARD_END, TRIM_HORIZON
+from state.report import OnFailure, OutcomePolicy
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -41,26 +40,6 @@ OVERDUE = failed(3, due_ms=BEGAN_MS - 1)
 
 def health(seen: Look, index: int = 1) -> Health:
     return seen.health(shard(index))
-
-
-def test_a_shard_whose_program_answers_nothing_is_stalled_though_it_is_read() -> None:
-    """Its records become dead letters one after the other."""
-    silent = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, count=3))
-    seen = look(ONE, HERE, tips={1: AT_TIP}, log=silent)
-    assert health(seen) is Health.STALLED
-    assert verdict_sentence(status_of(seen)) == (
-        "1 of 1 shard is read, and the program answers no record, so each becomes a dead letter"
-    )
-
-
-def test_a_program_that_answered_nothing_is_told_when_nothing_runs_any_more() -> None:
-    """No shard is read then."""
-    silent = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, count=3))
-    seen = look(ONE, HERE, tips={1: AT_TIP}, log=silent, owners=())
-    assert health(seen) is Health.STALLED
-    assert verdict_sentence(status_of(seen)) == (
-        "the last run's program answered no record of 1 of 1 shard, so each becomes a dead letter"
-    )
 
 
 def test_an_idle_shard_is_ok_however_long_its_position_stands() -> None:
@@ -132,10 +111,6 @@ def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -
     assert health(look(ONE, HERE, plan=empty, tips={1: AT_TIP}, owners=())) is Health.OK
 
 
-def test_a_paused_application_lags() -> None:
-    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, paused=True)) is Health.LAGGING
-
-
 def test_one_look_without_a_window_says_nothing_of_standing_still() -> None:
     now = snapshot(ONE, HERE)
     assert health(Look(before=now, now=now, tips={shard(1): AT_TIP})) is Health.OK
@@ -205,18 +180,6 @@ def test_a_shard_without_a_state_lags_when_it_stays_so() -> None:
     assert health(seen) is Health.LAGGING
     fresh = Look(before=snapshot(listed(2), now_ms=BEGAN_MS), now=snapshot(ONE, listed(2)))
     assert health(fresh) is Health.OK
-
-
-def test_finished_shards_are_ok() -> None:
-    assert health(look(ONE, state(1, SHARD_END), owners=())) is Health.OK
-
-
-def test_the_verdict_is_the_worst_of_all() -> None:
-    parts = (listed(1), listed(2), state(1, after(5)), state(2, after(5)))
-    assert look(*parts, tips={1: AT_TIP, 2: behind(HOUR_MS)}).verdict is Health.STALLED
-    assert look(*parts, tips={1: AT_TIP, 2: AT_TIP}).verdict is Health.OK
-    assert look(*parts, tips={1: AT_TIP}).verdict is Health.UNKNOWN
-    assert look(listed(1), pin=None, owners=()).verdict is Health.UNKNOWN
 
 
 def moving(*, ms: int, lag_ms: int) -> Look:
@@ -300,3 +263,47 @@ def test_a_shard_waits_for_its_querys_trigger(behind_ms: int, health: Health) ->
     due_ms = NOW_MS // 3_660_000 * 3_660_000
     assert seen.before.now_ms - HOUR_MS < due_ms < seen.before.now_ms
     assert seen.health(shard(1)) is health
+
+
+def test_the_tips_tell_how_fast_a_backlog_is_read_whose_state_has_the_time_of_the_start() -> None:
+    """That time is later than the records."""
+    started_ms = NOW_MS - 60_000
+    seen = look(
+        ONE,
+        state(1, after(9), verified_until_ms=started_ms),
+        before=(state(1, after(5), verified_until_ms=started_ms),),
+        tips={1: behind(HOUR_MS)},
+    )
+    assert seen.speed(shard(1)) is None
+    was = TipAnswer(BEGAN_MS, NOW_MS - HOUR_MS - 300_000)
+    assert replace(seen, tips_before={shard(1): was}).speed(shard(1)) == 30
+
+
+def test_nothing_expires_later_than_the_stream_keeps_it_where_only_the_time_has_moved() -> None:
+    now = state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS)
+    was = state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS - 5_000)
+    still = look(ONE, now, before=(was,), tips={1: behind(HOUR_MS)})
+    assert still.lost_in_ms(shard(1)) == 23 * HOUR_MS
+
+
+def test_an_end_that_a_hanging_batch_has_read_is_not_ok() -> None:
+    """Its children wait until the batch is settled."""
+    end = task(
+        slice_of(HERE),
+        log=TaskLog(entries=(read_of(1, 0, at_shard_end=True, tip_ms=NOW_MS),), sealed=True),
+    )
+    parts = (listed(1, closed=True), listed(2, 1), HERE)
+    hangs = look(*parts, plan=plan(end, created_ms=NOW_MS - HOUR_MS))
+    assert health(hangs) is health(hangs, 2) is Health.STALLED
+    assert health(look(*parts, plan=plan(end))) is Health.OK
+
+
+def test_a_parent_that_holds_its_child_is_as_ill_as_the_child() -> None:
+    seen = look(
+        *(listed(0, closed=True), listed(1, 0)),
+        *(state(0, SHARD_END, unresolved=(failed(3),)), state(1, after(5), 0)),
+        policy=OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD),
+        tips={1: behind(HOUR_MS)},
+    )
+    assert health(seen, 0) is health(seen, 1) is Health.STALLED
+    assert seen.now.held_up == {shard(0): (shard(1),)}
