@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
-from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.drills.catalog import DRILLS, STEPS
-from kinesis_spout.drills.overview import listing
 from tests.support.shell.command_line import call_cli
 
 if TYPE_CHECKING:
@@ -27,17 +23,6 @@ def test_the_list_has_a_line_for_each_drill_and_one_for_all_steps(tmp_path: Path
         assert (name in sentences) is not bool(one.step)
         assert one.step or sentences[name].endswith(f"  {one.sentence}")
     assert sentences["kill-driver-at-<step>"].endswith(f" step <step>: {', '.join(STEPS)}")
-
-
-def test_the_list_fits_a_terminal_of_80_columns() -> None:
-    """Sentences wrap, names do not."""
-    console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system=None)
-    show(console, listing(list(DRILLS.values())))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    first = {line.partition(" ")[0] for line in lines}
-    assert {one.name for one in DRILLS.values() if not one.step} < first
 
 
 @pytest.mark.parametrize(

@@ -18,17 +18,6 @@ def test_a_string_is_text_between_tags_and_in_attributes() -> None:
     )
 
 
-def test_numbers_are_pixels_with_one_digit_after_the_point() -> None:
-    """A picture of thousands of them stays small."""
-    assert render(element("rect", {"x": 3, "y": 0.25, "width": 7.04, "height": 1e6})) == (
-        '<rect x="3" y="0.2" width="7" height="1000000"></rect>'
-    )
-
-
-def test_a_void_element_has_no_end_tag() -> None:
-    assert render(element("meta", {"charset": "utf-8"})) == '<meta charset="utf-8">'
-
-
 @pytest.mark.parametrize(
     ("tag", "attributes", "children", "message"),
     [

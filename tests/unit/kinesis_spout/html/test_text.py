@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from kinesis_spout.html.text import count, cut, plural, seconds, visible
+from kinesis_spout.html.text import cut, seconds, visible
 
 
 def test_no_character_is_unseen() -> None:
@@ -20,28 +20,9 @@ def test_no_character_is_unseen() -> None:
     assert hidden == []
 
 
-def test_escapes_are_those_of_python() -> None:
-    assert visible("a\x00\n\u202eb\ud800\U000e0041") == r"a\x00\n\u202eb\ud800\U000e0041"
-
-
-def test_what_is_seen_stays() -> None:
-    """Letters of all scripts, signs, combining marks."""
-    for text in ("Zürich 東京 שלום नमस्ते", "e\u0301 & <b> \"'", "😀 → ✓"):
-        assert visible(text) == text
-
-
 def test_a_cut_text_says_how_much_is_missing() -> None:
     assert cut("x" * 100) == "x" * 100
     assert cut("x" * 10_000, 3) == "xxx… (9,997 more characters)"
-
-
-def test_counts_are_grouped() -> None:
-    assert [count(1234567), plural(1, "shard"), plural(2000, "shard")] == [
-        "1,234,567",
-        "1 shard",
-        "2,000 shards",
-    ]
-    assert plural(2, "was", "were") == "2 were"
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,6 @@ def test_events_are_counted_by_column() -> None:
     assert row.running(Series.READ)[-1] == 15
 
 
-def test_up_to_a_limit_each_lane_has_its_row() -> None:
-    drawn = picture(Timeline(began_s=0, ended_s=10, lanes=lanes(MAX_ROWS)))
-    assert len(drawn.rows) == MAX_ROWS
-
-
 def test_above_it_neighbours_share_rows_and_nothing_is_left_out() -> None:
     """Rows have as many lanes each, but for one."""
     drawn = picture(Timeline(began_s=0, ended_s=10, lanes=lanes(MAX_ROWS + 1)))
@@ -70,20 +65,3 @@ def test_above_it_neighbours_share_rows_and_nothing_is_left_out() -> None:
     assert sum(row.total(Series.PUT) for row in drawn.rows) == MAX_ROWS + 1
     names = [lane.name for row in drawn.rows for lane in row.lanes]
     assert names == [f"shard {index}" for index in range(MAX_ROWS + 1)]
-
-
-def test_splits_within_a_shared_row_are_marked_there() -> None:
-    many = lanes(MAX_ROWS)
-    child = Lane(name="child", began_s=5, first_key=0, last_key=4, parents=("shard 0",))
-    drawn = picture(Timeline(began_s=0, ended_s=10, lanes=[*many, child]))
-    assert drawn.joints == []
-    assert drawn.inner == {0: {COLUMNS // 2}}
-
-
-def test_unknown_parents_and_no_time_at_all_are_no_error() -> None:
-    """A stream may have forgotten a parent; a history may have one event only."""
-    lane = Lane(name="a", began_s=0, parents=("gone",), events={Series.PUT: [(0.0, 1)]})
-    drawn = picture(Timeline(began_s=0, ended_s=0, lanes=[lane]))
-    assert drawn.joints == []
-    assert drawn.rows[0].total(Series.PUT) == 1
-    assert picture(Timeline(began_s=0, ended_s=0)).rows == []

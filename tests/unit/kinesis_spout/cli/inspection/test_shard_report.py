@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -122,90 +121,3 @@ def test_a_merged_shard_is_below_its_first_parent_and_names_the_other() -> None:
         ShardLine(shard_id="b", state="closed"),
         ShardLine(shard_id="c", state="open", parents=("a", "b")),
     ) == ["orders", "├── a  closed", "│   └── c  open  also of b", "└── b  closed"]
-
-
-def test_position_checkpoint_queue_and_lag_are_shown_and_long_numbers_by_their_ends() -> None:
-    line = ShardLine(
-        shard_id="a",
-        state="readable",
-        read_position=f"AFTER:{10**55 + 42}",
-        checkpoint=str(10**55 + 41),
-        unresolved=3,
-        lag_ms=1_500,
-        lag_measured=True,
-    )
-    assert drawn(line)[1] == (
-        "└── a  readable  read AFTER:..000000000042  checkpoint ..000000000041  3 unresolved  lag "
-        "1.5 s"
-    )
-
-
-def test_a_lag_that_was_not_measured_is_an_upper_bound() -> None:
-    def lag(lag_ms: int | None) -> str:
-        return drawn(
-            ShardLine(
-                shard_id="a",
-                state="readable",
-                read_position="SHARD_END",
-                unresolved=0,
-                lag_ms=lag_ms,
-            )
-        )[1]
-
-    assert [lag(ms).partition("lag ")[2] for ms in (None, 119_000, 600_000, 9_000_000)] == [
-        "-",
-        "at most 119.0 s",
-        "at most 10 min",
-        "at most 2.5 h",
-    ]
-
-
-def test_waits_and_holes_are_shown() -> None:
-    found = drawn(
-        ShardLine(shard_id="c", state="waiting", waits_for=("a", "b")),
-        ShardLine(shard_id=None, state="hole", hash_keys=(5, 9)),
-    )
-    assert found[1] == "├── c  waiting  for a and b"
-    assert found[2] == "└── hole: no open shard covers the hash keys 5 to 9, 0 %"
-
-
-def test_a_narrow_tree_has_two_lines_for_a_shard_and_fits_eighty_columns() -> None:
-    """Three generations, with the longest texts that there are as a rule."""
-    ids = [f"shardId-{index:012}" for index in range(3)]
-    progress: dict[str, Any] = {
-        "hash_keys": LEFT,
-        "read_position": f"AFTER:{10**55 + 42}",
-        "checkpoint": str(10**55 + 41),
-        "unresolved": 12,
-        "lag_ms": 119_000,
-    }
-    tree = shard_tree(
-        "orders",
-        [
-            ShardLine(shard_id=ids[0], state="draining", **progress),
-            ShardLine(
-                shard_id=ids[1],
-                state="waiting",
-                parents=(ids[0], "[x]"),
-                waits_for=(ids[0],),
-                **progress,
-            ),
-            ShardLine(shard_id=ids[2], state="new", parents=(ids[1],)),
-        ],
-        is_narrow=True,
-    )
-    text = io.StringIO()
-    Console(file=text, width=80).print(tree, highlight=False)
-    assert [line.rstrip() for line in text.getvalue().splitlines()] == [
-        "orders",
-        f"└── {ids[0]}  draining  50 %  12 unresolved",
-        "    read ..00000042  checkpoint ..00000041  lag <119.0 s",
-        f"    └── {ids[1]}  waiting  50 %  also of [x]  for 0  12 unresolved",
-        "        read ..00000042  checkpoint ..00000041  lag <119.0 s",
-        f"        └── {ids[2]}  new",
-    ]
-
-
-def test_names_are_taken_literally() -> None:
-    """Markup in a title would colour or break the tree."""
-    assert drawn(title="[red]x[/]") == ["[red]x[/]"]

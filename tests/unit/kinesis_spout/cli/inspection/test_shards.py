@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.inspection.shards import inspect_shards, print_shards
+from kinesis_spout.cli.inspection.shards import inspect_shards
 from state.owner.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
@@ -100,13 +97,6 @@ def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob)
     assert one.calls("ListShards") == one.calls("DescribeStreamSummary") == 1
 
 
-def test_an_application_without_state_is_reported_so_and_gets_none(job: SimulatedJob) -> None:
-    found = inspected(job)
-    assert found.has_state is False
-    assert [line.state for line in found.lines] == ["new", "new"]
-    assert job.backend.children(["/kinesis-spout"]) == [None]
-
-
 def test_the_state_of_an_earlier_stream_of_that_name_is_refused(job: SimulatedJob) -> None:
     """Its shards have the same ids, so its state would be taken for theirs."""
     with closing(job.store()) as store:
@@ -116,29 +106,6 @@ def test_the_state_of_an_earlier_stream_of_that_name_is_refused(job: SimulatedJo
     said = r"created at 1970-01-01T00:00:01.*use another application name"
     with pytest.raises(CliError, match=said):
         inspected(job)
-
-
-def test_json_is_a_list_of_objects_and_nothing_else(job: SimulatedJob) -> None:
-    text = io.StringIO()
-    found = inspected(job, application=False)
-    print_shards(Console(file=text, width=20), found, None, as_json=True)
-    assert json.loads(text.getvalue()) == [line.as_json() for line in found.lines]
-
-
-def test_the_tree_is_headed_by_the_stream_its_status_and_the_application(job: SimulatedJob) -> None:
-    text = io.StringIO()
-    print_shards(Console(file=text, width=200), inspected(job), "etl", as_json=False)
-    lines = text.getvalue().splitlines()
-    assert lines[0].rstrip() == "orders  ACTIVE  application etl"
-    assert [line.split()[1:3] for line in lines[1:]] == [[shard(0), "new"], [shard(1), "new"]]
-
-
-def test_a_tree_that_is_too_wide_gets_a_second_line_for_each_shard(job: SimulatedJob) -> None:
-    store_states(job, ShardState(shard_id=shard(0), read_position=TRIM_HORIZON))
-    for width, rows in ((200, 3), (60, 4)):
-        text = io.StringIO()
-        print_shards(Console(file=text, width=width), inspected(job), "etl", as_json=False)
-        assert len(text.getvalue().splitlines()) == rows
 
 
 # the command --------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kinesis_spout.drills.history.events import History, Put, Sample, ShardLife, Step, Told
 from kinesis_spout.drills.history.lanes import timeline
 from kinesis_spout.drills.history.redeliveries import Redelivery
-from kinesis_spout.drills.history.verdict import FaultFigures
 from kinesis_spout.html.timeline import Series
 from state.position import SHARD_END, Position
 from state.sequence_number import SequenceNumber
@@ -77,32 +76,3 @@ def test_a_checkpoint_counts_the_records_that_it_passed() -> None:
     samples = [sample(1, 11), sample(2, 11), sample(3, 10), sample(4, None)]
     (lane,) = timeline(History(puts=PUTS, samples=samples), [], []).lanes
     assert lane.events[Series.CHECKPOINTED] == [(1.0, 2), (3.0, -1), (4.0, 3)]
-
-
-def test_of_very_many_samples_some_are_left_out_but_not_the_last() -> None:
-    """A picture has some hundred columns; a soak of ten thousand shards has millions of states."""
-    states = sample(1, 11).states | {
-        f"shard {index}": sample(1, 11).states[SHARD] for index in range(999)
-    }
-    early = [Sample(BEGAN, BEGAN + index, states) for index in range(1, 1000)]
-    (lane, *_) = timeline(History(puts=PUTS, samples=[*early, sample(4, None)]), [], []).lanes
-    assert lane.events[Series.CHECKPOINTED][-1] == (4.0, 2)
-
-
-def test_a_band_is_a_fault_until_it_is_recovered_from() -> None:
-    """It is shown, also when nothing happened any more."""
-    faults = [
-        FaultFigures(fault="kill -9", at_s=1, lasted_s=2, recovered_s=0.5, repeated=3),
-        FaultFigures(fault="outage", at_s=10, lasted_s=20, recovered_s=None, repeated=0),
-    ]
-    drawn = timeline(History(puts=PUTS), faults, [])
-    assert [tuple(band) for band in drawn.bands] == [
-        ("kill -9", 1, 3, 3.5),
-        ("outage", 10, 30, None),
-    ]
-    assert drawn.ended_s == 30
-
-
-def test_a_shard_of_which_only_records_are_known_is_open_all_the_time() -> None:
-    (lane,) = timeline(History(puts=PUTS), [], []).lanes
-    assert (lane.name, lane.began_s, lane.ended_s) == (SHARD, 0.0, None)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from kinesis_spout.drills.history.events import History, Step, Told
-from kinesis_spout.drills.history.page import MAX_ROWS, verdict_page
+from kinesis_spout.drills.history.events import History
+from kinesis_spout.drills.history.page import verdict_page
 from kinesis_spout.drills.history.redeliveries import Redelivery
 from kinesis_spout.drills.history.verdict import FaultFigures, Verdict
-from tests.support.drills.made_up_history import BEGAN_NS, HOSTILE, MadeUp, S
+from tests.support.drills.made_up_history import HOSTILE, MadeUp
 from tests.support.html.parsed_page import ParsedPage
 
 if TYPE_CHECKING:
@@ -85,66 +85,6 @@ def test_a_drill_that_was_not_done_says_why_and_judges_nothing() -> None:
     assert {"lost", "out of order", "unexplained repeats"}.isdisjoint(page.texts["dt"])
 
 
-def test_the_figures_are_those_of_the_verdict() -> None:
-    page = parsed(KEPT, MadeUp().history())
-    figures = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))
-    assert figures["records put"] == "4,000"
-    assert figures["delivered again"] == "75"
-    assert figures["to drain at the end"] == "4.2 s"
-    assert figures["from put to delivery, median"] == "not measured"
-
-
-def test_each_fault_has_its_row_with_the_number_of_its_band() -> None:
-    """And its time to recover, and what it repeated."""
-    faults = [
-        FaultFigures(fault="kill -9", at_s=8, lasted_s=2.5, recovered_s=1.25, repeated=30),
-        FaultFigures(fault="ZooKeeper away", at_s=30, lasted_s=5, recovered_s=None, repeated=0),
-    ]
-    page = parsed(replace(KEPT, faults=faults), MadeUp(faults=0).history())
-    assert page.values("span", "class") == ["tag", "tag"]
-    assert page.texts["span"] == ["1", "2"]
-    assert [text for text in page.texts["text"] if text in "12"] == ["1", "2"]
-    assert page.texts["td"][:8] == [
-        *("8.0 s", "2.5 s", "1.2 s", "30"),
-        *("30.0 s", "5.0 s", "nothing was due", "0"),
-    ]
-    assert "1: kill -9, at 8.0 s for 2.5 s" in page.texts["title"]
-
-
-def test_dead_letters_are_counted_by_reason() -> None:
-    """A record that has two letters is one record."""
-    letters = [
-        Told(BEGAN_NS, Step.LETTER, "shard", "job-1", number, "ann", number, 3, reason)
-        for number, reason in ((1, "bad"), (2, "bad"), (2, "bad"), (3, ""))
-    ]
-    page = parsed(KEPT, History(told=letters), again=[])
-    assert "2 reasons" in page.texts["caption"]
-    assert {"bad", "no reason given", "ann 1"} <= set(page.texts["bdi"])
-    assert page.texts["td"][:2] == ["2", "3"]
-
-
-def test_repeats_without_a_reason_are_listed_with_what_was_before() -> None:
-    before = Told(BEGAN_NS, Step.ACK, "shard", "job-1", 7, "ann", 3, 1)
-    told = before._replace(at_ns=BEGAN_NS + S, step=Step.GOT, run="job-2")
-    again = [
-        Redelivery(told, before, before, explained=False, fault=None),
-        Redelivery(told._replace(number=9), before, before, explained=True, fault=None),
-    ]
-    page = parsed(KEPT, History(told=[before, told]), again=again)
-    assert "1 repeat" in page.texts["caption"]
-    assert {"ann 3", "job-1", "job-2"} <= set(page.texts["bdi"])
-    assert "ann 9" not in page.texts["bdi"]
-    explained = parsed(KEPT, History(told=[before, told]), again=again[1:])
-    assert "Repeats without a reason" not in explained.texts["h2"]
-
-
-def test_children_are_drawn_after_their_parents() -> None:
-    history = MadeUp(reshards=3).history()
-    page = parsed(KEPT, history)
-    assert page.values("path", "class").count("joint dot") == 1
-    assert set(history.shards) <= set(page.texts["text"])
-
-
 @pytest.mark.parametrize(("shards", "records"), [(1, 2000), (200, 20_000), (10_000, 20_000)])
 def test_the_page_stays_small(shards: int, records: int) -> None:
     """Below 2 MB, and without an element for each record or shard."""
@@ -152,20 +92,6 @@ def test_the_page_stays_small(shards: int, records: int) -> None:
     text = verdict_page(KEPT, history)
     assert len(text.encode()) < 1_000_000
     assert text.count("<") < 20_000
-
-
-def test_of_many_shards_those_are_listed_that_have_the_most_to_tell() -> None:
-    """And how many are left out."""
-    history = MadeUp(shards=500, records=2000, reshards=0, faults=0).history()
-    dead = Told(BEGAN_NS, Step.LETTER, "shardId-000000000377", "job-1", 1, "ann", 1, 3, "bad")
-    page = parsed(KEPT, History(puts=history.puts, told=[dead], shards=history.shards))
-    assert f"{MAX_ROWS} of 500 shards: those with the most to tell" in page.texts["caption"]
-    assert any(text.startswith("Left out: 400 shards, in which") for text in page.texts["p"])
-
-
-def test_a_history_of_nothing_has_a_page() -> None:
-    page = parsed(replace(KEPT, records=0), History())
-    assert "No shard was seen." in page.texts["p"]
 
 
 def test_hostile_names_stay_text() -> None:

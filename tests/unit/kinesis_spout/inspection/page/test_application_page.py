@@ -12,9 +12,7 @@ from msgspec.structs import replace
 from kinesis_spout.inspection.page.application_page import application_page
 from kinesis_spout.inspection.page.letter_reasons import Letter, Letters, ReasonCount
 from kinesis_spout.inspection.page.shard_page import shard_page
-from kinesis_spout.inspection.page.throughput import Sample
 from kinesis_spout.inspection.page.view import ROWS, Trouble, View, Wish
-from state.owner.run_log import NoAnswers
 from state.position import TRIM_HORIZON
 from state.report import PlanReport
 from tests.support.html.parsed_page import ParsedPage
@@ -27,7 +25,6 @@ from tests.support.inspection.looks import (
     listed,
     look,
     plan,
-    run_log,
     shard,
     state,
 )
@@ -54,36 +51,11 @@ def parsed(seen: Look, **fields: Any) -> ParsedPage:
     return page
 
 
-def test_a_program_that_answers_nothing_is_on_the_page() -> None:
-    silent = NoAnswers(since_ms=NOW_MS - 60_000, count=304)
-    log = run_log(HOUR_MS, kind="spout", message_timeout_ms=30_000, no_answers=silent)
-    text = parsed(look(listed(1), state(1, TRIM_HORIZON), tips={1: AT_TIP}, log=log)).text()
-    assert "has answered no record since" in text
-    assert "304 records timed out (after 30 s" in text
-    assert "must flush each line" in text
-
-
 def letters(*found: Letter) -> Letters:
     reasons: dict[str, ReasonCount] = {}
     for one in found:
         reasons.setdefault(one.reason, ReasonCount()).add(one)
     return Letters(place=HOSTILE, reasons=reasons, notes=(HOSTILE,))
-
-
-def test_verdict_owner_plan_and_causes_are_on_top() -> None:
-    text = application_page(View(look=look(timed(0), plan=plan())))
-    places = [text.index(one) for one in ("process 42 on host-a", "7-ab open", "Shards over")]
-    assert places == sorted(places)
-    stalled = parsed(STALLED)
-    assert stalled.texts["h1"] == ["stalled"]
-    assert (
-        "1 of 2 shards stands still, though there is something to read or to retry"
-        in (stalled.texts["p"])
-    )
-    assert (
-        "has records that were not read, the oldest of 60 min ago, which expires in 23 h"
-        in (stalled.texts["bdi"])
-    )
 
 
 def test_every_value_is_text_whatever_it_holds() -> None:
@@ -162,15 +134,6 @@ def test_the_table_has_pages_and_shows_what_was_asked_for() -> None:
     assert "0 of 200 shards, the worst first" in none.texts["caption"]
 
 
-def test_unresolved_records_are_counted_by_reason_and_listed() -> None:
-    page = parsed(STALLED)
-    assert "1 reason" in page.texts["caption"]
-    assert "2 records and ranges" in page.texts["caption"]
-    assert page.texts["bdi"].count("no rates") == 3  # once for both, and once for each
-    silent = parsed(look(timed(0), read_to(0, NOW_MS, unresolved=(failed(1, reason=None),))))
-    assert "(no reason given)" in silent.texts["bdi"]
-
-
 def test_dead_letters_are_shown_by_reason_where_their_place_is_given() -> None:
     """ZooKeeper holds a number only, and that of the last batch."""
     counted = plan(outcomes=PlanReport(dead_lettered=3))
@@ -189,33 +152,10 @@ def test_dead_letters_are_shown_by_reason_where_their_place_is_given() -> None:
     assert page.texts["bdi"].index("late") < page.texts["bdi"].index("odd")
 
 
-def test_a_look_that_fails_is_said_above_the_last_good_one() -> None:
-    page = parsed(STALLED, trouble=Trouble("no ZooKeeper at zk1:2181; start it", 95_000))
-    assert "No new look for 95 s: " in page.texts["p"]
-    assert "no ZooKeeper at zk1:2181; start it" in page.texts["bdi"]
-    assert page.texts["h1"] == ["stalled"]
-
-
 def test_a_page_in_a_file_needs_no_server() -> None:
     """No script, no link, no form."""
     page = parsed(STALLED, is_live=False)
     assert (page.count("script"), page.count("a"), page.count("form")) == (0, 0, 0)
-
-
-def test_an_unknown_application_and_a_stream_without_shards_are_pages_too() -> None:
-    unknown = parsed(look(listed(0), pin=None, owners=()))
-    assert unknown.texts["h1"] == ["unknown"]
-    assert any("it never ran there" in one for one in unknown.texts["bdi"])
-    assert parsed(look()).texts["h1"] == ["ok"]
-
-
-def test_the_charts_show_what_was_remembered() -> None:
-    samples = [Sample(NOW_MS - ago, 3_000, 1.0, None) for ago in range(0, 60_000, 2_000)]
-    page = parsed(STALLED, samples=samples)
-    assert [one for one in page.values("svg", "aria-label") if one.startswith("Largest lag")] == [
-        "Largest lag: 3.0 s, at most 3.0 s"
-    ]
-    assert not any(one.startswith("Rows") for one in page.values("svg", "aria-label"))
 
 
 def test_the_page_of_a_shard_explains_it_and_lists_its_records() -> None:

@@ -10,10 +10,9 @@ from kinesis_spout.html.timeline import Tone
 from kinesis_spout.inspection.page.shard_lanes import lanes_of
 from kinesis_spout.inspection.page.throughput import Sample, sample_of
 from kinesis_spout.inspection.page.view import View, Wish
-from state.position import SHARD_END, TRIM_HORIZON
+from state.position import SHARD_END
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
-    AT_TIP,
     BEGAN_MS,
     NOW_MS,
     RECREATED,
@@ -30,7 +29,7 @@ from tests.support.inspection.looks import (
     state,
     task,
 )
-from tests.support.inspection.streams import CREATED_MS, number, read_to, timed
+from tests.support.inspection.streams import number, read_to, timed
 
 if TYPE_CHECKING:
     from kinesis_spout.html.timeline import Lane
@@ -108,25 +107,6 @@ def test_without_times_in_the_numbers_lineage_alone_places_a_shard() -> None:
     assert notes[0].startswith("Nothing says when 2 shards began")
 
 
-def test_a_shard_at_its_tip_was_read_until_now_and_a_waiting_one_was_not_read() -> None:
-    seen = look(
-        timed(0, closed_ms=NOW_MS - 10 * MINUTE_MS),
-        timed(1, 0, created_ms=NOW_MS - 10 * MINUTE_MS),
-        timed(2),
-        read_to(0, NOW_MS - 30 * MINUTE_MS),
-        state(1, TRIM_HORIZON, 0),
-        read_to(2, NOW_MS - MINUTE_MS),
-        tips={2: AT_TIP},
-    )
-    found = lanes(seen)
-    waiting, at_tip = found[shard(1)].reach, found[shard(2)].reach
-    assert waiting is not None
-    assert at_tip is not None
-    assert waiting.read_s == found[shard(1)].began_s
-    assert ago_s(seen, at_tip.read_s) == 0
-    assert (found[shard(1)].note, found[shard(2)].note) == ("waiting", "at its tip")
-
-
 def test_of_an_application_without_a_state_no_progress_is_drawn() -> None:
     """As of one that is misspelt: a full bar would say that nothing was read."""
     for seen in (
@@ -134,31 +114,6 @@ def test_of_an_application_without_a_state_no_progress_is_drawn() -> None:
         look(listed(1), state(1, after(5)), identity=RECREATED),
     ):
         assert lanes(seen)[shard(1)].reach is None
-
-
-def test_the_picture_begins_before_the_oldest_thing_that_matters() -> None:
-    """Or shows as much as the reader wants, at most what the stream keeps or has."""
-    seen = look(timed(0), read_to(0, NOW_MS - 10 * MINUTE_MS), tips={0: behind(10 * MINUTE_MS)})
-
-    def shown_s(span: str) -> float:
-        return lanes_of(View(look=seen, wish=Wish(span=span))).timeline.ended_s
-
-    assert 600 < shown_s("") < 700
-    assert shown_s("15m") == 900
-    assert shown_s("24h") == 86_400
-    assert shown_s("nonsense") == shown_s("")
-
-
-def test_what_ended_before_that_is_counted_and_not_drawn() -> None:
-    seen = look(
-        timed(0, closed_ms=CREATED_MS + 1_000),
-        timed(1, 0, created_ms=CREATED_MS + 1_000),
-        state(0, SHARD_END),
-        read_to(1, NOW_MS, 0),
-    )
-    view = View(look=seen, wish=Wish(span="15m"))
-    assert [one.name for one in lanes_of(view).timeline.lanes] == [shard(1)]
-    assert lanes_of(view).notes == ("1 shard ended before the time that is shown.",)
 
 
 # throughput ---------------------------------------------------------------------------------------
