@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +16,10 @@ from tests.support.spout.spout_world import SpoutUnderTest, drain
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from kinesis_spout.spout.spout import KinesisSpout
 
     from kinesis_spout.spout.emission import SpoutEmission
 
@@ -50,19 +54,33 @@ def command_of(folder: Path, program: str) -> ExecProcess:
     return ExecProcess(f"{sys.executable} {script}", warn=print, stopped=lambda: False)
 
 
-def ended(folder: Path, program: str) -> ExecProcess:
-    """A command that was sent a record, and has ended."""
+@contextmanager
+def fed(
+    folder: Path,
+    program: str,
+    *listeners: SpoutListener,
+    payloads: Sequence[bytes] = (b"x",),
+    grace_s: float = 30.0,
+    **options: Any,
+) -> Iterator[tuple[SpoutUnderTest, KinesisSpout, ExecProcess, list[SpoutEmission]]]:
+    """A spout and its command, and what is to be sent to it."""
     under_test = SpoutUnderTest()
-    under_test.put(1)
+    for data in payloads:
+        under_test.put(1, data=data)
     command = command_of(folder, program)
-    with under_test.fresh(listeners=(command,)) as spout:
+    with under_test.fresh(listeners=(command, *listeners), **options) as spout:
         command.open(spout.ack)
         try:
-            (emission,) = drain(spout, under_test.loops)
-            command.send(emission)
-            wait_until(lambda: command.has_ended)
+            yield under_test, spout, command, drain(spout, under_test.loops)
         finally:
-            command.close(30.0)
+            command.close(grace_s)
+
+
+def ended(folder: Path, program: str) -> ExecProcess:
+    """A command that was sent a record, and has ended."""
+    with fed(folder, program) as (_, _, command, (emission,)):
+        command.send(emission)
+        wait_until(lambda: command.has_ended)
     return command
 
 
@@ -78,47 +96,33 @@ def test_no_record_has_ended_a_command_that_has_read_none(tmp_path: Path) -> Non
 
 
 def test_records_that_timed_out_are_kept_without_their_payloads(tmp_path: Path) -> None:
-    under_test = SpoutUnderTest()
-    for number in range(100):
-        under_test.put(1, data=bytes([number]) * SIZE)
-    command = command_of(tmp_path, READS_ALL)
-    budget = 10 * SIZE
-    with under_test.fresh(listeners=(command,), prefetch_bytes=budget) as spout:
-        command.open(spout.ack)
-        try:
-            for emission in drain(spout, under_test.loops):
-                assert command.send(emission)
-            del emission
-            under_test.clock.advance(100)
-            under_test.loops.take("timeouts")
-            assert spout.metrics().total.counts.timed_out == 100
-            assert command.waiting == 0
-            assert held_bytes(command, size=SIZE) <= budget
-        finally:
-            command.close(0.0)
+    budget, payloads = 10 * SIZE, [bytes([number]) * SIZE for number in range(100)]
+    with fed(tmp_path, READS_ALL, payloads=payloads, prefetch_bytes=budget) as made:
+        under_test, spout, command, emissions = made
+        while emissions:
+            assert command.send(emissions.pop(0))
+        under_test.clock.advance(100)
+        under_test.loops.take("timeouts")
+        assert spout.metrics().total.counts.timed_out == 100
+        assert command.waiting == 0
+        assert held_bytes(command, size=SIZE) <= budget
 
 
 def test_a_late_answer_counts(tmp_path: Path) -> None:
     """Also when the payload of its record is not in memory any more."""
-    under_test = SpoutUnderTest()
-    for number in range(2):
-        under_test.put(1, data=bytes([number]) * SIZE)
-    command, acks = command_of(tmp_path, ANSWERS_THE_FIRST_AFTER_THE_SECOND), AckCount(1)
-    with under_test.fresh(listeners=(command, acks), prefetch_bytes=1) as spout:
-        command.open(spout.ack)
-        try:
-            first, second = drain(spout, under_test.loops)
-            assert command.send(first)
-            assert second.extend(1_000)
-            under_test.clock.advance(100)
-            under_test.loops.take("timeouts")
-            assert spout.metrics().total.counts.timed_out == 1
-            assert command.send(second)
-            assert acks.reached.wait(30)  # the second, and answers are read in their order
-            assert spout.metrics().total.counts.acked == 2
-            assert command.bad_answers == 0
-        finally:
-            command.close(0.0)
+    acks, payloads = AckCount(1), [bytes([number]) * SIZE for number in range(2)]
+    program = ANSWERS_THE_FIRST_AFTER_THE_SECOND
+    with fed(tmp_path, program, acks, payloads=payloads, prefetch_bytes=1) as made:
+        under_test, spout, command, (first, second) = made
+        assert command.send(first)
+        assert second.extend(1_000)
+        under_test.clock.advance(100)
+        under_test.loops.take("timeouts")
+        assert spout.metrics().total.counts.timed_out == 1
+        assert command.send(second)
+        assert acks.reached.wait(30)  # the second, and answers are read in their order
+        assert spout.metrics().total.counts.acked == 2
+        assert command.bad_answers == 0
 
 
 ANSWERS_EACH = """
@@ -197,17 +201,11 @@ def test_a_line_that_repeats_the_record_is_no_answer(tmp_path: Path) -> None:
 
 def answered(folder: Path, answer: bytes) -> tuple[Failures, ExecProcess]:
     """A command that has given this answer to a record, and the failure has counted."""
-    under_test = SpoutUnderTest()
-    under_test.put(1)
-    failures, command = Failures(1), command_of(folder, ANSWERS_EACH.format(answers=[answer]))
-    with under_test.fresh(listeners=(command, failures)) as spout:
-        command.open(spout.ack)
-        try:
-            (emission,) = drain(spout, under_test.loops)
-            assert command.send(emission)
-            assert failures.reached.wait(30)
-        finally:
-            command.close(30.0)
+    failures = Failures(1)
+    with fed(folder, ANSWERS_EACH.format(answers=[answer]), failures) as made:
+        *_, command, (emission,) = made
+        assert command.send(emission)
+        assert failures.reached.wait(30)
     return failures, command
 
 
@@ -216,42 +214,30 @@ def test_a_command_that_has_read_all_and_writes_nothing_is_told(
     *, reads: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, until it writes something. One that has not read yet has answers in no buffer."""
-    under_test = SpoutUnderTest()
-    under_test.put(4, data=b"x" * SIZE)
-    read = READS_ALL if reads else "import time, sys; time.sleep(60)"
-    command = command_of(tmp_path, read)
-    with under_test.fresh(listeners=(command,), message_timeout_s=30) as spout:
-        command.open(spout.ack)
-        try:
-            for emission in drain(spout, under_test.loops):
-                assert command.send(emission)
-            if reads:
-                wait_until(lambda: not command.has_unread)
-            for _ in range(2):
-                under_test.clock.advance(100)
-                under_test.loops.take("timeouts")
-            assert spout.metrics().total.counts.timed_out == 4
-        finally:
-            command.close(0.0)
+    program = READS_ALL if reads else "import time, sys; time.sleep(60)"
+    payloads = [b"x" * SIZE] * 4
+    with fed(tmp_path, program, payloads=payloads, grace_s=0.0, message_timeout_s=30) as made:
+        under_test, spout, command, emissions = made
+        for emission in emissions:
+            assert command.send(emission)
+        if reads:
+            wait_until(lambda: not command.has_unread)
+        for _ in range(2):
+            under_test.clock.advance(100)
+            under_test.loops.take("timeouts")
+        assert spout.metrics().total.counts.timed_out == 4
     told = [one.getMessage() for one in caplog.records if "buffer" in one.getMessage()]
     assert len(told) == reads
 
 
 def test_a_python_program_answers_at_once_without_flushing(tmp_path: Path) -> None:
     """Its output goes to a pipe, where Python keeps it in a buffer unless told otherwise."""
-    under_test = SpoutUnderTest()
-    under_test.put(1)
     program = (
         "import json, sys\n"
         "for line in sys.stdin:\n"
         '    print(json.dumps({"id": json.loads(line)["id"], "ok": True}))\n'
     )
-    command, acks = command_of(tmp_path, program), AckCount(1)
-    with under_test.fresh(listeners=(command, acks)) as spout:
-        command.open(spout.ack)
-        try:
-            (emission,) = drain(spout, under_test.loops)
-            assert command.send(emission)
-            assert acks.reached.wait(30)
-        finally:
-            command.close(30.0)
+    acks = AckCount(1)
+    with fed(tmp_path, program, acks) as (_, _, command, (emission,)):
+        assert command.send(emission)
+        assert acks.reached.wait(30)

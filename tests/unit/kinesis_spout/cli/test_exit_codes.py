@@ -20,7 +20,6 @@ from kinesis_spout.cli.exit_codes import (
     StopSignals,
     one_sentence,
     operators_exit_code_of,
-    sentence_of,
 )
 from kinesis_spout.errors import (
     ConfigError,
@@ -48,27 +47,22 @@ def ended_with(error: BaseException, *, log_file: Path | None = None) -> tuple[i
     return caught.value.exit_code, shown.getvalue()
 
 
-def test_our_errors_are_shown_as_they_are() -> None:
-    assert ended_with(CliError("the file [a] is missing; make it")) == (
-        1,
-        "error: the file [a] is missing; make it\n",
-    )
-    assert sentence_of(StoreUnavailableError("no answer")) == "no answer"
-
-
-@pytest.mark.parametrize("said", [r"\[/bold] of a", r"a\[red]b", r"\\[/x]", "a\\"])
-def test_no_text_is_taken_for_markup(said: str) -> None:
-    assert ended_with(CliError(said)) == (1, f"error: {said}\n")
-
-
-def test_the_terminal_obeys_no_error() -> None:
-    """Its text may be from a file or a service."""
-    assert ended_with(CliError("shard \x1b[2Ja")) == (1, "error: shard \\x1b[2Ja\n")
-
-
-def test_other_errors_are_named_and_put_on_one_line() -> None:
-    assert ended_with(OSError("first\nsecond\n\nmore")) == (1, "error: OSError: first second\n")
-    assert ended_with(KeyError()) == (1, "error: KeyError: KeyError\n")
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (CliError("the file [a] is missing; make it"), "the file [a] is missing; make it"),
+        (CliError(r"\[/bold] of a"), r"\[/bold] of a"),
+        (CliError("a\\"), "a\\"),
+        (CliError("shard \x1b[2Ja"), "shard \\x1b[2Ja"),
+        (OSError("first\nsecond\n\nmore"), "OSError: first second"),
+        (KeyError(), "KeyError: KeyError"),
+    ],
+)
+def test_an_error_is_one_sentence_and_neither_markup_nor_a_command(
+    error: Exception, shown: str
+) -> None:
+    """Its text may be from a file or a service. Errors of other packages are named."""
+    assert ended_with(error) == (1, f"error: {shown}\n")
 
 
 def test_the_traceback_goes_to_the_log_file_and_the_sentence_names_it(tmp_path: Path) -> None:
@@ -150,55 +144,35 @@ def test_a_deferred_signal_wakes_the_waiter_and_is_raised_at_the_end(
     assert woken == [True]
 
 
-def test_the_earlier_handlers_are_restored() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with StopSignals():
-        assert signal.getsignal(signal.SIGTERM) != before
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_without_a_signal_nothing_is_raised(stop_signals: StopSignals) -> None:
-    with stop_signals.deferred():
-        assert not stop_signals.wait(0.0)
-
-
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "operators_code"),
     [
-        (CliError("no"), 1),
-        (ValueError("no"), 1),
-        (StateError("no"), 1),
-        (StoreUnavailableError("no"), 3),
-        (ServiceUnavailableError("no"), 3),
-        (OwnedByAnotherError("no"), 4),
+        (CliError("no"), 1, 1),
+        (ValueError("no"), 1, 1),
+        (StateError("no"), 1, 1),
+        (DataLossError("no"), 1, 1),
+        (ConfigError("no"), 1, 2),
+        (StreamNotFoundError("no"), 1, 2),
+        (StillThrottledError("no"), 1, 3),
+        (CredentialsError("no"), 1, 3),
+        (StoreUnavailableError("no"), 3, 3),
+        (ServiceUnavailableError("no"), 3, 3),
+        (OwnedByAnotherError("no"), 4, 4),
     ],
 )
-def test_scripts_can_tell_what_is_worth_another_try(error: Exception, code: int) -> None:
-    """A service that cannot be reached, and an application that runs, have codes of their own."""
-    with pytest.raises(typer.Exit) as exit_, one_sentence(Console(file=io.StringIO())):
-        raise error
-    assert exit_.value.exit_code == code
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (ConfigError("no"), 2),
-        (StreamNotFoundError("no"), 2),
-        (StillThrottledError("no"), 3),
-        (CredentialsError("no"), 3),
-        (StoreUnavailableError("no"), 3),
-        (OwnedByAnotherError("no"), 4),
-        (DataLossError("no"), 1),
-    ],
-)
-def test_an_operators_command_tells_more_by_its_code(error: Exception, code: int) -> None:
+def test_scripts_can_tell_what_is_worth_another_try(
+    error: Exception, code: int, operators_code: int
+) -> None:
+    """A service that cannot be reached, and an application that runs, have codes of their own. An
+    operator's command tells more by its code.
+    """
+    assert ended_with(error)[0] == code
     with (
         pytest.raises(typer.Exit) as ended,
         one_sentence(Console(file=io.StringIO()), code_of=operators_exit_code_of),
     ):
         raise error
-    assert ended.value.exit_code == code
+    assert ended.value.exit_code == operators_code
 
 
 def test_a_sentence_that_adds_to_an_error_keeps_its_code() -> None:
