@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +15,11 @@ from kinesis_spout.doctor.runtimes import Runtimes
 from kinesis_spout.programs.installation import how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 JAVA_21 = 'openjdk version "21.0.2" 2024-01-16'
+OF_SPARK = [Requirement("pyspark", "4.2", "spark"), Requirement("pandas", "2.2", "spark")]
 
 
 def packages(
@@ -74,25 +75,36 @@ def test_an_old_python_is_a_failure() -> None:
     assert "install Python 3.11 or newer" in found.sentence
 
 
-def test_each_package_below_its_bound_is_a_failure() -> None:
-    found = packages(
-        {"pyarrow": "17.0.0", "numpy": "2.0"},
-        [Requirement("pyarrow", "18"), Requirement("numpy", "1.26"), Requirement("kazoo", "2.10")],
-    )
-    assert [one.sentence for one in found] == [
-        "pyarrow 17.0.0 is older than 18; run pip install 'pyarrow>=18'",
-        "kazoo is not installed; run pip install 'kazoo>=2.10'",
-    ]
-    assert {one.verdict for one in found} == {Verdict.FAILED}
-
-
-def test_packages_of_an_extra_are_checked_where_it_is_there() -> None:
-    """Else a spout without Spark would be asked for pandas."""
-    required = [Requirement("pyspark", "4.2", "spark"), Requirement("pandas", "2.2", "spark")]
-    assert [one.verdict for one in packages({}, required)] == [Verdict.OK]
-    assert [one.sentence for one in packages({"pyspark": "4.3"}, required)] == [
-        "pandas is not installed; run pip install 'pandas>=2.2'"
-    ]
+@pytest.mark.parametrize(
+    ("there", "required", "said"),
+    [
+        (
+            {"pyarrow": "17.0.0", "numpy": "2.0"},
+            [
+                Requirement("pyarrow", "18"),
+                Requirement("numpy", "1.26"),
+                Requirement("kazoo", "2.10"),
+            ],
+            [
+                "pyarrow 17.0.0 is older than 18; run pip install 'pyarrow>=18'",
+                "kazoo is not installed; run pip install 'kazoo>=2.10'",
+            ],
+        ),
+        ({}, OF_SPARK, []),  # else a spout without Spark would be asked for pandas
+        (
+            {"pyspark": "4.3"},
+            OF_SPARK,
+            ["pandas is not installed; run pip install 'pandas>=2.2'"],
+        ),
+    ],
+)
+def test_each_package_below_its_bound_is_a_failure(
+    there: dict[str, str], required: list[Requirement], said: list[str]
+) -> None:
+    """Those of an extra, where it is there."""
+    found = [one for one in packages(there, required) if one.verdict is not Verdict.OK]
+    assert [one.sentence for one in found] == said
+    assert {one.verdict for one in found} <= {Verdict.FAILED}
 
 
 def test_a_package_that_cannot_be_imported_is_a_failure() -> None:
@@ -103,78 +115,63 @@ def test_a_package_that_cannot_be_imported_is_a_failure() -> None:
     )
 
 
-def test_java_and_spark_that_fit_are_ok(tmp_path: Path) -> None:
-    home = spark_home(tmp_path, "4.3.0")
-    found = runtimes(
-        Runtimes(
-            environment={"JAVA_HOME": "/java"},
-            java_says=lambda _: JAVA_21,
-            pyspark_version="4.3.0",
-            pyspark_home=home,
-        )
-    )
-    assert found["Java"].sentence == "21 (/java/bin/java)"
-    assert {one.verdict for one in found.values()} == {Verdict.OK}
+def java_of(said: str | Exception) -> Callable[[str], str]:
+    def java_says(_: str) -> str:
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    return java_says
+
+
+J = {"JAVA_HOME": "/j"}
 
 
 @pytest.mark.parametrize(
-    ("environment", "said", "sentence"),
+    ("environment", "java", "about", "sentence"),
     [
-        ({"PATH": ""}, "", "no java is on the PATH, and JAVA_HOME is not set"),
-        ({"JAVA_HOME": "/j"}, 'version "1.8.0_392"', "of JAVA_HOME, /j is version 8; install"),
-        ({"JAVA_HOME": "/j"}, None, "of JAVA_HOME, /j does not run (FileNotFoundError)"),
+        ({"PATH": ""}, "", "Java", "no java is on the PATH, and JAVA_HOME is not set"),
+        (J, 'version "1.8.0_392"', "Java", "of JAVA_HOME, /j is version 8; install Java 17"),
+        (J, FileNotFoundError(), "Java", "of JAVA_HOME, /j does not run (FileNotFoundError)"),
+        (J, TimeoutExpired("java", 8), "Java", "install Java 17 or newer"),
+        (J | {"SPARK_HOME": "/gone"}, JAVA_21, "Spark", "SPARK_HOME, /gone, has no jars"),
+        (
+            J | {"SPARK_HOME": "<3.5.1>"},
+            JAVA_21,
+            "Spark",
+            "is 3.5.1; unset SPARK_HOME, or run pip install pyspark==3.5.1",
+        ),
     ],
 )
-def test_a_java_that_does_not_do_is_a_failure(
-    tmp_path: Path, environment: dict[str, str], said: str | None, sentence: str
+def test_a_java_or_a_spark_that_does_not_do_is_a_failure(
+    tmp_path: Path, environment: dict[str, str], java: str | Exception, about: str, sentence: str
 ) -> None:
-    def java_says(_: str) -> str:
-        if said is None:
-            raise FileNotFoundError
-        return said
-
-    found = runtimes(Runtimes(environment=environment, java_says=java_says, pyspark_home=tmp_path))[
-        "Java"
-    ]
+    """SPARK_HOME decides which JVM is started."""
+    home = str(spark_home(tmp_path / "spark", "3.5.1"))
+    given = {name: value.replace("<3.5.1>", home) for name, value in environment.items()}
+    looked = Runtimes(
+        environment=given,
+        java_says=java_of(java),
+        pyspark_version="4.3.0",
+        pyspark_home=tmp_path,
+    )
+    found = runtimes(looked)[about]
     assert found.verdict is Verdict.FAILED
     assert sentence in found.sentence
-    assert "install Java 17 or newer" in found.sentence
 
 
-def test_a_java_that_hangs_is_a_failure(tmp_path: Path) -> None:
-    def hangs(program: str) -> str:
-        raise subprocess.TimeoutExpired(program, 8)
-
-    found = runtimes(
-        Runtimes(environment={"JAVA_HOME": "/j"}, java_says=hangs, pyspark_home=tmp_path)
-    )
-    assert found["Java"].verdict is Verdict.FAILED
-
-
-def test_a_spark_of_another_version_than_pyspark_is_a_failure(tmp_path: Path) -> None:
-    """SPARK_HOME decides which JVM is started."""
-    home = spark_home(tmp_path / "spark", "3.5.1")
-    found = runtimes(
-        Runtimes(
-            environment={"JAVA_HOME": "/j", "SPARK_HOME": str(home)},
-            java_says=lambda _: JAVA_21,
-            pyspark_version="4.3.0",
-            pyspark_home=tmp_path,
-        )
-    )["Spark"]
-    assert found.verdict is Verdict.FAILED
-    assert "PySpark is 4.3.0" in found.sentence
-    assert "unset SPARK_HOME, or run pip install pyspark==3.5.1" in found.sentence
-
-
-def test_a_spark_home_without_jars_is_a_failure(tmp_path: Path) -> None:
-    found = runtimes(Runtimes(environment={"SPARK_HOME": "/gone"}, pyspark_home=tmp_path))["Spark"]
-    assert found.verdict is Verdict.FAILED
-    assert "SPARK_HOME, /gone, has no jars" in found.sentence
-
-
-def test_without_pyspark_neither_is_tried() -> None:
+def test_java_and_spark_that_fit_are_ok_and_without_pyspark_neither_is_tried(
+    tmp_path: Path,
+) -> None:
     """The spout needs none of it."""
-    found = runtimes(Runtimes(pyspark_version=None, pyspark_home=None))
-    assert {one.verdict for one in found.values()} == {Verdict.NOT_TRIED}
-    assert how_to_install("spark") in found["Spark"].sentence
+    fit = Runtimes(
+        environment={"JAVA_HOME": "/java"},
+        java_says=java_of(JAVA_21),
+        pyspark_version="4.3.0",
+        pyspark_home=spark_home(tmp_path, "4.3.0"),
+    )
+    assert runtimes(fit)["Java"].sentence == "21 (/java/bin/java)"
+    assert {one.verdict for one in runtimes(fit).values()} == {Verdict.OK}
+    none = runtimes(Runtimes(pyspark_version=None, pyspark_home=None))
+    assert {one.verdict for one in none.values()} == {Verdict.NOT_TRIED}
+    assert how_to_install("spark") in none["Spark"].sentence

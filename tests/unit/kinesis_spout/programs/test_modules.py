@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.programs.modules import load_function, module_path
+from kinesis_spout.programs.modules import load_function
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -58,11 +60,3 @@ def test_what_is_missing_is_named(user_module: str) -> None:
     for missing in ("half", "number"):
         with pytest.raises(ConfigError, match=f"has no function {missing}"):
             load_function(f"{user_module}:{missing}")
-
-
-def test_a_childs_module_path_has_the_given_folders_once(tmp_path: Path) -> None:
-    before = os.pathsep.join(["/first", str(tmp_path)])
-    path = module_path(before, tmp_path, Path("/other")).split(os.pathsep)
-    assert path[:2] == ["/first", str(tmp_path)]
-    assert path.count(str(tmp_path)) == 1
-    assert "/other" in path

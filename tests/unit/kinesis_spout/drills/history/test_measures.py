@@ -101,12 +101,6 @@ def test_the_repeats_of_two_kills_are_told_apart() -> None:
     assert [one.records for one in repeats(history)] == [1, 1, 0]
 
 
-def test_what_was_pending_is_no_repeat() -> None:
-    history = good()
-    history.told = [one for one in history.told if one != told(12, Step.ACK, 3)]
-    assert [one.records for one in repeats(history)] == [0]
-
-
 def test_a_history_is_drained_when_the_last_record_has_its_first_outcome() -> None:
     """From the last put, or the last fault, on. Repeats do not count."""
     assert drained_s(good()) == 0.0

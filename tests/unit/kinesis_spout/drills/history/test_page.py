@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from kinesis_spout.drills.history.events import History
 from kinesis_spout.drills.history.page import verdict_page
-from kinesis_spout.drills.history.redeliveries import Redelivery
 from kinesis_spout.drills.history.verdict import FaultFigures, Verdict
 from tests.support.drills.made_up_history import HOSTILE, MadeUp
 from tests.support.html.parsed_page import ParsedPage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kinesis_spout.drills.history.events import History
 
 KEPT = Verdict(
     drill="driver-killed",
@@ -37,13 +37,8 @@ KEPT = Verdict(
 )
 
 
-def parsed(
-    verdict: Verdict,
-    history: History,
-    about: Sequence[str] = (),
-    again: Sequence[Redelivery] | None = None,
-) -> ParsedPage:
-    page = ParsedPage(verdict_page(verdict, history, about, again).encode().decode())
+def parsed(verdict: Verdict, history: History, about: Sequence[str] = ()) -> ParsedPage:
+    page = ParsedPage(verdict_page(verdict, history, about).encode().decode())
     assert page.faults == []
     return page
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kinesis_spout.drills.history.events import Fault, Step
+from kinesis_spout.drills.history.events import Step
 from kinesis_spout.drills.history.verdict import Delays, FaultFigures, Verdict, judge, verdict_json
-from kinesis_spout.drills.history.verdict_table import verdict_table
-from tests.support.drills.short_history import S, good, told
+from tests.support.drills.short_history import good, told
 
 
 def test_a_drill_that_kept_all_promises_is_ok() -> None:
@@ -50,36 +49,6 @@ def test_what_is_broken_is_counted() -> None:
     assert (verdict.lost, verdict.unexplained, verdict.duplicates) == (1, 1, 2)
     assert not verdict.ok
     assert verdict.drained_s is None
-
-
-def test_notes_tell_what_is_no_breach() -> None:
-    history = good()
-    history.fates_known = False
-    history.told = [*history.told, told(40, Step.GOT, 9)]
-    assert judge(history, drill="short").notes == [
-        "1 delivered records are of puts without an answer",
-        "the answers of the function are its own: each ack and each letter counts as right",
-    ]
-
-
-def test_a_verdict_is_read_from_its_json() -> None:
-    verdict = judge(good(), drill="short")
-    assert msgspec.json.decode(verdict_json(verdict), type=Verdict) == verdict
-
-
-def test_the_table_is_plain_text_of_at_most_80_columns() -> None:
-    """Long names and sentences are wrapped."""
-    history = good()
-    name = "kill -9 of the driver at plan-closed, while ZooKeeper was being restored from a backup"
-    history.faults = [*history.faults, Fault(name, 14 * S, 30 * S)]
-    trouble = "the job ended by itself with 1: " + "a word " * 30
-    lines = verdict_table(judge(history, drill="short", troubles=[trouble])).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "   4  records put" in lines[1]
-    assert "           1  duplicates, 0 unexplained" in lines
-    assert "   13.00 s    1.00 s          -         1  kill -9" in lines
-    assert lines[-1] == "short: 1 promise broken"
-    assert verdict_table(judge(good(), drill="short")).splitlines()[-1] == "short: ok"
 
 
 def test_a_drill_that_was_not_done_has_lost_and_broken_nothing() -> None:

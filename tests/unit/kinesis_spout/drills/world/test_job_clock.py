@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.world.job_clock import PATH, JobClock, add_variables
+from kinesis_spout.drills.world.job_clock import JobClock, add_variables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +33,3 @@ def test_a_process_of_the_job_has_the_clock_that_was_set_and_another_one_the_rig
     now_ms = time.time_ns() // 1_000_000
     assert round((clock_of_a_process(env) - now_ms) / _HOUR_MS) == 6
     assert round((clock_of_a_process(dict(os.environ)) - now_ms) / _HOUR_MS) == 0
-
-
-def test_variables_leave_what_is_on_a_path() -> None:
-    env = add_variables({PATH: "theirs", "OTHER": "old"}, {PATH: "ours", "OTHER": "new"})
-    assert env == {PATH: os.pathsep.join(("ours", "theirs")), "OTHER": "new"}

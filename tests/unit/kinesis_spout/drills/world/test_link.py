@@ -115,20 +115,6 @@ def test_a_stall_holds_everything_back_and_delivers_it_when_it_is_restored() -> 
             assert [receive(connection, 4) for connection in (one, other)] == [b"held"] * 2
 
 
-def test_the_end_of_one_side_reaches_the_other() -> None:
-    with echoing() as server, Link(server) as link, closing(connect(link)) as connection:
-        connection.sendall(b"last words")
-        connection.shutdown(socket.SHUT_WR)
-        assert receive(connection, 100) == b"last words"
-
-
-def test_a_server_that_is_away_closes_the_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = f"127.0.0.1:{gone.getsockname()[1]}"
-    with Link(address) as link, closing(connect(link)) as connection:
-        assert is_closed(connection)
-
-
 @pytest.mark.parametrize("stalled", [False, True])
 def test_it_ends_all_its_threads(stalled: bool) -> None:  # noqa: FBT001  # the parameter
     before = threading.active_count()
