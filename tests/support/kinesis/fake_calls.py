@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock, ServiceError
+from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
 
 if TYPE_CHECKING:
-    import pytest
-
     from kinesis_spout.testing.service.answers import GetRecordsAnswer, ShardAnswer
 
 STREAM = "orders"
@@ -48,7 +46,3 @@ def listed(fake: FakeKinesis, **members: Any) -> list[ShardAnswer]:
 def status(fake: FakeKinesis) -> str:
     request = requests.DescribeStreamSummary(stream_name=STREAM)
     return fake.describe_stream_summary(request).stream_description_summary.stream_status
-
-
-def code_of(error: pytest.ExceptionInfo[ServiceError]) -> str:
-    return error.value.code

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EventStreamError
 
-from kinesis_spout.testing import ManualClock, drop, end_without_children, internal_failure
+from kinesis_spout.testing import ManualClock, drop, internal_failure
 from kinesis_spout.testing.http.event_stream import initial_response
 from tests.support.kinesis.fake_calls import SHARD, STREAM
 from tests.support.kinesis.services import ServedFake, kinesis_client, serve
@@ -82,15 +82,6 @@ def test_the_connection_is_kept_after_a_subscription(
     assert client.list_streams()["StreamNames"] == [STREAM]
 
 
-def test_boto3_sees_five_minutes_pass(client: Any, consumer_arn: str, clock: ManualClock) -> None:
-    """The events end without an error."""
-    with subscribe(client, consumer_arn) as pushes:
-        events = iter(pushes)
-        assert next(events)["SubscribeToShardEvent"]["MillisBehindLatest"] == 0
-        clock.advance(300)
-        assert list(events) == []
-
-
 def test_boto3_sees_that_another_subscription_took_over(
     client: Any, consumer_arn: str, clock: ManualClock
 ) -> None:
@@ -124,15 +115,6 @@ def test_faults_apply_to_subscriptions_by_their_shard(
     assert failed.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
     with pytest.raises(ConnectionClosedError):
         subscribe(client, consumer_arn)
-
-
-def test_a_fault_can_alter_an_event(fake: ServedFake, client: Any, consumer_arn: str) -> None:
-    """Here the end of a shard, without its children."""
-    fake.model.split(STREAM, SHARD)
-    fake.model.faults.add(end_without_children(), operation="SubscribeToShard")
-    with subscribe(client, consumer_arn) as pushes:
-        (end,) = (push["SubscribeToShardEvent"] for push in pushes)
-    assert end == {"Records": [], "MillisBehindLatest": 0}
 
 
 def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:

@@ -17,14 +17,10 @@ from kinesis_spout.testing import (
     FakeKinesisSettings,
     Fault,
     ManualClock,
-    TransportFaultError,
     drop,
-    duplicate_listing,
-    end_without_children,
     error,
     expired_iterator,
     internal_failure,
-    slow,
     throttle,
     truncate,
 )
@@ -80,48 +76,6 @@ def test_a_fault_can_wait_for_its_turn() -> None:
     protocol = FakeKinesisProtocol(fake)
     fake.faults.add(throttle(), operation="ListShards", skip=1)
     assert [call(protocol, "ListShards", StreamName=STREAM)[0] for _ in range(3)] == [200, 400, 200]
-
-
-def test_a_slow_answer_takes_simulated_time_only() -> None:
-    """Without a server, the injected clock waits."""
-    fake, clock = new_fake()
-    fake.faults.add(slow(30))
-    assert call(FakeKinesisProtocol(fake), "ListShards", StreamName=STREAM)[0] == 200
-    assert clock.monotonic_s() == 30
-
-
-@pytest.mark.parametrize("processed", [True, False])
-def test_a_dropped_put_was_done_or_not_as_planned(processed: bool) -> None:  # noqa: FBT001  # pytest's way
-    """In both cases the caller gets no response."""
-    fake, _ = new_fake()
-    fake.faults.add(drop(processed=processed), operation="PutRecord")
-    with pytest.raises(TransportFaultError) as dropped:
-        call(
-            FakeKinesisProtocol(fake),
-            "PutRecord",
-            StreamName=STREAM,
-            PartitionKey="key",
-            Data="eA==",
-        )
-    assert dropped.value.processed == processed
-    assert len(fake.records(STREAM, SHARD)) == int(processed)
-
-
-def test_a_listing_can_name_shards_twice() -> None:
-    """The altered answer is still valid in the protocol."""
-    fake, _ = new_fake()
-    fake.faults.add(duplicate_listing(), operation="ListShards")
-    shards = call(FakeKinesisProtocol(fake), "ListShards", StreamName=STREAM)[1]["Shards"]
-    assert [shard["ShardId"] for shard in shards] == [SHARD, SHARD]
-
-
-def test_an_end_can_lack_its_children() -> None:
-    """The shard is at its end, but its children are not named."""
-    fake, _ = new_fake()
-    fake.split(STREAM, SHARD)
-    fake.faults.add(end_without_children(), operation="GetRecords")
-    end = call(FakeKinesisProtocol(fake), "GetRecords", ShardIterator=iterator(fake))[1]
-    assert end == {"Records": [], "MillisBehindLatest": 0}
 
 
 def test_a_member_of_the_wrong_type_is_a_serialization_error() -> None:

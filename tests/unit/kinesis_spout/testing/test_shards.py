@@ -10,7 +10,6 @@ from kinesis_spout.testing.stream.sequence_number import SequenceParts
 from tests.support.kinesis.fake_calls import (
     SHARD,
     STREAM,
-    code_of,
     data,
     iterator,
     listed,
@@ -123,9 +122,8 @@ def test_records_may_have_arrived_before_their_stream_was_created() -> None:
 def test_a_time_in_the_future_is_refused() -> None:
     """The service refuses AT_TIMESTAMP later than now."""
     fake, clock = new_fake()
-    with pytest.raises(ServiceError) as error:
+    with pytest.raises(ServiceError, match="InvalidArgumentException"):
         iterator(fake, "AT_TIMESTAMP", timestamp_s=clock.now_ms() / 1000 + 0.001)
-    assert code_of(error) == "InvalidArgumentException"
 
 
 @pytest.mark.parametrize("number", ["12345", "another shard's"])
@@ -134,9 +132,8 @@ def test_a_sequence_number_of_another_shard_is_refused(number: str) -> None:
     fake, _ = new_fake(shards=2)
     if number == "another shard's":
         number = listed(fake)[1].sequence_number_range.starting_sequence_number
-    with pytest.raises(ServiceError) as error:
+    with pytest.raises(ServiceError, match="InvalidArgumentException"):
         iterator(fake, "AFTER_SEQUENCE_NUMBER", starting_sequence_number=number)
-    assert code_of(error) == "InvalidArgumentException"
 
 
 def test_all_numbers_of_a_child_lie_above_its_parents() -> None:
@@ -175,9 +172,8 @@ def test_five_reads_a_second_are_allowed() -> None:
     start = iterator(fake)
     for _ in range(5):
         page(fake, start)
-    with pytest.raises(ServiceError) as error:
+    with pytest.raises(ServiceError, match="ProvisionedThroughputExceededException"):
         page(fake, start)
-    assert code_of(error) == "ProvisionedThroughputExceededException"
     clock.advance(0.999)
     with pytest.raises(ServiceError):
         page(fake, start)
@@ -193,9 +189,8 @@ def test_a_page_of_ten_mebibytes_blocks_the_shard_for_five_seconds() -> None:
     start = iterator(fake)
     assert len(page(fake, start).records) == 10
     clock.advance(4.9)
-    with pytest.raises(ServiceError) as error:
+    with pytest.raises(ServiceError, match="ProvisionedThroughputExceededException"):
         page(fake, start, limit=1)
-    assert code_of(error) == "ProvisionedThroughputExceededException"
     clock.advance(0.1)
     page(fake, start, limit=1)
 
@@ -235,20 +230,10 @@ def test_a_mebibyte_a_second_is_accepted() -> None:
     ]
 
 
-def test_an_empty_request_is_refused() -> None:
-    """Bounds of the API are ValidationException."""
-    fake, _ = new_fake()
-    with pytest.raises(ServiceError) as error:
-        fake.put_records(requests.PutRecords(stream_name=STREAM, records=[]))
-    assert code_of(error) == "ValidationException"
-
-
 def test_the_shard_limit_of_the_account_holds() -> None:
     """Creating, splitting and scaling above it is LimitExceededException."""
     fake, _ = new_fake(shards=2, shard_limit=2)
-    with pytest.raises(ServiceError) as error:
+    with pytest.raises(ServiceError, match="LimitExceededException"):
         fake.create("another")
-    assert code_of(error) == "LimitExceededException"
-    with pytest.raises(ServiceError) as error:
+    with pytest.raises(ServiceError, match="LimitExceededException"):
         fake.split(STREAM, SHARD)
-    assert code_of(error) == "LimitExceededException"
