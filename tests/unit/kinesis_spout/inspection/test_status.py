@@ -347,10 +347,7 @@ def test_an_idle_shard_with_a_retry_has_no_speed() -> None:
     ("seen", "says"),
     [
         (one(**SPOUT), "every record that was read is acked"),
-        (
-            one(HOUR_MS, **SPOUT),
-            "no failed one; those that the program has now are not stored",
-        ),
+        (one(HOUR_MS, **SPOUT), "no failed one; those that the program has now are not stored"),
         (
             one(HOUR_MS, log=OF_A_FULL_SPOUT, share=TaskShare(0, 1), **SPOUT),
             "no failed one; 10 records (max_pending) out with the program, none answered since ",

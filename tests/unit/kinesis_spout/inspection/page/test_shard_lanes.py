@@ -15,8 +15,6 @@ from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     BEGAN_MS,
     NOW_MS,
-    RECREATED,
-    after,
     behind,
     failed,
     listed,
@@ -85,35 +83,6 @@ def test_the_checkpoint_stays_before_what_is_not_acked() -> None:
         reach = lanes(seen)[shard(0)].reach
         assert reach is not None
         assert ago_s(seen, reach.checkpoint_s) == pytest.approx(acked_s)
-
-
-def test_without_times_in_the_numbers_lineage_alone_places_a_shard() -> None:
-    """And the picture says so. Emulators count from 1."""
-    seen = look(
-        listed(0, closed=True),
-        listed(1, 0),
-        listed(2, 1),
-        state(0, SHARD_END),
-        state(1, after(5), 0, unresolved=(failed(3),)),
-    )
-    found = lanes(seen, "all")
-    began = [found[shard(index)].began_s for index in range(3)]
-    assert began == sorted(began)
-    assert len(set(began)) == 3
-    reach = found[shard(1)].reach
-    assert reach is not None
-    assert reach.checkpoint_s is None
-    notes = lanes_of(View(look=seen)).notes
-    assert notes[0].startswith("Nothing says when 2 shards began")
-
-
-def test_of_an_application_without_a_state_no_progress_is_drawn() -> None:
-    """As of one that is misspelt: a full bar would say that nothing was read."""
-    for seen in (
-        look(listed(1), owners=(), pin=None),
-        look(listed(1), state(1, after(5)), identity=RECREATED),
-    ):
-        assert lanes(seen)[shard(1)].reach is None
 
 
 # throughput ---------------------------------------------------------------------------------------
