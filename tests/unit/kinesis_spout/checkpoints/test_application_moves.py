@@ -170,23 +170,6 @@ def test_a_time_goes_to_the_first_record_from_then_on(one: SimulatedJob) -> None
     assert run_job(one, plan)[1] == second + third
 
 
-def test_children_wait_for_a_parent_that_was_moved_back(job: SimulatedJob) -> None:
-    """Their states stay, and what they have read is not repeated."""
-    key = job.key_of(0)
-    parent = job.put(3, key=key)
-    job.fake.split(STREAM, shard(0))
-    child = job.put(2, key=key)
-    plan, read = run_job(job)
-    assert sorted(read) == sorted(parent + child)
-    before = job.states()
-    later = job.put(1, key=key)
-    moved(job, f"AT:{parent[1]}", shard(0))
-    states = job.states()
-    assert (states[shard(0)].lifecycle, states[shard(0)].end_was_read) == (Lifecycle.ACTIVE, False)
-    assert [states[shard(one)] for one in (1, 2, 3)] == [before[shard(one)] for one in (1, 2, 3)]
-    assert run_job(job, plan)[1] == [*parent[1:], *later]
-
-
 def test_a_time_before_a_reshard_moves_each_generation(job: SimulatedJob) -> None:
     """The parent to the time, its children to their beginnings. A shard that was over before the
     time stays.
@@ -259,12 +242,6 @@ def test_a_number_that_the_shard_does_not_have_is_refused(one: SimulatedJob) -> 
     )
 
 
-def test_a_time_in_the_future_is_refused(one: SimulatedJob) -> None:
-    run_job(one)
-    with pytest.raises(MoveRefusedError, match="in the future of the service"):
-        moved(one, "2030-01-01T00:00:00Z")
-
-
 def test_a_shard_that_the_application_does_not_know_is_refused(one: SimulatedJob) -> None:
     run_job(one)
     with pytest.raises(MoveRefusedError, match=f"did you mean {shard(0)}"):
@@ -277,14 +254,6 @@ def test_many_records_are_counted_up_to_a_limit(one: SimulatedJob) -> None:
     move = moved(one, "TRIM_HORIZON", count=10, write=False)[shard(0)]
     assert str(move.repeated) == "more than 10"
     assert str(moved(one, "TRIM_HORIZON", count=30, write=False)[shard(0)].repeated) == "30"
-
-
-def test_without_writing_nothing_changes(one: SimulatedJob) -> None:
-    one.put(3)
-    run_job(one)
-    before = one.backend.nodes("")
-    moved(one, "TRIM_HORIZON", write=False)
-    assert one.backend.nodes("") == before
 
 
 def test_a_moved_shard_is_no_data_loss(one: SimulatedJob) -> None:

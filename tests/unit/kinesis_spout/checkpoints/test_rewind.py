@@ -12,11 +12,11 @@ from kinesis_spout.checkpoints.rewind import Rewind, find_rewind, read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.errors import InvalidPositionError
 from state.owner.ownership import this_process
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
 from state.state_store import HistoryEntry, StartPin, StateChange
-from tests.support.simulated.simulated_driver import next_plan, read_all, run
+from tests.support.simulated.simulated_driver import next_plan, read_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 
@@ -76,32 +76,6 @@ def test_all_that_was_not_acked_then_is_read_again_and_nothing_else(one: Simulat
     assert str(move.skipped) == "4"
 
 
-def test_going_back_leads_over_a_reshard(job: SimulatedJob) -> None:
-    """The parent goes back into its middle, its children to their beginnings, and the others to
-    where they were; the children wait for the parent again.
-    """
-    run_ = Run(job)
-    keys = [job.key_of(index) for index in (0, 1)]
-    before = [job.put(2, key=key) for key in keys]
-    assert sorted(run_.read()) == sorted(before[0] + before[1])
-    then_ms = run_.now_ms()
-    after = [job.put(2, key=key) for key in keys]
-    job.fake.split(STREAM, shard(0))
-    children = job.put(3, key=keys[0])
-    assert sorted(run_.read()) == sorted([*after[0], *after[1], *children])
-    job.clock.advance(60)
-    run_.read()
-    found = rewound(job, then_ms)
-    goals = {move.after.shard_id: move.after.read_position for move in found.move.moves}
-    assert goals.pop(shard(0)) == Position.after(SequenceNumber(before[0][-1]))
-    assert goals.pop(shard(1)) == Position.after(SequenceNumber(before[1][-1]))
-    assert set(goals.values()) == {TRIM_HORIZON}
-    assert len(goals) == 2
-    read = run_.read()
-    assert sorted(read) == sorted([*after[0], *after[1], *children])
-    assert max(read.index(number) for number in after[0]) < min(map(read.index, children))
-
-
 def test_a_start_that_was_imported_since_is_not_where_a_younger_shard_begins(
     one: SimulatedJob,
 ) -> None:
@@ -123,40 +97,6 @@ def test_a_start_that_was_imported_since_is_not_where_a_younger_shard_begins(
             shards=tuple(store.load_states()),
         )
         store.replace_start(imported)
-    rewound(one, then_ms)
-    assert run_.read() == late
-
-
-def test_a_shard_that_was_over_stays_over(one: SimulatedJob) -> None:
-    run_ = Run(one)
-    one.put(2)
-    one.fake.split(STREAM, shard(0))
-    run_.read()
-    run_.read()
-    then_ms = run_.now_ms()
-    late = one.put(2)
-    run_.read()
-    found = rewound(one, then_ms)
-    positions = {move.after.shard_id: move.after.read_position for move in found.move.moves}
-    assert positions[shard(0)] == SHARD_END
-    assert run_.read() == late
-
-
-def test_a_batch_that_was_not_settled_then_is_read_again(one: SimulatedJob) -> None:
-    """It was open at that time, and acked by what came after it."""
-    run_ = Run(one)
-    one.put(2)
-    run_.read()
-    coordinator = one.coordinator()
-    late = one.put(2)
-    plan = next_plan(coordinator, run_.plan)
-    assert run(one, coordinator, plan) == late
-    one.clock.advance(60)
-    then_ms = run_.now_ms()
-    one.clock.advance(60)
-    assert next_plan(coordinator, plan) == plan
-    coordinator.close()
-    run_.plan = plan
     rewound(one, then_ms)
     assert run_.read() == late
 

@@ -17,10 +17,6 @@ def raises(error: Exception) -> list[Finding]:
     raise error
 
 
-def verdicts(*checks: Check) -> dict[str, Verdict]:
-    return {one.about: one.verdict for one in run(checks)}
-
-
 def test_a_failed_check_stops_only_those_that_need_it() -> None:
     """Also those that need one that was not run."""
     found = list(
@@ -38,13 +34,6 @@ def test_a_failed_check_stops_only_those_that_need_it() -> None:
         not_tried("c", "it needs b"),
         ok("d", ""),
     ]
-
-
-def test_a_warning_stops_nothing() -> None:
-    assert verdicts(
-        Check(name="a", look=lambda: [warning("a", "")]),
-        Check(name="b", look=lambda: [ok("b", "")], needs=["a"]),
-    ) == {"a": Verdict.WARNING, "b": Verdict.OK}
 
 
 def test_a_check_that_hangs_has_failed_after_its_limit() -> None:
@@ -103,8 +92,3 @@ def test_the_exit_code_is_3_where_all_that_failed_is_an_answer(
     findings: list[Finding], code: int
 ) -> None:
     assert exit_code_for(findings) == code
-
-
-def test_a_finding_keeps_its_verdict_through_json() -> None:
-    one = failed("a", "b", unreachable=True)
-    assert Finding.of_json(one.as_json()) == one

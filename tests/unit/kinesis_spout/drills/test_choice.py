@@ -22,11 +22,6 @@ def names(given: list[str], setting: Setting = SPARK) -> list[str]:
     return [one.name for one in choose(given, setting, minutes=1).chosen]
 
 
-def test_drills_run_in_the_order_of_their_names_and_once() -> None:
-    given = ["two-drivers", "kill-driver", "two-drivers", "soak"]
-    assert names(given) == ["two-drivers", "kill-driver", "soak"]
-
-
 def test_all_has_every_drill_that_no_other_one_contains() -> None:
     assert names(["all"]) == [name for name, one in DRILLS.items() if one.of_all]
     assert "kill-driver-at-plan-closed" not in names(["all"])
@@ -54,12 +49,6 @@ def test_all_leaves_out_what_is_not_possible_and_says_why(setting: Setting) -> N
 def test_a_drill_that_cannot_be_run_is_refused(name: str, setting: Setting, says: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)):
         names([name], setting)
-
-
-def test_a_drill_gets_what_it_needs_besides_the_options() -> None:
-    assert DRILLS["zookeeper-leader-loss"].setting(SPOUT).ensemble
-    assert DRILLS["kill-executor"].setting(SPARK).executors
-    assert DRILLS["kill-driver"].setting(SPOUT) == SPOUT
 
 
 def test_a_soak_draws_only_what_its_world_has() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from kinesis_spout.html.timeline import (
-    COLUMNS,
     MAX_ROWS,
     SHARED_ROWS,
-    Joint,
     Lane,
     Series,
     Timeline,
@@ -26,24 +24,6 @@ def lanes(number: int) -> list[Lane]:
         )
         for index in range(number)
     ]
-
-
-def test_a_parent_is_between_its_children_and_a_child_between_its_parents() -> None:
-    """That is the order of the middles of their ranges."""
-    parent = Lane(name="parent", began_s=0, ended_s=4, first_key=0, last_key=99)
-    low = Lane(name="low", began_s=4, ended_s=8, first_key=0, last_key=49, parents=("parent",))
-    high = Lane(name="high", began_s=4, ended_s=8, first_key=50, last_key=99, parents=("parent",))
-    merged = Lane(name="merged", began_s=8, first_key=0, last_key=99, parents=("low", "high"))
-    drawn = picture(Timeline(began_s=0, ended_s=10, lanes=[merged, high, parent, low]))
-    assert [row.lanes[0].name for row in drawn.rows] == ["low", "parent", "merged", "high"]
-    at_4, at_8 = COLUMNS * 4 // 10, COLUMNS * 8 // 10
-    assert sorted(drawn.joints) == [
-        Joint(0, at_8, 2, at_8),
-        Joint(1, at_4, 0, at_4),
-        Joint(1, at_4, 3, at_4),
-        Joint(3, at_8, 2, at_8),
-    ]
-    assert [row.last for row in drawn.rows] == [at_8, at_4, None, at_8]
 
 
 def test_events_are_counted_by_column() -> None:

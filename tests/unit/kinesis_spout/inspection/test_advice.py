@@ -4,19 +4,17 @@ shards it is told of together.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kinesis_spout.inspection.cause import Act, Advice, Cause, Explanation
+from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Look
 from state.owner.owner_info import Sight
 from state.owner.run_log import FAILED, STOPPED, RunEnd
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy, ReportStatus
-from state.state_store import TaskShare
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -40,7 +38,6 @@ from tests.unit.kinesis_spout.inspection.test_causes import (
     BEHIND,
     BLOCK_KEY,
     CONTINUE,
-    FAILURE,
     GONE,
     HERE,
     LAPSED,
@@ -156,24 +153,6 @@ def test_nobody_waits_for_a_batch_of_a_job_that_ends_again_and_again() -> None:
     assert not any("wait" in one for one in deeds(seen))
 
 
-def test_within_a_cause_the_order_is_that_of_its_rule() -> None:
-    """What comes behind waiting is for those who have waited. An alternative stays with its
-    deed.
-    """
-
-    def cause(kind: str, *advice: tuple[Act, str]) -> Cause:
-        return Cause(kind=kind, about="0", says="-", advice=tuple(Advice(*one) for one in advice))
-
-    look_, wait = cause("link", (Act.LOOK, "l")), cause("root", (Act.WAIT, "w"), (Act.CHANGE, "c"))
-    change = cause("link", (Act.CHANGE, "c"), (Act.WAIT, "or, if so: wait"))
-    start = cause("root", (Act.START, "s"), (Act.LOOK, "l"))
-    found = [Explanation("0", links).advice() for links in ((look_, wait), (change, start))]
-    assert [[one.text for one in each] for each in found] == [
-        ["l", "w", "c"],
-        ["c", "or, if so: wait", "s", "l"],
-    ]
-
-
 def test_advice_names_only_commands_that_there_are() -> None:
     told = explain(drained(failed(3), policy=CONTINUE), shard(1)).advice({"redrive"})
     assert [one.command for one in told] == [None, None, "redrive"]
@@ -237,18 +216,6 @@ def test_one_command_accepts_all_that_is_lost() -> None:
         assert list(command) == [
             *("checkpoint", "set", *named, "--to", "TRIM_HORIZON", "--allow-skip")
         ]
-
-
-def test_each_task_that_does_not_run_is_told_by_its_own_last_run() -> None:
-    """Where none of them runs: the one was stopped, the other crashes, the third told nothing."""
-    crashes = run_log(*range(90_000, 50_000, -10_000), ends=(FAILURE,) * 4, kind="spout")
-    stopped = run_log(HOUR_MS, ends=(RunEnd(time_ms=NOW_MS - 60_000, kind=STOPPED),), kind="spout")
-    parts = [part for index in range(3) for part in (listed(index), state(index, after(5)))]
-    seen = look(*parts, tips=dict.fromkeys(range(3), behind(60_000)), owners=())
-    told = replace(seen.now.stored, runs={TaskShare(0, 3): stopped, TaskShare(1, 3): crashes})
-    seen = replace(seen, now=replace(seen.now, stored=told))
-    roots = [explain(seen, shard(index)).root for index in range(3)]
-    assert [one.kind for one in roots] == ["run stopped", "crash loop", "task missing"]
 
 
 # groups -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.health import Health, Look, TipAnswer, worth_asking
-from state.position import SHARD_END, TRIM_HORIZON
+from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
@@ -42,21 +42,10 @@ def health(seen: Look, index: int = 1) -> Health:
     return seen.health(shard(index))
 
 
-def test_an_idle_shard_is_ok_however_long_its_position_stands() -> None:
-    assert health(look(ONE, HERE, tips={1: AT_TIP})) is Health.OK
-    assert health(look(ONE, HERE, tips={1: AT_TIP}, owners=())) is Health.OK
-
-
 def test_what_came_within_the_window_may_be_unread() -> None:
     """To the millisecond."""
     assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS)})) is Health.OK
     assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS + 1)})) is Health.STALLED
-
-
-def test_a_position_that_moves_lags_and_one_that_stands_still_is_stalled() -> None:
-    before = (state(1, after(4)),)
-    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, before=before)) is Health.LAGGING
-    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)})) is Health.STALLED
 
 
 def test_what_the_open_plan_has_read_counts_as_read() -> None:
@@ -118,18 +107,13 @@ def test_one_look_without_a_window_says_nothing_of_standing_still() -> None:
     assert health(Look(before=now, now=now)) is Health.UNKNOWN
 
 
-def test_records_that_may_have_expired_are_losing_whatever_else_is_said() -> None:
-    lapsed = state(1, after(5), verified_until_ms=NOW_MS - OLD)
-    assert health(look(ONE, lapsed, tips={1: AT_TIP})) is Health.LOSING
-    assert look(ONE, lapsed, tips={1: behind(9)}).lost_in_ms(shard(1)) is not None
-
-
 def test_a_shard_whose_records_may_have_expired_is_not_at_its_tip() -> None:
     """That nothing is left to read does not say that everything was read. What the service does say
     of a record that is left is its lag.
     """
     lapsed = state(1, after(5), verified_until_ms=NOW_MS - OLD)
     seen = look(ONE, lapsed, tips={1: AT_TIP})
+    assert health(seen) is Health.LOSING
     assert (seen.lag_ms(shard(1)), seen.is_measured(shard(1))) == (OLD, False)
     assert seen.lost_in_ms(shard(1)) == 0
     some_left = look(ONE, lapsed, tips={1: behind(9)})
@@ -142,13 +126,6 @@ def test_a_shard_that_is_not_listed_in_both_looks_is_lost() -> None:
     assert health(late) is Health.UNKNOWN
     assert health(look(HERE)) is Health.LOSING
     assert look(HERE).lost_in_ms(shard(1)) == 0
-
-
-def test_a_shard_that_waits_is_as_healthy_as_its_parents() -> None:
-    parts = (listed(0, closed=True), listed(1, 0), state(0, after(2)), state(1, TRIM_HORIZON, 0))
-    assert health(look(*parts, tips={0: behind(HOUR_MS)})) is Health.STALLED
-    moved = (state(0, after(1)),)
-    assert health(look(*parts, tips={0: behind(HOUR_MS)}, before=moved)) is Health.LAGGING
 
 
 def test_the_end_of_a_closed_shard_is_something_to_read() -> None:

@@ -361,8 +361,6 @@ def test_an_idle_shard_with_a_retry_has_no_speed() -> None:
             "every record that was read is acked",
         ),
         (look(ONE, owners=(), pin=None), "nothing is known of them"),
-        (look(ONE, HERE, identity=RECREATED), "nothing is known of them"),
-        (look(ONE), "none was read yet"),
         (
             look(
                 *(ONE, state(1, after(5), unresolved=(failed(3), failed(4, blocked=True)))),

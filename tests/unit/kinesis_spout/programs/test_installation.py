@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -50,77 +50,64 @@ def test_this_checkout_is_advised_to_those_who_run_it() -> None:
     )
 
 
-def test_a_checkout_that_is_not_installed_is_advised_by_its_path(tmp_path: Path) -> None:
-    ours = checkout(tmp_path / "my code")
-    assert how_to_install("cbor", folder=ours) == f"run pip install '{ours}[cbor]'"
-
-
-@pytest.mark.parametrize(("is_editable", "option"), [(True, "--editable "), (False, "")])
-def test_a_checkout_is_installed_as_it_was_before(
-    tmp_path: Path, option: str, *, is_editable: bool
-) -> None:
-    """A copy in the place of an editable checkout would hide later changes of its files."""
-    ours = checkout(tmp_path / "kinesis spout")
-    packages = installed(
-        tmp_path / "packages", {"url": ours.as_uri(), "dir_info": {"editable": is_editable}}
-    )
-    folder = ours if is_editable else packages
-    advice = how_to_install("spark", folder=folder, path=[str(packages)])
-    assert advice == f"run pip install {option}'{ours}[spark]'"
-
-
-def test_a_wheel_is_advised_by_its_path(tmp_path: Path) -> None:
-    wheel = tmp_path / "dist" / "kinesis_spout-0.1.0-py3-none-any.whl"
-    wheel.parent.mkdir()
-    wheel.touch()
-    packages = installed(tmp_path / "packages", {"url": wheel.as_uri(), "archive_info": {}})
-    advice = how_to_install("spark", folder=packages)
-    assert advice == f"run pip install '{wheel}[spark]'"
+GIT = {"vcs": "git", "commit_id": "0a1b", "requested_revision": "main"}
+CODE = "file:///FOLDER/code dir"
+BARE = "'pyspark>=4.2'"
 
 
 @pytest.mark.parametrize(
     ("direct_url", "wanted"),
     [
         (
-            {"url": "https://host.example/k.whl", "archive_info": {}},
-            "https://host.example/k.whl",
+            {"url": "file:///FOLDER/code dir", "dir_info": {"editable": True}},
+            "--editable '/FOLDER/code dir[spark]'",
         ),
         (
-            {
-                "url": "https://host.example/k.git",
-                "vcs_info": {"vcs": "git", "commit_id": "0a1b", "requested_revision": "main"},
-            },
-            "git+https://host.example/k.git@0a1b",
+            {"url": "file:///FOLDER/code dir", "dir_info": {"editable": False}},
+            "'/FOLDER/code dir[spark]'",
         ),
+        ({"url": "file:///FOLDER/k.whl", "archive_info": {}}, "'/FOLDER/k.whl[spark]'"),
+        (
+            {"url": "https://host.example/k.whl", "archive_info": {}},
+            "'kinesis-spout[spark] @ https://host.example/k.whl'",
+        ),
+        (
+            {"url": "https://host.example/k.git", "vcs_info": GIT},
+            "'kinesis-spout[spark] @ git+https://host.example/k.git@0a1b'",
+        ),
+        (None, BARE),
+        ({"url": "file:///gone/kinesis_spout-0.1.0-py3-none-any.whl", "archive_info": {}}, BARE),
+        ({"url": "file:///gone/checkout", "dir_info": {}}, BARE),
+        ({"url": 7}, BARE),
+        ({}, BARE),
     ],
 )
-def test_a_url_is_advised_as_pip_installed_it(
-    tmp_path: Path, direct_url: dict[str, object], wanted: str
+def test_it_is_installed_again_as_it_was(
+    tmp_path: Path, direct_url: dict[str, Any] | None, wanted: str
 ) -> None:
+    """A copy in the place of an editable checkout would hide later changes of its files. Without
+    checkout and wheel the extra's packages are advised: the index has no package of ours under our
+    name, it would be somebody else's.
+    """
+    ours = checkout(tmp_path / "code dir")
+    (tmp_path / "k.whl").touch()
+    here = str(tmp_path).strip("/")
+    if direct_url and isinstance(direct_url.get("url"), str):
+        url = direct_url["url"].replace("FOLDER", here).replace(" ", "%20")
+        direct_url = direct_url | {"url": url}
     packages = installed(tmp_path / "packages", direct_url)
-    advice = how_to_install("spark", folder=packages)
-    assert advice == f"run pip install 'kinesis-spout[spark] @ {wanted}'"
+    is_editable = "--editable" in wanted
+    found = how_to_install("spark", folder=ours if is_editable else packages, path=[str(packages)])
+    assert found == f"run pip install {wanted.replace('FOLDER', here)}"
 
 
-@pytest.mark.parametrize(
-    "direct_url",
-    [
-        None,
-        {"url": "file:///gone/kinesis_spout-0.1.0-py3-none-any.whl", "archive_info": {}},
-        {"url": "file:///gone/checkout", "dir_info": {}},
-        {"url": 7},
-        {},
-    ],
-)
-def test_without_checkout_and_wheel_the_extras_packages_are_advised(
-    tmp_path: Path, direct_url: dict[str, object] | None
-) -> None:
-    """The index has no package of ours under our name: it would be somebody else's."""
-    packages = installed(tmp_path / "packages", direct_url)
-    assert how_to_install("spark", folder=packages) == "run pip install 'pyspark>=4.2'"
+def test_of_two_extras_the_packages_of_both_are_advised(tmp_path: Path) -> None:
+    packages = installed(tmp_path / "packages", None)
     assert how_to_install("spark", "local", folder=packages) == (
         "run pip install 'pyspark>=4.2' 'pandas<3,>=2.2.2' 'moto[server]>=5.1'"
     )
+    ours = checkout(tmp_path / "my code")
+    assert how_to_install("cbor", folder=ours) == f"run pip install '{ours}[cbor]'"
 
 
 def test_code_without_metadata_is_advised_in_words(tmp_path: Path) -> None:

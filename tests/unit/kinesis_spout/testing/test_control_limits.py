@@ -84,20 +84,6 @@ def test_quotas_of_a_stream_are_its_own_however_it_is_named() -> None:
     assert code(protocol, "DescribeStream", StreamName="other") == "LimitExceededException"
 
 
-def test_page_tokens_count_for_their_stream() -> None:
-    """A listing by token, which alone names the stream, counts against the same quota."""
-    protocol, _ = limited(shards=2)
-    first = protocol.answer(
-        TARGET + "ListShards",
-        json.dumps({"StreamName": STREAM, "MaxResults": 1}).encode(),
-        authorization=None,
-    )
-    token = json.loads(first.body)["NextToken"]
-    assert {code(protocol, "ListShards", NextToken=token) for _ in range(999)} == {None}
-    assert code(protocol, "ListShards", NextToken=token) == "LimitExceededException"
-    assert code(protocol, "ListShards", StreamName=STREAM) == "LimitExceededException"
-
-
 def test_five_streams_may_change_at_a_time() -> None:
     """The sixth change is LimitExceededException, until one of the others is done."""
     fake, clock = new_fake(control_limits=True, create_ms=1_000)
@@ -107,18 +93,6 @@ def test_five_streams_may_change_at_a_time() -> None:
         fake.create("one-too-many")
     clock.advance(1)
     fake.create("one-too-many")
-
-
-def test_five_streams_may_reshard_at_a_time() -> None:
-    """Splits of different streams count together."""
-    fake, clock = new_fake(control_limits=True, reshard_ms=1_000)
-    for number in range(5):
-        fake.create(f"stream-{number}")
-        fake.split(f"stream-{number}", SHARD)
-    with pytest.raises(ServiceError, match="LimitExceededException"):
-        fake.split(STREAM, SHARD)
-    clock.advance(1)
-    fake.split(STREAM, SHARD)
 
 
 def test_a_stream_is_scaled_ten_times_a_day() -> None:

@@ -152,21 +152,6 @@ def test_an_answer_that_breaks_off_has_a_part_of_its_body(fake_kinesis: ServedFa
     assert len(broken.value.partial) < len(whole)
 
 
-def test_connections_are_kept(fake_kinesis: ServedFake) -> None:
-    """Many requests go over one connection: HTTP/1.1 keep-alive."""
-    with closing(
-        HTTPConnection(fake_kinesis.endpoint_url.removeprefix("http://"), timeout=5)
-    ) as connection:
-        sockets = set()
-        for _ in range(3):
-            connection.request(
-                "POST", "/", body=b"{}", headers={"X-Amz-Target": TARGET + "ListStreams"}
-            )
-            assert connection.getresponse().read() == b'{"StreamNames":[],"HasMoreStreams":false}'
-            sockets.add(id(connection.sock))
-    assert len(sockets) == 1
-
-
 def test_leaving_the_server_ends_requests_that_wait() -> None:
     """A request delayed by a fault does not delay the server's end."""
     with serve() as fake:

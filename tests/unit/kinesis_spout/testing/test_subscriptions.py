@@ -57,19 +57,6 @@ def test_reading_goes_on_after_the_continuation_number(kind: str) -> None:
         number = event.continuation_sequence_number
 
 
-def test_a_subscription_can_start_at_a_time_and_at_a_record() -> None:
-    """The same starting positions as for iterators."""
-    fake, clock = new_fake()
-    fake.put(STREAM, "key", b"a")
-    clock.advance(10)
-    second = fake.put(STREAM, "key", b"b").partition(":")[2]
-    arn, other = register(fake, "one"), register(fake, "other")
-    assert pushed(subscribe(fake, arn, "AT_TIMESTAMP", timestamp_s=clock.now_ms() / 1000 - 5)) == [
-        b"b"
-    ]
-    assert pushed(subscribe(fake, other, "AT_SEQUENCE_NUMBER", sequence_number=second)) == [b"b"]
-
-
 def test_a_subscription_lives_for_five_minutes() -> None:
     """It then ends without an error, even if there are records left."""
     fake, clock = new_fake()

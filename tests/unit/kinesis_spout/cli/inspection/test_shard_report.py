@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import msgspec
-from rich.console import Console
 
-from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
+from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
 from state.position import Position
 from state.sequence_number import SequenceNumber
-from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
+from tests.support.state.shard_values import LEFT, RIGHT, drained, lineage, shard, state
 
 NAMES = [
     *("shardId", "state", "parents", "waitsFor", "hashKeys", "hashPercent"),
@@ -101,23 +99,3 @@ def test_every_object_has_the_documented_names() -> None:
 
 
 # the tree -----------------------------------------------------------------------------------------
-def drawn(*lines: ShardLine, title: str = "orders") -> list[str]:
-    text = io.StringIO()
-    Console(file=text, width=200).print(shard_tree(title, lines), highlight=False)
-    return [line.rstrip() for line in text.getvalue().splitlines()]
-
-
-def test_children_are_below_their_parent() -> None:
-    assert drawn(
-        ShardLine(shard_id="a", state="closed", hash_keys=WHOLE),
-        ShardLine(shard_id="b", state="open", parents=("a",), hash_keys=LEFT),
-        ShardLine(shard_id="c", state="open", parents=("a",), hash_keys=RIGHT),
-    ) == ["orders", "└── a  closed  100 %", "    ├── b  open  50 %", "    └── c  open  50 %"]
-
-
-def test_a_merged_shard_is_below_its_first_parent_and_names_the_other() -> None:
-    assert drawn(
-        ShardLine(shard_id="a", state="closed"),
-        ShardLine(shard_id="b", state="closed"),
-        ShardLine(shard_id="c", state="open", parents=("a", "b")),
-    ) == ["orders", "├── a  closed", "│   └── c  open  also of b", "└── b  closed"]

@@ -61,17 +61,6 @@ def test_the_shards_of_a_split_show_which_ones_wait(job: SimulatedJob) -> None:
     assert found.has_state is True
 
 
-def test_without_an_application_the_streams_shards_are_shown(job: SimulatedJob) -> None:
-    job.fake.merge(STREAM, shard(0), shard(1))
-    found = inspected(job, application=False)
-    assert [(line.state, line.parents, line.hash_percent) for line in found.lines] == [
-        ("closed", (), 50),
-        ("closed", (), 50),
-        ("open", (shard(0), shard(1)), 100),
-    ]
-    assert found.has_state is None
-
-
 def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob) -> None:
     """One call for an iterator and one for a record, the last of its shard. None for shards that
     wait or are finished.

@@ -6,9 +6,7 @@ import pytest
 
 from kinesis_spout.drills.history.events import Fault, History, Put, Step
 from kinesis_spout.drills.history.measures import (
-    commit_delays,
     deliveries_s,
-    drained_s,
     recoveries_s,
     repeats,
 )
@@ -22,22 +20,11 @@ from tests.support.drills.short_history import (
 )
 
 
-def test_repeats_are_counted_by_kill() -> None:
-    """Record 3 was acked a second before the kill, and not stored."""
-    (found,) = repeats(good())
-    assert found.records == 1
-
-
 def test_a_record_waits_from_its_put_to_its_first_delivery() -> None:
     """What comes again does not count."""
     history = good()
     history.puts = [put._replace(at_ns=put.number * S) for put in history.puts]
     assert deliveries_s(history) == [1.0, 2.0, 3.0, 6.0]
-
-
-def test_an_outcome_waits_for_the_next_commit_of_its_shard() -> None:
-    """The oldest one counts. One that was never stored has no delay."""
-    assert commit_delays(good()) == [(2 * S, 6 * S), (8 * S, 10 * S), (21 * S, 22 * S)]
 
 
 def with_record_4(put_s: float, *, run: str = SECOND) -> History:
@@ -99,11 +86,3 @@ def test_the_repeats_of_two_kills_are_told_apart() -> None:
     assert [one.records for one in repeats(history)] == [1, 1]
     history.faults = [*history.faults, Fault("away", 23 * S, 24 * S)]
     assert [one.records for one in repeats(history)] == [1, 1, 0]
-
-
-def test_a_history_is_drained_when_the_last_record_has_its_first_outcome() -> None:
-    """From the last put, or the last fault, on. Repeats do not count."""
-    assert drained_s(good()) == 0.0
-    assert drained_s(with_record_4(13)) == 17.0
-    assert drained_s(with_record_4(29)) == 2.0
-    assert drained_s(History()) is None

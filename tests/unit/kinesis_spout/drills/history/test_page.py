@@ -43,15 +43,6 @@ def parsed(verdict: Verdict, history: History, about: Sequence[str] = ()) -> Par
     return page
 
 
-def test_a_kept_verdict_says_so_in_words_and_by_a_sign() -> None:
-    page = parsed(KEPT, MadeUp().history())
-    assert page.texts["h1"] == ["All promises were kept"]
-    assert page.texts["title"][0] == "Kept: driver-killed"
-    assert "verdict kept" in page.values("header", "class")
-    assert "Broken promises" not in page.texts["h2"]
-    assert "bad" not in page.values("div", "class")
-
-
 def test_a_broken_one_names_the_promises_with_their_examples() -> None:
     """And marks the figures that are not as they must be."""
     broken = [
@@ -67,17 +58,6 @@ def test_a_broken_one_names_the_promises_with_their_examples() -> None:
     assert "verdict broken" in page.values("header", "class")
     assert set(broken) <= set(page.texts["li"])
     assert page.values("div", "class").count("bad") == 3
-
-
-def test_a_drill_that_was_not_done_says_why_and_judges_nothing() -> None:
-    why = "the outcome of 100 more records did not happen within 120 s: it was still starting"
-    page = parsed(replace(KEPT, ok=False, undone=why, acked=0), MadeUp().history())
-    assert page.texts["h1"] == ["The drill could not do its work"]
-    assert page.texts["title"][0] == "Not done: driver-killed"
-    assert f"{why}. No promise was tested." in page.texts["p"]
-    assert "Broken promises" not in page.texts["h2"]
-    assert {"records put", "acked"} <= {*page.texts["dt"]}
-    assert {"lost", "out of order", "unexplained repeats"}.isdisjoint(page.texts["dt"])
 
 
 @pytest.mark.parametrize(("shards", "records"), [(1, 2000), (200, 20_000), (10_000, 20_000)])

@@ -52,17 +52,6 @@ def line(step: Step, number: int, seconds_ago: float, reason: str = "") -> Told:
     return Told(at_ns, step, "shard", "", number, "key", number, 1, reason)
 
 
-def test_a_job_that_told_nothing_was_starting_until_it_has_stored_its_shards(
-    tmp_path: Path,
-) -> None:
-    said = given_up(tmp_path)
-    assert said.startswith("its first ack did not happen within 0 s: the job has stored nothing")
-    assert said.endswith("so it was still starting; see job-1.log")
-    assert "its function has not got a record yet; see job-1.log" in given_up(
-        tmp_path, states=["one"]
-    )
-
-
 def test_a_function_that_does_not_return_is_told_from_one_that_fails_its_records(
     tmp_path: Path,
 ) -> None:

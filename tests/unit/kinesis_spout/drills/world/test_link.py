@@ -70,22 +70,6 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_it_forwards_both_ways_on_several_connections() -> None:
-    large = bytes(range(256)) * 4_000
-    with (
-        echoing() as server,
-        Link(server) as link,
-        closing(connect(link)) as one,
-        closing(connect(link)) as other,
-    ):
-        assert told(one, b"one") == b"one"
-        assert told(other, b"other") == b"other"
-        sender = threading.Thread(target=one.sendall, args=(large,))
-        sender.start()
-        assert receive(one, len(large)) == large
-        sender.join(LIMIT_S)
-
-
 def test_a_cut_closes_what_is_open_and_what_is_opened_until_it_is_restored() -> None:
     with echoing() as server, Link(server) as link:
         with closing(connect(link)) as connection:
@@ -113,14 +97,3 @@ def test_a_stall_holds_everything_back_and_delivers_it_when_it_is_restored() -> 
                 connection.settimeout(LIMIT_S)
             link.restore()
             assert [receive(connection, 4) for connection in (one, other)] == [b"held"] * 2
-
-
-@pytest.mark.parametrize("stalled", [False, True])
-def test_it_ends_all_its_threads(stalled: bool) -> None:  # noqa: FBT001  # the parameter
-    before = threading.active_count()
-    with echoing() as server, Link(server) as link, closing(connect(link)) as connection:
-        assert told(connection, b"x") == b"x"
-        if stalled:
-            link.stall()
-            connection.sendall(b"held")
-    assert threading.active_count() <= before + 1  # the echoing connection's own

@@ -14,7 +14,6 @@ from kinesis_spout.inspection.page.letter_reasons import Letter, Letters, Reason
 from kinesis_spout.inspection.page.shard_page import shard_page
 from kinesis_spout.inspection.page.view import ROWS, Trouble, View, Wish
 from state.position import TRIM_HORIZON
-from state.report import PlanReport
 from tests.support.html.parsed_page import ParsedPage
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -118,38 +117,6 @@ def test_ten_thousand_shards_are_a_page_of_bounded_size_in_bounded_time() -> Non
     assert page.faults == []
     assert f"10,000 shards, the worst first, 1 to {ROWS}" in page.texts["caption"]
     assert "80 reasons, the first 50 by number of records" in page.texts["caption"]
-
-
-def test_the_table_has_pages_and_shows_what_was_asked_for() -> None:
-    seen = very_many(200)
-    last = parsed(seen, wish=Wish(page=4))
-    assert "200 shards, the worst first, 151 to 200" in last.texts["caption"]
-    assert last.values("a", "href").count("/?page=3") == 1
-    beyond = parsed(seen, wish=Wish(page=99))
-    assert beyond.texts["caption"] == last.texts["caption"]
-    stalled = parsed(seen, wish=Wish(text="Stalled"))
-    assert "2 of 200 shards, the worst first" in stalled.texts["caption"]
-    assert stalled.values("input", "value") == ["Stalled"]
-    none = parsed(seen, wish=Wish(text="nobody"))
-    assert "0 of 200 shards, the worst first" in none.texts["caption"]
-
-
-def test_dead_letters_are_shown_by_reason_where_their_place_is_given() -> None:
-    """ZooKeeper holds a number only, and that of the last batch."""
-    counted = plan(outcomes=PlanReport(dead_lettered=3))
-    without = parsed(look(timed(0), plan=counted))
-    assert "The last batch that reported has dead-lettered 3 records." in without.texts["p"]
-    assert any("--dead-letters PATH" in one for one in without.texts["p"])
-    found = [
-        Letter(message_id="a", shard_id=shard(0), reason="late", count=4, attempts=3),
-        Letter(message_id="b", shard_id=shard(1), reason="late", attempts=5),
-        Letter(message_id="c", shard_id=shard(1), reason="odd"),
-    ]
-    page = parsed(STALLED, letters=letters(*found))
-    cells = page.texts["td"]
-    at = cells.index("5")  # records of the first reason
-    assert cells[at : at + 2] == ["5", "5"]
-    assert page.texts["bdi"].index("late") < page.texts["bdi"].index("odd")
 
 
 def test_a_page_in_a_file_needs_no_server() -> None:

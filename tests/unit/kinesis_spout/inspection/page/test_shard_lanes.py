@@ -16,7 +16,6 @@ from tests.support.inspection.looks import (
     BEGAN_MS,
     NOW_MS,
     behind,
-    failed,
     listed,
     look,
     plan,
@@ -27,7 +26,7 @@ from tests.support.inspection.looks import (
     state,
     task,
 )
-from tests.support.inspection.streams import number, read_to, timed
+from tests.support.inspection.streams import read_to, timed
 
 if TYPE_CHECKING:
     from kinesis_spout.html.timeline import Lane
@@ -64,25 +63,6 @@ def test_a_split_is_where_the_numbers_say_that_it_was() -> None:
     assert child.reach is not None
     assert ago_s(seen, child.reach.read_s) == pytest.approx(60)
     assert child.tone is Tone.BAD
-
-
-def test_the_checkpoint_stays_before_what_is_not_acked() -> None:
-    """At its record's time where records are unresolved; else at the read position."""
-    read_ms = NOW_MS - MINUTE_MS
-    for unresolved, acked_s in (((), 60.0), ((failed(5),), 1200.0)):
-        seen = look(
-            timed(0),
-            read_to(
-                0,
-                read_ms,
-                unresolved=unresolved,
-                checkpoint=number(0, NOW_MS - 20 * MINUTE_MS),
-            ),
-            tips={0: behind(MINUTE_MS)},
-        )
-        reach = lanes(seen)[shard(0)].reach
-        assert reach is not None
-        assert ago_s(seen, reach.checkpoint_s) == pytest.approx(acked_s)
 
 
 # throughput ---------------------------------------------------------------------------------------

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
-import pytest
 
-from kinesis_spout.cli.inspection.ui.letter_folder import READ_EVERY, LetterFolder
+from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.emission import DeadLetter
 
 if TYPE_CHECKING:
@@ -134,23 +132,3 @@ def test_a_damaged_file_is_named_and_the_others_count(tmp_path: Path) -> None:
     assert counts(found) == {"no rates": 1}
     (note,) = found.notes
     assert note.startswith("2 files cannot be read: b.parquet: ")
-
-
-def test_files_that_change_are_counted_again_from_time_to_time(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(lines(spark_letter(1)))
-    letters = folder(tmp_path)
-    first = letters.read()
-    with path.open("ab") as file:
-        file.write(lines(spark_letter(2)))
-    later = [letters.read() for _ in range(READ_EVERY)]
-    assert later[0] is first
-    assert counts(later[-1]) == {"no rates": 2}
-
-
-def test_a_path_that_cannot_be_read_is_refused_before_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist; give a local file or folder"):
-        folder(tmp_path / "none").check()
-    (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(ConfigError, match="is a Delta table"):
-        folder(tmp_path).check()

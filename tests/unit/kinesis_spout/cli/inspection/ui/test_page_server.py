@@ -17,7 +17,6 @@ from kinesis_spout.cli.inspection.ui.page_server import (
     may_be_asked_as,
     text,
 )
-from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,16 +136,3 @@ def test_connections_that_say_nothing_do_not_keep_others_out(server: PageServer)
     finally:
         for one in silent:
             one.close()
-
-
-def test_a_port_that_is_taken_is_said_in_one_sentence(server: PageServer) -> None:
-    with pytest.raises(ConfigError, match=r"option --port: .* cannot be bound at 127.0.0.1"):
-        PageServer(Echo(), server.port).start()
-
-
-def test_nothing_listens_after_the_end() -> None:
-    with PageServer(Echo(), 0) as server:
-        port = server.port
-        assert server.url == f"http://127.0.0.1:{port}/"
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
-        pass
