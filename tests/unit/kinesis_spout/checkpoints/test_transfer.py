@@ -6,22 +6,17 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.transfer import (
     check_positions,
-    export_application,
-    import_application,
     import_of,
 )
 from state.codec.exported import ExportedApplication
 from state.errors import StoredDataError
-from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.state_store import StartPin, StoredState
-from tests.support.simulated.simulated_driver import read_all
 from tests.support.simulated.simulated_job import shard
 
 if TYPE_CHECKING:
@@ -59,35 +54,6 @@ def test_a_shard_that_is_further_in_the_export_goes_forward(
     stored = {} if before is None else {"a": StoredState(before, 0)}
     exported = ExportedApplication(application="etl", exported_ms=0, states=(after,))
     assert import_of(exported, stored).ahead == ahead
-
-
-def test_an_application_is_after_the_import_what_it_was_when_it_was_exported(
-    job: SimulatedJob,
-) -> None:
-    """Exported when its start was pinned and no shard was listed yet; before and after that it was
-    run.
-    """
-    with closing(job.coordinator()) as coordinator:
-        coordinator.pin_start()
-    exported = export(job)
-    assert exported.shard_list is None
-    with closing(job.coordinator()) as coordinator:
-        read_all(job, coordinator)
-    begun = export(job)
-    assert begun.shard_list == (shard(0), shard(1))
-    for one in (exported, begun, exported):
-        with closing(job.store()) as store:
-            store.acquire(this_process(0), timeout_s=1)
-            import_application(store, one, now_ms=job.clock.now_ms)
-        # It stays bound to the stream, which is the same one.
-        assert replace(export(job), stream=None) == replace(one, stream=None)
-
-
-def export(job: SimulatedJob) -> ExportedApplication:
-    with closing(job.store()) as store:
-        exported = export_application(store, "app", now_ms=0)
-    assert exported is not None
-    return exported
 
 
 @pytest.mark.parametrize("where", ["state", "start"])

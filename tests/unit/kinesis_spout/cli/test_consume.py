@@ -102,10 +102,3 @@ def test_what_is_tried_is_said_when_it_takes_long(
     ended = invoke(command, "orders", *(("--until", "now") if command == "consume" else ()))
     assert "note: no answer yet; still trying stream orders in " in ended.stderr
     assert re.search(r"note: answered after .+: stream orders in ", ended.stderr)
-
-
-def test_a_missing_stream_is_one_sentence(orders: ServedFake) -> None:
-    ended = invoke("consume", "nowhere")
-    assert (ended.exit_code, ended.stdout) == (1, "")
-    (sentence,) = ended.stderr.splitlines()
-    assert "stream nowhere" in sentence

@@ -90,13 +90,6 @@ def test_a_reader_that_is_gone_is_detected_without_writing(pipe: Pipe) -> None:
         writer.write(b"line\n")
 
 
-def test_a_file_has_no_reader_that_could_leave(tmp_path: Path) -> None:
-    with (tmp_path / "out").open("wb") as out:
-        writer = LineWriter(out.fileno(), never)
-        assert (writer.write(b"line\n"), writer.reader_is_gone) == (5, False)
-    assert (tmp_path / "out").read_bytes() == b"line\n"
-
-
 # reading ------------------------------------------------------------------------------------------
 def test_lines_are_returned_before_more_arrive(pipe: Pipe) -> None:
     """Also complete lines in front of an incomplete one."""

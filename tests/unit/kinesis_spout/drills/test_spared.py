@@ -10,7 +10,6 @@ import pytest
 from kinesis_spout.drills import drill as module
 from kinesis_spout.drills.drill import Drill, run_drill
 from kinesis_spout.drills.history.events import History
-from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Setting
 
 if TYPE_CHECKING:
@@ -42,32 +41,6 @@ class WorldOfOneEnd:
 
     def history(self) -> History:
         return History()
-
-
-class WorldThatNeverWorks(WorldOfOneEnd):
-    """A world whose job does not get to work."""
-
-    def __init__(self, directory: Path, *_: object) -> None:
-        super().__init__()
-        self.producers = SimpleNamespace(start=lambda: None, stop=lambda: None)
-        self.job = SimpleNamespace(start=lambda: None, end=lambda: self.ended.append("killed"))
-        self.log = directory / "job-1.log"
-
-    def wait_for_acks(self, more: int) -> None:
-        raise DrillError(f"the outcome of {more} more records did not happen within 120 s")
-
-
-def test_a_job_that_does_not_get_to_work_leaves_a_history_its_log_and_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So a page can be written. The act is not tried."""
-    monkeypatch.setattr(module, "World", WorldThatNeverWorks)
-    acts: list[object] = []
-    drill = Drill(name="d", sentence="acts", protection="p", act=acts.append)
-
-    drilled = run_drill(drill, Setting(), tmp_path, print)
-    assert drilled.undone == "the outcome of 100 more records did not happen within 120 s"
-    assert (drilled.log, drilled.troubles, acts) == (tmp_path / "job-1.log", [], [])
 
 
 def end_the_job(world: Any) -> None:

@@ -88,15 +88,6 @@ def test_five_consumers_of_a_stream_are_created_at_a_time() -> None:
     register(fake, "reader-5")
 
 
-def test_a_stream_being_created_has_no_consumers() -> None:
-    """It is ResourceInUseException until the stream is ACTIVE."""
-    fake, clock = new_fake(create_ms=1_000)
-    with pytest.raises(ServiceError, match="ResourceInUseException"):
-        register(fake)
-    clock.advance(1)
-    register(fake)
-
-
 @pytest.mark.parametrize(
     "request_of_none",
     [

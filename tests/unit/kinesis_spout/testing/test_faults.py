@@ -10,17 +10,13 @@ import pytest
 from kinesis_spout.testing import (
     FakeKinesis,
     FakeKinesisProtocol,
-    Fault,
     TransportFaultError,
     early_end,
     empty_at_tip,
     end_with_null_iterator,
     end_with_wrong_parents,
-    expired_token,
     gone,
     late_listing,
-    limit_exceeded,
-    service_unavailable,
     timeout,
 )
 from tests.support.kinesis.fake_calls import SHARD, STREAM, iterator, new_fake
@@ -33,23 +29,6 @@ def call(fake: FakeKinesis, operation: str, **members: Any) -> tuple[int, dict[s
         TARGET + operation, json.dumps(members).encode(), authorization=None
     )
     return answer.status, json.loads(answer.body or b"{}")
-
-
-@pytest.mark.parametrize(
-    ("fault", "status", "code"),
-    [
-        (service_unavailable(), 503, "ServiceUnavailable"),
-        (expired_token(), 400, "ExpiredNextTokenException"),
-        (limit_exceeded(), 400, "LimitExceededException"),
-    ],
-)
-def test_an_error_has_its_code_and_status(fault: Fault, status: int, code: str) -> None:
-    """Once, as the plan says."""
-    fake, _ = new_fake()
-    fake.faults.add(fault, operation="ListShards")
-    answer = call(fake, "ListShards", StreamName=STREAM)
-    assert (answer[0], answer[1]["__type"]) == (status, code)
-    assert call(fake, "ListShards", StreamName=STREAM)[0] == 200
 
 
 @pytest.mark.parametrize("processed", [True, False])

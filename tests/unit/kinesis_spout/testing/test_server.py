@@ -21,6 +21,8 @@ from kinesis_spout.testing import (
     error,
     expired_iterator,
     internal_failure,
+    limit_exceeded,
+    service_unavailable,
     throttle,
     truncate,
 )
@@ -42,6 +44,8 @@ def call(
     [
         (throttle(), 400, "ProvisionedThroughputExceededException"),
         (internal_failure(), 500, "InternalFailure"),
+        (service_unavailable(), 503, "ServiceUnavailable"),
+        (limit_exceeded(), 400, "LimitExceededException"),
         (expired_iterator(), 400, "ExpiredIteratorException"),
         (error("AccessDeniedException"), 400, "AccessDeniedException"),
     ],

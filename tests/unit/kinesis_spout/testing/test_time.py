@@ -98,15 +98,6 @@ def test_an_iterator_lives_for_five_minutes() -> None:
     assert data(page(fake, following)) == []
 
 
-def test_a_page_token_lives_for_five_minutes() -> None:
-    """After 300 s a listing has to start again."""
-    fake, clock = new_fake(shards=2)
-    token = fake.list_shards(requests.ListShards(stream_name=STREAM, max_results=1)).next_token
-    clock.advance(300.001)
-    with pytest.raises(ServiceError, match="ExpiredNextTokenException"):
-        fake.list_shards(requests.ListShards(next_token=token))
-
-
 def test_a_stream_being_created_takes_no_records() -> None:
     """CREATING lasts as long as set. Until then records are refused and no shards are listed."""
     fake, clock = new_fake(create_ms=2_000)
@@ -267,16 +258,6 @@ def test_what_is_under_way_when_the_clock_is_set_back_takes_no_longer() -> None:
     assert len(listed(fake)) == 1
     clock.advance(1)
     assert len(listed(fake)) == 3
-
-
-def test_a_deleted_stream_is_gone_in_time_when_the_clock_is_set_back() -> None:
-    fake, clock = new_fake(delete_ms=1_000)
-    fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
-    clock.set_back(HOUR_S)
-    assert status(fake) == "DELETING"
-    clock.advance(1)
-    with pytest.raises(ServiceError, match="ResourceNotFoundException"):
-        status(fake)
 
 
 def test_limits_of_a_second_last_no_hour_when_the_clock_is_set_back() -> None:

@@ -1,4 +1,6 @@
-"""What each reader makes of captured state, of hand-made state, and of damaged state."""
+"""What each reader makes of hand-made state, and of damaged state. Captured state is read by
+`tests/integration/commands/test_import.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl
 from kinesis_spout.checkpoints.migration.origin import MigrationError
 from kinesis_spout.checkpoints.migration.spark_checkpoint import read_checkpoint
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from tests.support.migration.captured import captured, write_files
+from tests.support.migration.captured import write_files
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 A, B, C = (f"shardId-00000000000{index}" for index in range(3))
 
@@ -32,19 +35,6 @@ def lease(key: str, checkpoint: str, sub: int = 0, **more: dict[str, Any]) -> kc
 
 
 # KCL
-
-
-def test_the_leases_that_the_kcl_wrote_are_read() -> None:
-    """Items of its table that are no leases are passed over."""
-    found = kcl.origin_of(captured("kcl")["items"], "kcl-orders", "orders")
-    number = {place: text for text, place in captured("kcl")["records"].items()}
-    assert {shard: str(one.position) for shard, one in found.shards.items()} == {
-        A: "SHARD_END",
-        B: f"AT:{number[f'{B}:3']}.1",  # looked up in the stream: after a record, or within one
-        C: f"AT:{number[f'{C}:0']}.2",
-        "shardId-000000000003": "TRIM_HORIZON",
-    }
-    assert any("worker-1 still holds leases" in note for note in found.notes)
 
 
 def test_a_lease_that_says_when_it_began_says_not_where() -> None:
@@ -107,20 +97,6 @@ def test_any_items_are_leases_or_a_sentence(items: list[dict[str, Any]]) -> None
 
 
 # awslabs
-
-
-def test_the_checkpoint_that_awslabs_wrote_is_read(tmp_path: Path) -> None:
-    """It stands where its last committed batch ended, and had read on to the end of the next."""
-    location = write_files(tmp_path, captured("awslabs")["files"])
-    number = {place: text for text, place in captured("awslabs")["records"].items()}
-    found = awslabs.origin_of(location, "orders")
-    assert {
-        shard: (str(one.position), str(one.read_to)) for shard, one in found.shards.items()
-    } == {
-        A: (f"AT:{number[f'{A}:3']}.2", f"AFTER:{number[f'{A}:3']}"),
-        B: (f"AFTER:{number[f'{B}:3']}", f"AFTER:{number[f'{B}:5']}"),
-    }
-    assert found.notes == ("batch 1 was planned and not committed, so it is read again",)
 
 
 def place(kind: str, at: str = "", sub: int = -1, *, last: bool = True) -> dict[str, str]:
