@@ -14,7 +14,7 @@ from kinesis_spout.inspection.health import Look
 from state.owner.owner_info import Sight
 from state.owner.run_log import FAILED, STOPPED, RunEnd
 from state.position import SHARD_END
-from state.report import OnFailure, OutcomePolicy, ReportStatus
+from state.report import ReportStatus
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -156,26 +156,6 @@ def test_nobody_waits_for_a_batch_of_a_job_that_ends_again_and_again() -> None:
 def test_advice_names_only_commands_that_there_are() -> None:
     told = explain(drained(failed(3), policy=CONTINUE), shard(1)).advice({"redrive"})
     assert [one.command for one in told] == [None, None, "redrive"]
-
-
-def test_the_chain_of_a_waiting_shard_leads_to_the_record_and_to_each_way_out() -> None:
-    """Down to its attempt, its due time and its reason."""
-    seen = look(
-        listed(0, closed=True),
-        listed(1, 0),
-        state(0, SHARD_END, unresolved=(failed(3, attempts=2),)),
-        state(1, after(5), 0),
-        policy=OutcomePolicy(retry=CONTINUE.retry, on_failure=OnFailure.BLOCK_SHARD),
-    )
-    explained = explain(seen, shard(1))
-    held, waits = explained.causes
-    assert (held.about, waits.about) == (shard(1), shard(0))
-    assert "record 3 is on attempt 3 of 4, due 08:01:00, failing with 'no rates'" in waits.says
-    _, peek, wait, redrive, skip = explained.advice()
-    assert (wait.act, wait.until_ms) == (Act.WAIT, NOW_MS + 60_000)
-    assert peek.arguments == ("peek", shard(0), "3")
-    assert redrive.arguments == ("redrive", "PATH")
-    assert skip.arguments == ("checkpoint", "skip", "--shard", shard(0), "3")
 
 
 def test_of_two_parents_the_one_in_trouble_is_explained() -> None:

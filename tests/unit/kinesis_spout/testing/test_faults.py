@@ -10,11 +10,14 @@ import pytest
 from kinesis_spout.testing import (
     FakeKinesis,
     FakeKinesisProtocol,
+    Fault,
     TransportFaultError,
+    duplicate_listing,
     early_end,
     empty_at_tip,
     end_with_null_iterator,
     end_with_wrong_parents,
+    end_without_children,
     gone,
     late_listing,
     timeout,
@@ -42,47 +45,47 @@ def test_a_timeout_takes_its_time_and_gives_no_answer(processed: bool) -> None: 
     assert len(fake.records(STREAM, SHARD)) == int(processed)
 
 
-def test_a_listing_can_lack_shards() -> None:
-    """The children of a split are missing from one listing, although they exist."""
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [
+        (late_listing("shardId-000000000001", "shardId-000000000002"), "0"),
+        (duplicate_listing(), "001122"),
+    ],
+)
+def test_a_listing_can_lack_shards_or_name_them_twice(fault: Fault, seen: str) -> None:
+    """Once: they exist."""
     fake, _ = new_fake()
     fake.split(STREAM, SHARD)
-    fake.faults.add(
-        late_listing("shardId-000000000001", "shardId-000000000002"), operation="ListShards"
-    )
+    fake.faults.add(fault, operation="ListShards")
     listings = [
-        [shard["ShardId"] for shard in call(fake, "ListShards", StreamName=STREAM)[1]["Shards"]]
+        sorted(
+            shard["ShardId"][-1]
+            for shard in call(fake, "ListShards", StreamName=STREAM)[1]["Shards"]
+        )
         for _ in range(2)
     ]
-    assert listings == [[SHARD], [SHARD, "shardId-000000000001", "shardId-000000000002"]]
+    assert listings == [[*seen], [*"012"]]
 
 
-def test_an_end_can_have_a_null_iterator() -> None:
-    """The member is present and null, beside records and children. A page that is not the end keeps
-    its iterator.
-    """
+def test_an_end_can_have_no_iterator_no_children_or_those_of_another_shard() -> None:
+    """Beside its records. A page that is not the end keeps its iterator."""
     fake, _ = new_fake()
     fake.put(STREAM, "key", b"x")
     start = iterator(fake)
-    fake.faults.add(end_with_null_iterator(), operation="GetRecords", times=2)
+    faults = (end_with_null_iterator(), end_without_children(), end_with_wrong_parents())
+    fake.faults.add(faults[0], operation="GetRecords")
     assert call(fake, "GetRecords", ShardIterator=start)[1]["NextShardIterator"]
     fake.split(STREAM, SHARD)
-    end = call(fake, "GetRecords", ShardIterator=start)[1]
-    assert end["NextShardIterator"] is None
-    assert [record["Data"] for record in end["Records"]] == ["eA=="]
-    assert len(end["ChildShards"]) == 2
-
-
-def test_an_end_can_name_children_of_another_shard() -> None:
-    """The children are the right ones, but their parents are not."""
-    fake, _ = new_fake()
-    fake.split(STREAM, SHARD)
-    fake.faults.add(end_with_wrong_parents(), operation="GetRecords")
-    children = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]["ChildShards"]
-    assert [child["ShardId"] for child in children] == [
-        "shardId-000000000001",
-        "shardId-000000000002",
-    ]
-    assert not any(SHARD in child["ParentShards"] for child in children)
+    ends = []
+    for fault in faults:
+        fake.faults.add(fault, operation="GetRecords")
+        ends.append(call(fake, "GetRecords", ShardIterator=start)[1])
+    null, childless, wrong = ends
+    assert [record["Data"] for end in ends for record in end["Records"]] == ["eA=="] * 3
+    assert (null["NextShardIterator"], len(null["ChildShards"])) == (None, 2)
+    assert childless.keys() == {"Records", "MillisBehindLatest"}
+    assert [child["ShardId"][-1] for child in wrong["ChildShards"]] == ["1", "2"]
+    assert not any(SHARD in child["ParentShards"] for child in wrong["ChildShards"])
 
 
 def test_an_open_shard_can_seem_to_end() -> None:
