@@ -1,4 +1,4 @@
-"""`consume` and `produce` report wrong options in one sentence, before they read anything."""
+"""`consume`, `produce` and `shards` say in a sentence that options are wrong, before they read."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ def invoke(*arguments: str) -> Result:
         (("consume",), "STREAM"),
         (("produce", "orders", "--key", "a", "--key-from", "b"), "--key-from"),
         (("produce", "orders", "--json", "--key", "a"), "--json"),
+        (("shards", "orders", "--application", "a"), "--application"),
+        (("shards", "orders", "--zookeeper", "127.0.0.1:1"), "--application"),
+        (("shards", "orders", "--lag"), "--application"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from kinesis_spout.spout.spout import KinesisSpout
-
     from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 SIZE = 4_000
 READS_ALL = "import sys; sys.stdin.read()"

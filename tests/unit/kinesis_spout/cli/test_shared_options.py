@@ -9,19 +9,25 @@ import typer
 
 from kinesis_spout.cli.shared_options import (
     CONNECTION_OPTIONS,
+    ZOOKEEPER_OPTIONS,
     connection_of,
+    security_of,
     shard_id_of,
     with_zone,
 )
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError
-from spark_job.options import OPTIONS
+from spark_job.options import OPTIONS, ZOOKEEPER_PREFIX
+from spark_job.settings import SourceSettings
+from state.zookeeper.security import ZookeeperSecurity
 
 
 def test_the_options_are_those_of_the_spark_source() -> None:
     """All commands use one spelling, and none is left out."""
     names = [field.name for field in fields(AwsConfig)]
     assert {OPTIONS[name].name: name for name in names} == CONNECTION_OPTIONS
+    names = [each.name for each in fields(ZookeeperSecurity)]
+    assert {OPTIONS[ZOOKEEPER_PREFIX + name].name: name for name in names} == ZOOKEEPER_OPTIONS
 
 
 def test_pairs_win_over_the_commands_own_options_in_any_case() -> None:
@@ -87,3 +93,34 @@ def test_a_time_without_a_zone_is_repeated_with_it(text: str | None, *, is_repea
     assert found is not None
     assert found.endswith(":00.000Z")
     assert said == [f"--since {text} is {found}: a time without a zone is in UTC"]
+
+
+# those of ZooKeeper's security ------------------------------------------------------------------
+MARK = "marked-password"
+PLACE = {"streamName": "orders", "applicationName": "etl", "zookeeper": "zk"}
+
+
+def test_both_connections_take_their_own_from_the_same_texts() -> None:
+    pairs = ["region=eu-west-1", "ZOOKEEPERTLS=true", "zookeeperVerifyHostname=false"]
+    assert security_of(pairs) == ZookeeperSecurity(tls=True, verify_hostname=False)
+    assert connection_of({}, pairs) == AwsConfig(region="eu-west-1")
+
+
+def test_a_bad_text_is_refused_by_its_option() -> None:
+    with pytest.raises(ConfigError, match=r"zookeeperTls.*must be true or false"):
+        security_of(["zookeeperTls=yes"])
+    with pytest.raises(ConfigError, match="did you mean zookeeperTls"):
+        security_of(["zookeperTls=true"])
+
+
+def test_the_source_refuses_what_does_not_go_together_without_the_password() -> None:
+    with pytest.raises(ConfigError, match=r"^option zookeeperPassword is given with") as refused:
+        SourceSettings.from_options(PLACE | {"zookeeperPassword": MARK})
+    assert MARK not in str(refused.value)
+
+
+def test_the_settings_of_the_source_hide_the_password() -> None:
+    given = {"zookeeperAuth": "digest", "zookeeperUser": "etl", "zookeeperPassword": MARK}
+    settings = SourceSettings.from_options(PLACE | given)
+    assert settings.zookeeper_security.password == MARK
+    assert MARK not in repr(settings)

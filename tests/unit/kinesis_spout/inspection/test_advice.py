@@ -64,7 +64,8 @@ READ = plan(task(slice_of(HELD), log=TaskLog(sealed=True)), report=ReportStatus.
 
 def holding(**stored: Any) -> Look:
     """A shard that is behind, and holds a failed record."""
-    return look(ONE, HELD, **({"tips": BEHIND, "policy": CONTINUE} | stored))
+    given: dict[str, Any] = {"tips": BEHIND, "policy": CONTINUE}
+    return look(ONE, HELD, **(given | stored))
 
 
 @pytest.mark.parametrize(

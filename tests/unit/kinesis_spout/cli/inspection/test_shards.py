@@ -14,7 +14,7 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.state_store import StateChange, StreamIdentity
-from tests.support.shell.command_line import run_cli
+from tests.support.shell.command_line import call_cli
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
@@ -103,21 +103,10 @@ def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> 
         *("s", "--region", "eu-west-1"),
         *("--application", "a", "--zookeeper", "embedded:zk"),
     )
-    ended = run_cli("shards", *arguments, cwd=tmp_path)
+    ended = call_cli("shards", *arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
         "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so there is no "
         "state\n"
     )
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--application", "a"), ("--zookeeper", "127.0.0.1:1"), ("--lag",)]
-)
-def test_options_that_need_one_another_are_wrong_usage_alone(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    ended = run_cli("shards", "s", *arguments, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert "--application" in ended.stderr
