@@ -18,21 +18,23 @@ def raises(error: Exception) -> list[Finding]:
 
 
 def test_a_failed_check_stops_only_those_that_need_it() -> None:
-    """Also those that need one that was not run."""
+    """Also those that need one that was not run. A warning stops nothing."""
     found = list(
         run(
             [
                 Check(name="a", look=lambda: [failed("a", "broken")]),
                 Check(name="b", look=lambda: [ok("b", "")], needs=["a"]),
                 Check(name="c", look=lambda: [ok("c", "")], needs=["b"]),
-                Check(name="d", look=lambda: [ok("d", "")]),
+                Check(name="d", look=lambda: [warning("d", "")]),
+                Check(name="e", look=lambda: [ok("e", "")], needs=["d"]),
             ]
         )
     )
     assert found[1:] == [
         not_tried("b", "it needs a"),
         not_tried("c", "it needs b"),
-        ok("d", ""),
+        warning("d", ""),
+        ok("e", ""),
     ]
 
 

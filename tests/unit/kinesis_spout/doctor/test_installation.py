@@ -97,6 +97,14 @@ def test_each_package_below_its_bound_is_a_failure(
     assert {one.verdict for one in found} <= {Verdict.FAILED}
 
 
+def test_a_package_that_cannot_be_imported_is_a_failure() -> None:
+    (found,) = packages({}, [], broken="google.protobuf")
+    assert found.verdict is Verdict.FAILED
+    assert found.sentence.startswith(
+        "protobuf is installed and cannot be imported (ImportError: no symbol)"
+    )
+
+
 def java_of(said: str | Exception) -> Callable[[str], str]:
     def java_says(_: str) -> str:
         if isinstance(said, Exception):

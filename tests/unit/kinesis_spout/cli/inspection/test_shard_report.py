@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 
-import msgspec
-
 from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
-from state.position import Position
-from state.sequence_number import SequenceNumber
-from tests.support.state.shard_values import LEFT, RIGHT, drained, lineage, shard, state
+from tests.support.state.shard_values import LEFT, RIGHT, lineage, shard, state
 
 NAMES = [
     *("shardId", "state", "parents", "waitsFor", "hashKeys", "hashPercent"),
@@ -32,31 +28,6 @@ def report(
         now_ms=10_000,
         measured_ms=measured_ms,
     )
-
-
-def test_with_an_application_each_shard_has_its_progress() -> None:
-    reading = msgspec.structs.replace(
-        state("a", verified_until_ms=4_000),
-        read_position=Position.after(SequenceNumber(7)),
-        checkpoint=SequenceNumber(5),
-    )
-    seen = lineage(
-        [shard("a", closed=True, keys=LEFT), shard("b", keys=RIGHT), shard("c", "a", keys=LEFT)],
-        reading,
-        drained("b"),
-        state("c"),
-    )
-    a, b, c = report(seen)
-    assert (a.state, a.read_position, a.checkpoint, a.unresolved, a.lag_ms) == (
-        "draining",
-        "AFTER:7",
-        "5",
-        0,
-        6_000,
-    )
-    assert (b.state, b.read_position, b.unresolved, b.lag_ms) == ("drained", "SHARD_END", 1, None)
-    assert (c.state, c.waits_for, c.checkpoint, c.lag_ms) == ("waiting", ("a",), None, None)
-    assert [line.hash_percent for line in (a, b, c)] == [50, 50, 50]
 
 
 def test_a_measured_lag_replaces_the_estimate() -> None:

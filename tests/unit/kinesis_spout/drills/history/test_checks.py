@@ -80,6 +80,11 @@ def deliver_again_what_was_committed(history: History) -> None:
     history.told = [*history.told, told(25, Step.GOT, 1, SECOND)]
 
 
+def pass_a_record_that_was_not_read(history: History) -> None:
+    beyond = replace(state(1), checkpoint=SequenceNumber(103))
+    history.samples = [sample(7, beyond), *history.samples[1:]]
+
+
 def forget_a_shard(history: History) -> None:
     """Its last state was not finished."""
     history.samples = [*history.samples, sample(30, state(0, shard=CHILD))]
@@ -91,6 +96,7 @@ def forget_a_shard(history: History) -> None:
         (lose_the_ack_of_one, "records were lost: ann 1"),
         (deliver_two_late_after_one_kill, "1 records of a key were first delivered out of order"),
         (deliver_again_what_was_committed, "came again without a reason: ann 1"),
+        (pass_a_record_that_was_not_read, "states passed records without an outcome"),
         (forget_a_shard, "left with something to do: shardId-000000000000 has no state"),
     ],
 )

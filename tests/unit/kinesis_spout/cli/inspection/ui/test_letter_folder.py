@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
-from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
+from kinesis_spout.cli.inspection.ui.letter_folder import READ_EVERY, LetterFolder
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.spout.emission import DeadLetter
 
@@ -132,3 +132,15 @@ def test_a_damaged_file_is_named_and_the_others_count(tmp_path: Path) -> None:
     assert counts(found) == {"no rates": 1}
     (note,) = found.notes
     assert note.startswith("2 files cannot be read: b.parquet: ")
+
+
+def test_files_that_change_are_counted_again_from_time_to_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(lines(spark_letter(1)))
+    letters = folder(tmp_path)
+    first = letters.read()
+    with path.open("ab") as file:
+        file.write(lines(spark_letter(2)))
+    later = [letters.read() for _ in range(READ_EVERY)]
+    assert later[0] is first
+    assert counts(later[-1]) == {"no rates": 2}

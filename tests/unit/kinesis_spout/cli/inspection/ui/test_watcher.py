@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.cli.inspection.looking import MovingWindow
 from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
-from kinesis_spout.cli.inspection.ui.watcher import LATE_S, Watcher
+from kinesis_spout.cli.inspection.ui.watcher import LATE_S, MAX_SAMPLES, READER_STAYS_S, Watcher
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
 from state.owner.ownership import this_process
@@ -103,6 +103,24 @@ def test_a_look_that_never_ends_is_said_too() -> None:
         assert trouble is not None
         assert trouble.since_ms == pytest.approx(26_000)
         assert "does not answer" in trouble.says
+
+
+def test_it_looks_once_in_the_window_while_nobody_reads() -> None:
+    clock = ManualClock()
+    watcher = watcher_on(MadeUpWindow(), clock)
+    with watcher:
+        watcher.newest()
+        assert watcher._pace_s() == 2.0  # the pace is the fact; to wait for it would take long
+        clock.advance(READER_STAYS_S + 1)
+        assert watcher._pace_s() == WINDOW_S
+
+
+def test_what_is_remembered_has_a_bound() -> None:
+    window, clock = MadeUpWindow(), ManualClock()
+    watcher = watcher_on(window, clock)
+    for _ in range(MAX_SAMPLES + 5):
+        watcher._look()  # a thread would take half an hour
+    assert len(watcher.newest().samples) == MAX_SAMPLES
 
 
 def test_pages_are_made_once_for_a_look() -> None:
