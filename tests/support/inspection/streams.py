@@ -1,4 +1,4 @@
-"""Looks at streams whose sequence numbers tell times, of one shard, of reshards, of very many."""
+"""Looks at streams whose sequence numbers tell times, of one shard, and of very many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.service.shard_info import ShardInfo
 from kinesis_spout.shards.lineage import HASH_KEYS
-from kinesis_spout.testing.stream.sequence_number import COUNTER_END, SequenceParts
+from kinesis_spout.testing.stream.sequence_number import SequenceParts
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.support.inspection.looks import HOUR_MS, NOW_MS, behind, failed, look, shard, state
@@ -19,31 +19,25 @@ CREATED_MS = NOW_MS - 2 * HOUR_MS
 HOSTILE = "</bdi></script><img src=x onerror=alert(1)>\"'&\u202e\x00\n"
 
 
-def number(index: int, put_ms: int, *, created_ms: int = CREATED_MS) -> SequenceNumber:
-    return SequenceNumber(SequenceParts(created_ms // 1000, index, 7, put_ms // 1000).number())
+def _number(index: int, put_ms: int) -> SequenceNumber:
+    return SequenceNumber(SequenceParts(CREATED_MS // 1000, index, 7, put_ms // 1000).number())
 
 
-def timed(
-    index: int, *parents: int, created_ms: int = CREATED_MS, closed_ms: int | None = None
-) -> ShardInfo:
-    ended = None
-    if closed_ms is not None:
-        parts = SequenceParts(created_ms // 1000, index, COUNTER_END, closed_ms // 1000)
-        ended = SequenceNumber(parts.number())
+def timed(index: int, keys: tuple[int, int] = (0, HASH_KEYS - 1)) -> ShardInfo:
     return ShardInfo(
         shard_id=shard(index),
-        parents=tuple(map(shard, parents)),
-        hash_key_range=(0, HASH_KEYS - 1),
-        starting_sequence=number(index, created_ms, created_ms=created_ms),
-        ending_sequence=ended,
+        parents=(),
+        hash_key_range=keys,
+        starting_sequence=_number(index, CREATED_MS),
+        ending_sequence=None,
     )
 
 
-def read_to(index: int, read_ms: int, *parents: int, **fields: Any) -> ShardState:
+def read_to(index: int, read_ms: int, **fields: Any) -> ShardState:
     """Read and acked up to then, unless told otherwise."""
-    at = number(index, read_ms)
+    at = _number(index, read_ms)
     given: dict[str, Any] = {"verified_until_ms": read_ms, "checkpoint": at}
-    return state(index, Position.after(at), *parents, **(given | fields))
+    return state(index, Position.after(at), **(given | fields))
 
 
 def very_many(count: int) -> Look:
@@ -53,15 +47,8 @@ def very_many(count: int) -> Look:
         keys = HASH_KEYS * index // count, HASH_KEYS * (index + 1) // count - 1
         unresolved = (failed(5, reason=f"reason {index // 10 % 80}"),) if index % 10 == 0 else ()
         read_ms = NOW_MS - 1_000 - index % 700 * 100
-        listed = timed(index)
         parts += [
-            ShardInfo(
-                shard_id=listed.shard_id,
-                parents=(),
-                hash_key_range=keys,
-                starting_sequence=listed.starting_sequence,
-                ending_sequence=None,
-            ),
+            timed(index, keys),
             read_to(index, read_ms, unresolved=unresolved),
         ]
     return look(*parts, tips={index: behind(60_000) for index in range(0, count, 100)})
