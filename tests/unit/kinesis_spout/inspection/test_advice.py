@@ -4,6 +4,7 @@ shards it is told of together.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Look
 from state.owner.owner_info import Sight
-from state.owner.run_log import FAILED, STOPPED, RunEnd
+from state.owner.run_log import FAILED, FULL, STOPPED, Hold, RunEnd
 from state.position import SHARD_END
 from state.report import ReportStatus
+from state.shard_state import TIMED_OUT
 from state.task_log import TaskLog
+from state.znodes.access import NodeAccess
 from tests.support.inspection.looks import (
     AT_TIP,
     BEGAN_MS,
@@ -42,6 +45,7 @@ from tests.unit.kinesis_spout.inspection.test_causes import (
     HERE,
     LAPSED,
     MEND,
+    NOBODY,
     OLD,
     ONE,
     OUTAGE,
@@ -54,10 +58,12 @@ from tests.unit.kinesis_spout.inspection.test_causes import (
     drained,
     ended,
     kinds,
+    spout_look,
     stood,
+    with_access,
 )
 
-SEE = "see the record"
+SEE, DENIED_KEY = "see the record", "enable the KMS key that the stream is encrypted with"
 HELD = state(1, after(9), unresolved=(failed(3),))
 READ = plan(task(slice_of(HELD), log=TaskLog(sealed=True)), report=ReportStatus.DONE)
 
@@ -140,11 +146,54 @@ def test_the_deed_that_an_error_names_is_the_arrow(says: str, deed: str) -> None
 
 @pytest.mark.parametrize("seen", [seen for seen, _ in TABLE])
 def test_no_deed_is_told_twice(seen: Look) -> None:
-    """Nor are two starts, or two raises of the retention."""
+    """Nor are two starts, or two raises of the retention. Nobody waits for two things."""
     found = deeds(seen)
+    acts = [one.act for one in explain(seen, shard(1)).advice()]
+    assert acts.count(Act.WAIT) <= 1
     assert len(set(found)) == len(found)
     for begins in ("start ", "raise the stream's retention", "correct what fails", MEND):
         assert sum(one.startswith(begins) for one in found) <= 1, found
+
+
+def died(says: str) -> dict[str, Any]:
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
+    return {"owners": (), "log": run_log(60_000, ends=(end,))}
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (
+            look(
+                ONE, LAPSED, tips=BEHIND, plan=plan(), **died("lost; set failOnDataLoss to false")
+            ),
+            ("failOnDataLoss",),
+        ),
+        (
+            spout_look(
+                failed(3, reason=TIMED_OUT),
+                tip=behind(60_000),
+                max_pending=10,
+                hold=Hold(kind=FULL, since_ms=NOW_MS - 9_000),
+            ),
+            ("program",),
+        ),
+        (
+            with_access(
+                stood(**died("ZooKeeper denies access to /x; check its access control list")),
+                {"/a/state": NodeAccess(NOBODY, NOBODY)},
+            ),
+            ("all rights", "access control"),
+        ),
+        (
+            replace(stood(**died(f"no; {DENIED_KEY}")), refused=f"no; {DENIED_KEY}"),
+            (DENIED_KEY,),
+        ),
+    ],
+)
+def test_what_two_causes_ask_for_is_told_by_one_arrow(seen: Look, words: tuple[str, ...]) -> None:
+    """In other words, too."""
+    assert sum(any(word in one for word in words) for one in deeds(seen)) == 1
 
 
 def test_nobody_waits_for_a_batch_of_a_job_that_ends_again_and_again() -> None:
