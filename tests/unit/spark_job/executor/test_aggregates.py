@@ -16,13 +16,15 @@ from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from tests.support.aggregates.wire import aggregate, user
-from tests.support.simulated.planned_task import BY_TWOS, PlannedTask, entry_of, task, whole
+from tests.support.simulated.planned_task import PlannedTask, task, whole
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
+
+    from state.plan import ShardReadResult
 
 THREE = aggregate([b"k", b"l"], [user(0, b"a"), user(1, b"b"), user(0, b"c")])
 NONE = aggregate([b"k"], [])
@@ -84,96 +86,90 @@ def test_a_limit_counts_kinesis_records(one: SimulatedJob) -> None:
     assert [entry.count for entry in planned.log.entries] == [2]
 
 
-def test_an_attempt_that_follows_another_has_its_rows(one: SimulatedJob) -> None:
-    """Whatever pages it gets: the log cuts between Kinesis records."""
-    numbers = one.put(2, data=THREE) + one.put(1, data=b"x") + one.put(2, data=THREE)
-    planned = PlannedTask(one, task(whole()))
-    first = rows(planned.attempt(pace=BY_TWOS))
-    assert len(first) == 13
-    follower = PlannedTask(one, task(whole()))
-    follower.append(entry_of(numbers[:3]), entry_of(numbers[3:]), sealed=True)
-    assert rows(follower.attempt()) == first
+def retry(first: int, sub: int = 0, **fields: Any) -> PlannedRetry:
+    return PlannedRetry(first=SequenceNumber(first, sub), **({"attempts": 1} | fields))
 
 
-def test_a_user_record_is_retried_alone(one: SimulatedJob) -> None:
-    """Or with those that are queued as a range with it, over several Kinesis records."""
+def span(first: int, sub: int, last: int, last_sub: int, count: int, **fields: Any) -> PlannedRetry:
+    return retry(first, sub, last=SequenceNumber(last, last_sub), count=count, **fields)
+
+
+def retried(
+    job: SimulatedJob,
+    *retries: PlannedRetry,
+    names: Sequence[str] = ("data",),
+    mode: str = "unpack",
+    of: ShardSlice | None = None,
+) -> tuple[list[Any], ShardReadResult]:
+    """What these fields of the rows of a plan of these retries are, and what its log says. Another
+    attempt has the same rows.
+    """
+    slices = replace(of or whole(), max_records=0, retries=retries)
+    planned = PlannedTask(job, unpacking(slices))
+    found = rows(planned.attempt(aggregated_records=mode), *names)
+    assert rows(planned.attempt(aggregated_records=mode), *names) == found
+    return found if len(names) > 1 else [one for (one,) in found], planned.ends[shard(0)]
+
+
+IDS = ("messageId", "data")
+
+
+@pytest.mark.parametrize("mode", ["unpack", "raw", "fail"])
+def test_a_user_record_is_retried_alone(one: SimulatedJob, mode: str) -> None:
+    """Or with those that are queued as a range with it, over several Kinesis records. What was
+    unpacked stays unpacked.
+    """
     first, second, plain = one.put(2, data=THREE) + one.put(1, data=b"x")
-    retries = (
-        PlannedRetry(first=SequenceNumber(first), attempts=1),
-        PlannedRetry(
-            first=SequenceNumber(first, 2), last=SequenceNumber(second, 1), count=3, attempts=2
-        ),
-        PlannedRetry(first=SequenceNumber(plain), attempts=4),
-    )
-    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=retries)))
-    expected = [
+    retries = retry(first), span(first, 2, second, 1, 3, attempts=2), retry(plain, attempts=4)
+    found, end = retried(one, *retries, names=IDS, mode=mode)
+    assert found == [
         (f"{shard(0)}:{first}:2", b"a"),
         (f"{shard(0)}:{first}.2:3", b"c"),
         (f"{shard(0)}:{second}:3", b"a"),
         (f"{shard(0)}:{second}.1:3", b"b"),
         (f"{shard(0)}:{plain}:5", b"x"),
     ]
-    for mode in ("unpack", "raw", "fail"):  # what was unpacked stays unpacked
-        attempt = planned.attempt(aggregated_records=mode)
-        assert rows(attempt, "messageId", "data") == expected
-    end = planned.ends[shard(0)]
     assert (end.retries_done, end.retry_rows, end.retries_gone) == (3, 5, ())
 
 
-def test_an_aggregate_that_failed_as_one_record_is_retried_as_one(one: SimulatedJob) -> None:
+@pytest.mark.parametrize("mode", ["unpack", "raw"])
+def test_an_aggregate_that_failed_as_one_record_is_retried_as_one(
+    one: SimulatedJob, mode: str
+) -> None:
     """So are those of a range that begins with user records, which a spout had not delivered."""
     alone, begin, between, end, unpacked = one.put(5, data=THREE)
-    retries = (
-        PlannedRetry(first=SequenceNumber(alone), attempts=1, whole=True),
-        PlannedRetry(
-            first=SequenceNumber(begin, 1),
-            last=SequenceNumber(end),
-            count=4,
-            attempts=2,
-            whole=True,
-        ),
-        PlannedRetry(first=SequenceNumber(unpacked), attempts=1),
-    )
-    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=retries)))
-    expected = [
+    whole_range = span(begin, 1, end, 0, 4, attempts=2, whole=True)
+    retries = retry(alone, whole=True), whole_range, retry(unpacked)
+    assert retried(one, *retries, names=IDS, mode=mode)[0] == [
         (f"{shard(0)}:{alone}:2", THREE),
         *((f"{shard(0)}:{begin}.{sub}:3", data) for sub, data in ((1, b"b"), (2, b"c"))),
         (f"{shard(0)}:{between}:3", THREE),
         (f"{shard(0)}:{end}:3", THREE),
+        (f"{shard(0)}:{unpacked}:2", b"a"),
     ]
-    assert rows(planned.attempt(aggregated_records="raw"), "messageId", "data")[:-1] == expected
-    expected.append((f"{shard(0)}:{unpacked}:2", b"a"))
-    assert rows(planned.attempt(), "messageId", "data") == expected
 
 
 def test_a_range_of_whole_aggregates_is_retried_as_it_failed(one: SimulatedJob) -> None:
-    """And in parts, of which each attempt reads the same."""
-    first, second, _ = one.put(3, data=THREE)
+    """And in parts, of which each attempt reads the same; also where it begins with the user
+    records of an aggregate.
+    """
+    first, second, third = one.put(3, data=THREE)
     (last,) = one.put(1, data=b"x")
-    retry = PlannedRetry(
-        first=SequenceNumber(first), last=SequenceNumber(last), count=4, attempts=1, whole=True
-    )
-    limited = replace(retry, max_records=2)
-    for planned_retry, found in ((retry, [THREE, THREE, THREE, b"x"]), (limited, [THREE, THREE])):
-        planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(planned_retry,))))
-        for _ in range(2):
-            assert rows(planned.attempt(), "data") == [(data,) for data in found]
-    part = planned.ends[shard(0)].retry_part
-    assert part is not None
-    assert part.last == SequenceNumber(second)
+    kept = span(first, 0, last, 0, 4, whole=True)
+    assert retried(one, kept)[0] == [THREE, THREE, THREE, b"x"]
+    found, end = retried(one, replace(kept, max_records=2))
+    assert (found, end.retry_part and end.retry_part.last) == ([THREE] * 2, SequenceNumber(second))
+    begun = span(first, 1, third, 0, 4, max_records=3, whole=True)
+    assert retried(one, begun)[0] == [b"b", b"c", THREE]
 
 
 def test_an_aggregate_without_user_records_is_not_gone_from_a_range_of_whole_ones(
     one: SimulatedJob,
 ) -> None:
     """It was a row, also where the range begins with the user records of another one."""
-    (begin,), _, (end,) = (one.put(1, data=data) for data in (THREE, NONE, THREE))
-    retry = PlannedRetry(
-        first=SequenceNumber(begin, 1), last=SequenceNumber(end), count=4, attempts=1, whole=True
-    )
-    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
-    assert rows(planned.attempt(), "data") == [(b"b",), (b"c",), (NONE,), (THREE,)]
-    assert planned.ends[shard(0)].retries_short == ()
+    (begin,), _, (last,) = (one.put(1, data=data) for data in (THREE, NONE, THREE))
+    found, end = retried(one, span(begin, 1, last, 0, 4, whole=True))
+    assert (found, end.retries_short) == ([b"b", b"c", NONE, THREE], ())
 
 
 def test_a_queue_that_was_merged_for_lack_of_room_is_read_as_it_was_delivered(
@@ -197,84 +193,39 @@ def test_a_queue_that_was_merged_for_lack_of_room_is_read_as_it_was_delivered(
     _, stored = encode_shard_state(state, "/state", max_bytes=550)
     due = due_retries(queued_retries(stored.unresolved, None), None, 0)
     assert len(due) == 2
-    slices = whole(max_records=0, retries=tuple(each.retry for each in due))
-    planned = PlannedTask(one, unpacking(slices))
-    expected = [(b"a",), (b"b",), (b"c",)] * 2 + [(THREE,)] * 2
-    assert rows(planned.attempt(), "data") == expected
-    assert planned.ends[shard(0)].retries_short == ()
+    found, end = retried(one, *(each.retry for each in due))
+    assert (found, end.retries_short) == ([b"a", b"b", b"c"] * 2 + [THREE] * 2, ())
 
 
+@pytest.mark.parametrize("mode", ["unpack", "raw"])
 def test_a_plan_of_a_version_that_said_whole_of_nothing_has_whole_retries(
-    one: SimulatedJob,
+    one: SimulatedJob, mode: str
 ) -> None:
     """Each attempt reads them so, whatever the option is: as first user records of aggregates
     they would be acked for all of them.
     """
     single, first, last = one.put(3, data=THREE)
-    retries = (
-        PlannedRetry(first=SequenceNumber(single), attempts=1),
-        PlannedRetry(first=SequenceNumber(first), last=SequenceNumber(last), count=2, attempts=1),
-    )
-    for mode in ("unpack", "raw"):
-        planned = PlannedTask(one, task(whole(max_records=0, retries=retries)))
-        for _ in range(2):
-            assert rows(planned.attempt(aggregated_records=mode), "data") == [(THREE,)] * 3
-        assert planned.ends[shard(0)].retries_short == ()
-
-
-def test_a_part_of_a_range_that_begins_with_user_records_is_read_again_as_it_was(
-    one: SimulatedJob,
-) -> None:
-    """The aggregate that it ends with is whole, in each attempt."""
-    begin, middle, end = one.put(3, data=THREE)
-    retry = PlannedRetry(
-        first=SequenceNumber(begin, 1),
-        last=SequenceNumber(end),
-        count=4,
-        attempts=1,
-        max_records=3,
-        whole=True,
-    )
-    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
-    expected = [(f"{shard(0)}:{begin}.1:2",), (f"{shard(0)}:{begin}.2:2",)]
-    expected.append((f"{shard(0)}:{middle}:2",))
+    retries = retry(single), span(first, 0, last, 0, 2)
+    planned = PlannedTask(one, task(whole(max_records=0, retries=retries)))
     for _ in range(2):
-        attempt = list(planned.attempt())
-        assert rows(attempt, "messageId") == expected
-        assert rows(attempt, "data")[-1] == (THREE,)
-
-
-def test_a_part_of_a_range_that_ends_with_a_first_user_record_is_read_again_as_it_was(
-    one: SimulatedJob,
-) -> None:
-    """Where each number that the log has of it could be a whole record's, and raw is set now."""
-    begin, end = one.put(2, data=THREE)
-    retry = PlannedRetry(
-        first=SequenceNumber(begin),
-        last=SequenceNumber(end, 2),
-        count=6,
-        attempts=1,
-        max_records=4,
-    )
-    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
-    expected = [(b"a",), (b"b",), (b"c",), (b"a",)]
-    for _ in range(2):
-        assert rows(planned.attempt(aggregated_records="raw"), "data") == expected
-    part = planned.ends[shard(0)].retry_part
-    assert part is not None
-    assert (part.last, part.rest) == (SequenceNumber(end), SequenceNumber(end, 1))
-
-
-def test_a_range_of_user_records_whose_ends_are_first_ones_is_retried_under_raw(
-    one: SimulatedJob,
-) -> None:
-    """Nothing of it is taken to have expired, as where its aggregates count as one record each."""
-    begin, end = one.put(2, data=THREE)
-    retry = PlannedRetry(first=SequenceNumber(begin), last=SequenceNumber(end), count=4, attempts=1)
-    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
-    found = rows(planned.attempt(aggregated_records="raw"), "data")
-    assert found == [(b"a",), (b"b",), (b"c",), (b"a",)]
+        assert rows(planned.attempt(aggregated_records=mode), "data") == [(THREE,)] * 3
     assert planned.ends[shard(0)].retries_short == ()
+
+
+@pytest.mark.parametrize(
+    ("last_sub", "count", "limit", "part"), [(0, 4, None, None), (2, 6, 4, (0, 1))]
+)
+def test_a_range_of_user_records_whose_ends_are_first_ones_is_retried_under_raw(
+    one: SimulatedJob, last_sub: int, count: int, limit: int | None, part: tuple[int, int] | None
+) -> None:
+    """Nothing of it, or of a part of it, is taken to have expired, as where its aggregates count as
+    one record each: each number that the log has of it could be a whole record's.
+    """
+    begin, last = one.put(2, data=THREE)
+    found, end = retried(one, span(begin, 0, last, last_sub, count, max_records=limit), mode="raw")
+    assert (found, end.retries_short) == ([b"a", b"b", b"c", b"a"], ())
+    read = end.retry_part and (end.retry_part.last, end.retry_part.rest)
+    assert read == (part and tuple(SequenceNumber(last, sub) for sub in part))
 
 
 @pytest.mark.parametrize("mode", ["unpack", "raw"])
@@ -358,23 +309,20 @@ def test_which_user_records_are_the_shards_own_is_the_plans_to_say() -> None:
 
 
 def test_what_was_delivered_while_the_hash_keys_were_not_known_is_retried() -> None:
-    """It is not taken to have expired once they are: alone and in a range."""
+    """It is not taken to have expired once they are: alone, and a range of it. A range that has
+    others between its ends is read without them: other shards deliver these.
+    """
     with simulated(shards=2) as job:
-        packed = aggregate([job.key_of(1).encode()], [user(0, b"a"), user(0, b"b"), user(0, b"c")])
-        answer = job.fake.put(STREAM, job.key_of(0), packed)
-        number = int(answer.partition(":")[2])
-        retries = (
-            PlannedRetry(first=SequenceNumber(number), attempts=1),
-            PlannedRetry(
-                first=SequenceNumber(number, 1),
-                last=SequenceNumber(number, 2),
-                count=2,
-                attempts=1,
-            ),
-        )
-        planned = PlannedTask(job, unpacking(replace(owning(job, 0), retries=retries)))
-        assert rows(planned.attempt(), "data") == [(b"a",), (b"b",), (b"c",)]
-        assert planned.ends[shard(0)].retries_gone == ()
+        own, other = (job.key_of(index).encode() for index in (0, 1))
+        users = [user(0, b"a"), user(1, b"b"), user(1, b"c")]
+        packed = aggregate([own, other], users)
+        number = int(job.fake.put(STREAM, job.key_of(0), packed).partition(":")[2])
+        found, end = retried(job, retry(number, 1), retry(number, 2), of=owning(job, 0))
+        assert (found, end.retries_gone) == ([b"b", b"c"], ())
+        found, end = retried(job, span(number, 1, number, 2, 2), of=owning(job, 0))
+        assert (found, end.retries_short) == ([b"b", b"c"], ())
+        found, end = retried(job, span(number, 0, number, 2, 3), of=owning(job, 0))
+        assert (found, end.retries_short) == ([b"a", b"c"], ())
 
 
 def test_a_range_that_is_retried_leaves_out_the_user_records_of_other_shards() -> None:
@@ -387,52 +335,21 @@ def test_a_range_that_is_retried_leaves_out_the_user_records_of_other_shards() -
         put = [int(job.fake.put(STREAM, job.key_of(0), packed).partition(":")[2]) for _ in "12"]
         job.clock.advance(20 * 3_600)
         put += [int(job.fake.put(STREAM, job.key_of(0), packed).partition(":")[2]) for _ in "34"]
-        retry = PlannedRetry(
-            first=SequenceNumber(put[0]), last=SequenceNumber(put[3], 2), count=8, attempts=1
-        )
-        sliced = replace(owning(job, 0), max_records=0)
-        for limit in (None, 5):
-            limited = replace(retry, max_records=limit)
-            planned = PlannedTask(job, unpacking(replace(sliced, retries=(limited,))))
-            for _ in range(2):
-                assert rows(planned.attempt(), "data") == ([(b"a",), (b"c",)] * 4)[:limit]
-        end = planned.ends[shard(0)]
+        sliced, kept = owning(job, 0), span(put[0], 0, put[3], 2, 8)
+        assert retried(job, kept, of=sliced)[0] == [b"a", b"c"] * 4
+        found, end = retried(job, replace(kept, max_records=5), of=sliced)
+        assert found == ([b"a", b"c"] * 4)[:5]
         assert end.retry_part == RangePart(
             last=SequenceNumber(put[2]), rest=SequenceNumber(put[2], 2), count=5
         )
         job.clock.advance(5 * 3_600)
-        planned = PlannedTask(job, unpacking(replace(sliced, retries=(retry,))))
-        assert len(rows(planned.attempt())) == 4
-        (short,) = planned.ends[shard(0)].retries_short
-        assert (short.first, short.missing) == (retry.first, 4)
-
-
-def test_a_range_that_was_delivered_while_the_hash_keys_were_not_known_has_not_expired() -> None:
-    """Its user records of other shards, which those deliver, are not taken to be missing."""
-    with simulated(shards=2) as job:
-        own, other = (job.key_of(index).encode() for index in (0, 1))
-        packed = aggregate([own, other], [user(0, b"a"), user(1, b"b"), user(1, b"c")])
-        number = int(job.fake.put(STREAM, job.key_of(0), packed).partition(":")[2])
-        retry = PlannedRetry(
-            first=SequenceNumber(number), last=SequenceNumber(number, 2), count=3, attempts=1
-        )
-        slices = replace(owning(job, 0), max_records=0, retries=(retry,))
-        planned = PlannedTask(job, unpacking(slices))
-        assert rows(planned.attempt(), "data") == [(b"a",), (b"c",)]
-        assert planned.ends[shard(0)].retries_short == ()
-
-
-def test_raw_delivers_the_bytes_of_an_aggregate(one: SimulatedJob) -> None:
-    one.put(1, data=THREE)
-    planned = PlannedTask(one, task(whole()))
-    assert rows(planned.attempt(aggregated_records="raw"), "data") == [(THREE,)]
+        found, end = retried(job, kept, of=sliced)
+        assert len(found) == 4
+        (short,) = end.retries_short
+        assert (short.first, short.missing) == (kept.first, 4)
 
 
 def test_a_range_with_only_empty_aggregates_in_a_page_is_read_on(one: SimulatedJob) -> None:
     """A page of them has no row at all."""
     first, *_, last = one.put(1, data=THREE) + one.put(3_500, data=NONE) + one.put(1, data=THREE)
-    retry = PlannedRetry(
-        first=SequenceNumber(first, 1), last=SequenceNumber(last, 1), count=4, attempts=1
-    )
-    planned = PlannedTask(one, unpacking(whole(max_records=0, retries=(retry,))))
-    assert len(rows(planned.attempt())) == 4
+    assert len(retried(one, span(first, 1, last, 1, 4))[0]) == 4

@@ -11,7 +11,7 @@ from kinesis_spout.errors import DataLossError
 from kinesis_spout.programs.threads import thread_pool
 from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.testing import alter, error
-from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange, TaskPlan
+from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END
 from state.sequence_number import SequenceNumber
 from tests.support.simulated.planned_task import (
@@ -108,14 +108,6 @@ def test_retries_get_half_of_the_bytes_where_there_may_be_new_records_and_all_ot
     assert (ends[shard(0)].retries_done, ends[shard(0)].count) == (10, 0)
 
 
-def test_a_retry_that_is_larger_than_the_task_is_returned_alone(one: SimulatedJob) -> None:
-    put = one.put(4, data=b"x" * 500)
-    slice_ = whole(position=after(put[1]), retries=(retry(put[0]), retry(put[1])))
-    rows, ends = read(one, task(slice_, max_bytes=100))
-    assert rows == [(shard(0), put[0], 2)]
-    assert (ends[shard(0)].retries_done, ends[shard(0)].at_tip) == (1, False)
-
-
 def test_the_tasks_shards_share_the_bytes_for_retries_and_the_first_one_always_gets_some(
     job: SimulatedJob,
 ) -> None:
@@ -176,65 +168,7 @@ def test_a_range_that_is_too_large_is_read_in_part_and_read_again_in_exactly_tha
     )
 
 
-def test_a_range_that_is_partly_past_the_retention_is_said_to_be_short(one: SimulatedJob) -> None:
-    put = one.put(3)
-    one.clock.advance(20 * HOUR_S)
-    put += one.put(3)
-    one.clock.advance(5 * HOUR_S)
-    rows, ends = read(one, task(retries_only(span(put[0], put[4], 5), retry(put[5]), last=put[5])))
-    assert [number for _, number, _ in rows] == put[3:]
-    end = ends[shard(0)]
-    assert end.retries_short == (ShortRange(first=SequenceNumber(put[0]), missing=3),)
-    assert (end.retries_done, end.retry_rows, end.retries_gone) == (2, 3, ())
-
-
-def test_retries_of_a_shard_that_is_known_to_be_gone_are_gone_without_a_call(
-    one: SimulatedJob,
-) -> None:
-    """Nobody is asked; the other shards of the task are read as ever."""
-    put = one.put(3)
-    gone = ShardSlice(
-        shard_id="shardId-000000000099",
-        position=SHARD_END,
-        max_records=0,
-        retries=(retry(7), span(8, 9, 2)),
-        gone=True,
-    )
-    planned = PlannedTask(one, task(gone, retries_only(retry(put[1]), last=put[2]), max_bytes=1))
-    one.count_calls()
-    assert rows_of(planned.attempt()) == [(shard(0), put[1], 2)]
-    assert planned.ends[gone.shard_id] == ShardReadResult(
-        shard_id=gone.shard_id,
-        retries_done=2,
-        retries_gone=(SequenceNumber(7), SequenceNumber(8)),
-    )
-    assert one.calls("GetShardIterator") == 1
-
-
-def test_a_shard_that_is_not_known_to_the_service_leaves_its_retries_queued_and_is_said_to_be_gone(
-    one: SimulatedJob,
-) -> None:
-    """Also where its new records are read, and found, in the same task."""
-    put = one.put(3)
-    answer = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
-    one.fake.faults.add(answer, operation="GetShardIterator", times=1)
-    rows, ends = read(one, task(whole(position=after(put[1]), retries=(retry(put[0]),))))
-    assert [number for _, number, _ in rows] == put[2:]
-    end = ends[shard(0)]
-    assert (end.retries_done, end.retries_gone, end.gone) == (0, (), True)
-
-
 # other attempts -----------------------------------------------------------------------------------
-def test_retries_that_this_attempt_has_found_are_not_read_twice_and_those_of_another_are(
-    one: SimulatedJob,
-) -> None:
-    put = one.put(5)
-    planned = PlannedTask(one, task(retries_only(retry(put[1]), last=put[4])))
-    one.count_calls()
-    assert numbers_of(planned.attempt()) == [put[1]]
-    calls = one.calls("GetRecords")
-    assert numbers_of(planned.attempt()) == [put[1]]
-    assert one.calls("GetRecords") == 2 * calls
 
 
 def test_retries_of_another_attempt_that_appended_fewer_of_them_are_handed_over_as_its_log_says(
@@ -268,16 +202,12 @@ def read_again(
     return numbers_of(planned.attempt(**options))
 
 
-def planned_span(first: int, last: int) -> PlannedRetry:
-    return span(first, last, 2)
-
-
 def test_the_retries_that_were_searched_for_come_again_before_the_new_records(
     one: SimulatedJob,
 ) -> None:
     """Those that were not searched for, for lack of bytes, do not. No limit applies now."""
     put = one.put(20)
-    retries = [retry(put[1]), planned_span(put[3], put[5]), retry(put[8]), retry(put[9])]
+    retries = [retry(put[1]), span(put[3], put[5], 2), retry(put[8]), retry(put[9])]
     entry = entry_of(put[12:15], retries_done=3, retry_rows=5)
     assert read_again(one, entry, *retries) == [put[1], *put[3:6], put[8], *put[12:15]]
 
@@ -316,13 +246,12 @@ def without_records() -> Fault:
 
 
 @pytest.mark.parametrize("fault", [unknown(), without_records()], ids=["no-shard", "no-records"])
-@pytest.mark.parametrize("skip", [0, 1])
 def test_one_answer_that_the_retried_records_are_gone_is_no_loss(
-    one: SimulatedJob, fault: Fault, skip: int
+    one: SimulatedJob, fault: Fault
 ) -> None:
-    put = one.put(12_000, data=b"")
-    entry = ShardReadResult(shard_id=shard(0), retries_done=2, retry_rows=11_999)
-    one.fake.faults.add(fault, operation="GetRecords", skip=skip, times=1)
-    retries = retry(put[1]), planned_span(put[2], put[-1])
+    put = one.put(12)
+    entry = ShardReadResult(shard_id=shard(0), retries_done=2, retry_rows=11)
+    one.fake.faults.add(fault, operation="GetRecords", times=1)
+    retries = retry(put[1]), span(put[2], put[-1], 2)
     assert read_again(one, entry, *retries) == put[1:]
     assert len(one.fake.faults.struck) == 1

@@ -24,18 +24,12 @@ from tests.support.simulated.planned_task import (
     after,
     entry_of,
     numbers_of,
-    rows_of,
     task,
     whole,
 )
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
-from tests.support.state.interposed_tree import interposed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
     from kinesis_spout.testing import Fault
 
 LIMIT_S = 20.0
@@ -59,16 +53,6 @@ def test_rows_leave_the_task_only_after_their_append(one: SimulatedJob) -> None:
         appended.append((len(rows), planned.log.rows, planned.log.sealed))
     assert rows == put
     assert appended == [(2, 2, False), (4, 4, False), (6, 6, False), (7, 7, True)]
-
-
-def test_a_task_that_nobody_iterates_appends_nothing_and_fetches_nothing(
-    one: SimulatedJob,
-) -> None:
-    one.put(3)
-    planned = PlannedTask(one, task(whole()))
-    one.count_calls()
-    planned.attempt()
-    assert (planned.log, one.calls("GetRecords")) == (TaskLog(), 0)
 
 
 def test_a_round_has_the_shards_that_have_records_in_the_plans_order(job: SimulatedJob) -> None:
@@ -95,25 +79,6 @@ def test_what_is_said_without_records_waits_for_the_end_of_the_log(job: Simulate
         (shard(1), 0),
     ]
     assert [end.at_tip for end in planned.ends.values()] == [True, True]
-
-
-def test_only_a_shards_last_entry_keeps_its_iterator(job: SimulatedJob) -> None:
-    put_in_both(job, 5)
-    planned = PlannedTask(job, ALTERNATING)
-    for _ in planned.attempt(pace=BY_TWOS):
-        entries = planned.log.entries
-        last = {entry.shard_id: entry for entry in entries}
-        assert [entry.iterator is not None for entry in entries] == [
-            entry is last[entry.shard_id] for entry in entries
-        ]
-    assert len(planned.log.entries) == 6
-
-
-def test_only_a_shards_first_entry_says_from_where_it_was_read(one: SimulatedJob) -> None:
-    one.put(5)
-    planned = PlannedTask(one, task(whole()))
-    numbers_of(planned.attempt(pace=BY_TWOS))
-    assert [entry.position is not None for entry in planned.log.entries] == [True, False, False]
 
 
 def put_apart(job: SimulatedJob, count: int) -> list[int]:
@@ -220,36 +185,6 @@ def test_a_loser_hands_over_the_log_and_appends_what_it_has_beyond_it(one: Simul
     assert (end.at_tip, end.iterator is not None, end.tip_ms) == (True, True, one.clock.now_ms())
 
 
-def test_an_append_whose_answer_was_lost_is_followed_as_any_other(one: SimulatedJob) -> None:
-    put = one.put(5)
-    planned = PlannedTask(one, task(whole()))
-    store, tree = interposed(planned.store())
-    tree.loses_answers = True
-    one.count_calls()
-    assert numbers_of(planned.attempt(store=store, pace=BY_TWOS)) == put
-    assert [entry.count for entry in planned.log.entries] == [2, 2, 1]
-    assert one.calls("GetRecords") == 3
-
-
-@pytest.mark.parametrize("turns", [(0, 1), (0, 0, 1), (1, 1, 1, 0)])
-def test_attempts_of_different_paces_hand_over_the_same_rows_in_the_same_order(
-    job: SimulatedJob, turns: tuple[int, ...]
-) -> None:
-    """They take turns, batch by batch, and each appends at times."""
-    put = put_in_both(job, 11)
-    planned = PlannedTask(job, ALTERNATING)
-    attempts = planned.attempt(pace=BY_TWOS), planned.attempt(pace=BY_THREES)
-    rows: tuple[list[int], list[int]] = ([], [])
-    for turn in turns * 30:
-        batch = next(attempts[turn], None)
-        rows[turn].extend(numbers_of([batch] if batch is not None else []))
-    for had, left in zip(rows, attempts, strict=True):
-        had.extend(numbers_of(left))
-    assert rows[0] == rows[1]
-    assert sorted(rows[0]) == sorted(put[0] + put[1])
-    assert rows_of(planned.attempt()) == rows_of(planned.attempt(pace=BY_TWOS))
-
-
 def test_an_attempt_that_is_cut_off_leaves_a_log_that_the_next_one_goes_on_with(
     job: SimulatedJob,
 ) -> None:
@@ -274,27 +209,17 @@ def test_the_limits_of_a_task_are_those_of_all_its_attempts(one: SimulatedJob) -
 
 
 @pytest.mark.parametrize("fault", [throttle(), expired_iterator()])
-def test_a_shard_that_the_service_refuses_for_seconds_is_read_later(
-    fault: Fault, one: SimulatedJob
+@pytest.mark.parametrize("times", [6, None], ids=["for seconds", "for all of a task's time"])
+def test_a_shard_that_the_service_refuses_is_read_later_or_left_to_the_next_plan(
+    fault: Fault, times: int | None, one: SimulatedJob
 ) -> None:
-    """An error here would end the query."""
+    """An error here would end the query. The position of the shard stays as it was."""
     put = one.put(3)
-    one.fake.faults.add(fault, operation="GetRecords", times=6)
-    planned = PlannedTask(one, task(whole(), fetch_time_ms=60_000))
-    assert numbers_of(planned.attempt()) == put
-
-
-@pytest.mark.parametrize("fault", [throttle(), expired_iterator()])
-def test_a_shard_that_the_service_refuses_for_all_of_a_tasks_time_is_left_to_the_next_plan(
-    fault: Fault, one: SimulatedJob
-) -> None:
-    """Without a record, and with its position as it was."""
-    put = one.put(3)
-    one.fake.faults.add(fault, operation="GetRecords", times=None)
+    one.fake.faults.add(fault, operation="GetRecords", times=times)
     planned = PlannedTask(one, task(whole(position=after(put[0]))))
-    assert numbers_of(planned.attempt()) == []
-    entry = planned.log.entries[0]
-    assert (planned.log.sealed, entry.count, entry.position) == (True, 0, after(put[0]))
+    assert numbers_of(planned.attempt()) == (put[1:] if times else [])
+    assert planned.log.sealed
+    assert planned.log.entries[0].position == after(put[0])
 
 
 def test_two_attempts_share_the_limit_of_records(one: SimulatedJob) -> None:
@@ -344,38 +269,23 @@ def test_a_shard_whose_end_is_in_the_log_is_read_no_further(one: SimulatedJob) -
     assert planned.ends[shard(0)].at_shard_end
 
 
-def test_a_false_end_that_another_attempt_has_appended_ends_the_shard(one: SimulatedJob) -> None:
-    """An attempt that has read on drops what it has beyond it."""
-    put = one.put(4)
-    planned = PlannedTask(one, task(whole()))
-    store = planned.overtaken_store(lambda: planned.append(entry_of(put[:2], at_shard_end=True)))
-    assert numbers_of(planned.attempt(store=store)) == put[:2]
-    assert planned.ends[shard(0)].at_shard_end
-
-
 # a closed plan ------------------------------------------------------------------------------------
 def test_an_attempt_that_starts_late_takes_the_log_of_a_closed_plan_as_sealed(
     one: SimulatedJob,
 ) -> None:
+    """Without a log it raises, before it fetches."""
     put = one.put(7)
-    planned = PlannedTask(one, task(whole()))
+    planned, unread = (PlannedTask(one, task(whole())) for _ in range(2))
     next(planned.attempt(pace=BY_TWOS))
     planned.close_plan()
     log = planned.log
     assert not log.sealed
     assert numbers_of(planned.attempt()) == put[:2]
     assert planned.log == log
-
-
-def test_an_attempt_that_starts_late_without_a_log_raises_before_it_fetches(
-    one: SimulatedJob,
-) -> None:
-    one.put(3)
-    planned = PlannedTask(one, task(whole()))
-    planned.close_plan()
+    unread.close_plan()
     one.count_calls()
     with pytest.raises(PlanClosedError, match="published nothing"):
-        planned.attempt()
+        unread.attempt()
     assert one.calls("GetRecords") == 0
 
 
@@ -389,19 +299,6 @@ def test_an_attempt_whose_plan_is_closed_meanwhile_raises(one: SimulatedJob) -> 
     with pytest.raises(PlanClosedError):
         next(rows)
     assert planned.log.rows == 2
-
-
-def test_an_attempt_that_is_overtaken_before_the_plan_is_closed_raises(one: SimulatedJob) -> None:
-    """It finds a log that it could have followed, and that nothing can be appended to."""
-    put = one.put(7)
-    planned = PlannedTask(one, task(whole()))
-
-    def overtake() -> None:
-        planned.append(entry_of(put[:2]))
-        planned.close_plan()
-
-    with pytest.raises(PlanClosedError):
-        numbers_of(planned.attempt(store=planned.overtaken_store(overtake)))
 
 
 def test_an_overtaken_attempt_that_learns_of_the_close_by_reading_the_log_raises(
@@ -430,18 +327,6 @@ def test_an_overtaken_attempt_that_learns_of_the_close_by_reading_the_log_raises
     store: Any = ClosingStore()
     with pytest.raises(PlanClosedError, match="was closed while"):
         numbers_of(planned.attempt(store=store))
-
-
-def test_a_sealed_log_is_followed_to_its_end_although_the_plan_was_closed_meanwhile(
-    one: SimulatedJob,
-) -> None:
-    put = one.put(7)
-    planned = PlannedTask(one, task(whole()))
-    numbers_of(planned.attempt(pace=BY_TWOS))
-    rows = planned.attempt()
-    assert numbers_of([next(rows)]) == put[:2]
-    planned.close_plan()
-    assert numbers_of(rows) == put[2:]
 
 
 # a log that is not what it was --------------------------------------------------------------------
@@ -527,34 +412,23 @@ class HangingService(Service):
         return answer
 
 
-def hanging(job: SimulatedJob, service: HangingService) -> Iterator[pa.RecordBatch]:
-    """An attempt that has handed over one page, and whose other fetch hangs."""
+@pytest.mark.parametrize("ends", ["closed", "failed"])
+def test_an_attempt_that_ends_does_not_wait_for_a_fetch_that_hangs(
+    job: SimulatedJob, ends: str
+) -> None:
+    """It is closed, or its plan was. It has handed over one page, and its other fetch hangs."""
+    service = HangingService(job)
     put_in_both(job, 3)
     planned = PlannedTask(job, ALTERNATING)
-    rows = planned.attempt(service=service, new_pool=thread_pool, pace=Pace(round_bytes=1))
-    assert next(rows).num_rows == 3
-    assert service.hangs.wait(LIMIT_S)
-    return rows
-
-
-def test_an_attempt_that_is_closed_does_not_wait_for_a_fetch_that_hangs(
-    job: SimulatedJob,
-) -> None:
-    service = HangingService(job)
+    rows: Any = planned.attempt(service=service, new_pool=thread_pool, pace=Pace(round_bytes=1))
     try:
-        hanging(job, service).close()  # type: ignore[attr-defined]  # it is a generator
-        assert service.answered == 1
-    finally:
-        service.released.set()
-
-
-def test_an_attempt_that_fails_does_not_wait_for_a_fetch_that_hangs(job: SimulatedJob) -> None:
-    """Its plan was closed, say."""
-    service = HangingService(job)
-    try:
-        rows = hanging(job, service)
-        with pytest.raises(RuntimeError, match="from its consumer"):
-            rows.throw(RuntimeError("from its consumer"))  # type: ignore[attr-defined]  # as above
+        assert next(rows).num_rows == 3
+        assert service.hangs.wait(LIMIT_S)
+        if ends == "closed":
+            rows.close()
+        else:
+            with pytest.raises(RuntimeError, match="from its consumer"):
+                rows.throw(RuntimeError("from its consumer"))
         assert service.answered == 1
     finally:
         service.released.set()
