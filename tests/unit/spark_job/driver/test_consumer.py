@@ -9,9 +9,10 @@ import pytest
 from kinesis_spout.testing import error
 from spark_job.executor.task_reader import read_task
 from tests.simulation.subscriptions import InlineFeed, wait_in
+from tests.simulation.world import SkewedClock
 from tests.support.kinesis.fake_consumers import deregister, register, subscribe
 from tests.support.simulated.simulated_driver import next_plan, pointer
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, simulated
 
 if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator
@@ -29,11 +30,15 @@ def first_task(driver: Coordinator, plan: str) -> TaskPlan:
     return driver.tasks(plan)[0]
 
 
-def read(job: SimulatedJob, driver: Coordinator, plan: str) -> int:
-    """Run a plan as executors do that push in this process; how many rows it has."""
+def read(job: SimulatedJob, driver: Coordinator, plan: str, *, ahead_ms: int = 0) -> int:
+    """Run a plan as executors do that push in this process; how many rows it has. `ahead_ms`: of
+    the executors' clock.
+    """
     settings = job.settings(**EFO)
     services = job.services(settings)
-    services.new_feed, services.wait_for = InlineFeed, wait_in(job.clock)
+    clock = SkewedClock(job.clock)
+    clock.ahead_ms = ahead_ms
+    services.clock, services.new_feed, services.wait_for = clock, InlineFeed, wait_in(clock)
     return sum(
         batch.num_rows
         for task, one in driver.tasks(plan).items()
@@ -62,11 +67,17 @@ def test_a_query_that_polls_asks_for_no_consumer(one: SimulatedJob) -> None:
 
 
 def test_the_driver_waits_until_the_consumer_is_active() -> None:
+    """An ARN is taken as it is, and never registered."""
     with simulated(shards=1, consumer_ms=3_000) as job:
         job.put(1)
         driver = driver_of(job)
-        plan = next_plan(driver)
-        assert first_task(driver, plan).consumer_arn is not None
+        assert first_task(driver, next_plan(driver)).consumer_arn is not None
+        driver.close()
+        job.put(1)
+        arn = register(job.fake, "other")
+        job.clock.advance(3)
+        driver = job.coordinator(read_mode="efo", consumer_arn=arn)
+        assert first_task(driver, next_plan(driver)).consumer_arn == arn
 
 
 def test_a_consumer_that_does_not_become_active_in_time_leaves_the_query_polling(
@@ -156,6 +167,19 @@ def test_a_plan_says_when_a_shard_may_be_subscribed_to_again(one: SimulatedJob) 
     assert (report["pushedRecords"], report["polledRecords"]) == (1, 1)
 
 
+@pytest.mark.parametrize(("ahead_s", "waits"), [(50, True), (3_600, False)])
+def test_a_subscription_waits_no_longer_than_a_minute_for_another_machines_clock(
+    one: SimulatedJob, ahead_s: int, *, waits: bool
+) -> None:
+    """One that is an hour ahead says an hour too much."""
+    one.put(2)
+    driver = driver_of(one, max_records_per_shard=1)
+    first = next_plan(driver)
+    assert read(one, driver, first, ahead_ms=ahead_s * 1_000) == 1
+    second = next_plan(driver, first)
+    assert (first_task(driver, second).shards[0].next_subscribe_ms is not None) is waits
+
+
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_restarted_driver_knows_when(one: SimulatedJob, *, settled: bool) -> None:
     one.put(3)
@@ -219,11 +243,3 @@ def test_another_reader_of_the_consumer_is_named_once(
 
 def said_of_sharing(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [said for said in caplog.messages if "another reader seems to take" in said]
-
-
-def test_an_arn_is_never_registered(one: SimulatedJob) -> None:
-    arn = register(one.fake, "other")
-    one.put(1)
-    driver = one.coordinator(read_mode="efo", consumer_arn=arn)
-    assert first_task(driver, next_plan(driver)).consumer_arn == arn
-    assert shard(0) in driver.tasks(pointer(one).id)[0].shards[0].shard_id

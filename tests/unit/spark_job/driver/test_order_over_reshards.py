@@ -4,7 +4,7 @@ its shard. In simulated time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,16 +13,11 @@ from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from tests.support.simulated.played_outcomes import numbered, policy, tracked
-from tests.support.simulated.simulated_driver import next_plan, rows_of, track_all
+from tests.support.simulated.played_outcomes import policy, tracked
+from tests.support.simulated.simulated_driver import next_plan, track_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, in_both_modes, shard
 
-if TYPE_CHECKING:
-    from spark_job.driver.coordinator import Coordinator
-    from tests.support.simulated.played_outcomes import PlayedOutcomes
-
 BLOCKING = (OnFailure.BLOCK_KEY, OnFailure.BLOCK_SHARD)
-DELAY_S = 5.0
 NOW_MS = 0
 
 
@@ -150,68 +145,11 @@ def test_a_shard_is_not_read_while_an_ancestor_has_a_record_that_blocks_all_of_i
 
 
 # a job --------------------------------------------------------------------------------------------
-def processed(job: SimulatedJob, coordinator: Coordinator, outcomes: PlayedOutcomes) -> list[bytes]:
-    """The data of the records in the order in which they are processed, until nothing is left."""
-    found: list[bytes] = []
-    start = ""
-    for _ in range(50):
-        plan = next_plan(coordinator, start)
-        if plan == start and not any(state.unresolved for state in job.states().values()):
-            return found
-        if plan != start:
-            rows = rows_of(job, coordinator, plan)
-            found += [row["data"] for row in outcomes.play(rows)]
-            start = plan
-    raise AssertionError(f"still not at the end after 50 batches: {job.states()}")
 
 
 def reshard(one: SimulatedJob) -> None:
     one.fake.split(STREAM, shard(0))
     one.clock.advance(1)
-
-
-@in_both_modes
-@pytest.mark.parametrize("on_failure", BLOCKING)
-def test_block_key_and_block_shard_hold_over_a_split_and_a_merge_behind_it(
-    one: SimulatedJob, on_failure: OnFailure
-) -> None:
-    """A key's record fails in the parent; later ones wait in the child and in the grandchild."""
-    one.put(5, data=b"0")
-    one.put(1, data=b"1 fails")
-    reshard(one)
-    one.put(5, data=b"2")
-    one.fake.merge(STREAM, shard(1), shard(2))
-    one.clock.advance(1)
-    one.put(5, data=b"3")
-    outcomes = tracked(
-        one,
-        lambda row: row["data"] == b"1 fails" and row["attempt"] < 3,
-        policy(on_failure, first_delay_ms=5_000),
-    )
-    found = processed(one, one.coordinator(idle_wait="10s"), outcomes)
-    assert found == [b"0"] * 5 + [b"1 fails"] + [b"2"] * 5 + [b"3"] * 5
-    assert outcomes.letters == []
-
-
-@in_both_modes
-def test_block_key_other_keys_of_the_child_go_on(one: SimulatedJob) -> None:
-    one.put(3, key="bad")
-    reshard(one)
-    one.put(3, key="bad")
-    one.put(3, key="good")
-    outcomes = tracked(
-        one,
-        lambda row: row["data"] == b"record 1" and row["shardId"] == shard(0),
-        policy(OnFailure.BLOCK_KEY, first_delay_ms=60_000, retry_limit=1),
-    )
-    coordinator = one.coordinator(idle_wait="0s")
-    start, rows = track_all(one, coordinator, outcomes)
-    assert [row["partitionKey"] for row in rows].count("good") == 3
-    assert len(outcomes.calls) == 2 + 3
-    one.clock.advance(60)
-    track_all(one, coordinator, outcomes, start)
-    assert [attempts for _, attempts, _ in outcomes.letters] == [2]
-    assert not any(state.unresolved for state in one.states().values())
 
 
 @pytest.mark.parametrize("on_failure", BLOCKING)
@@ -254,18 +192,3 @@ def test_an_available_now_run_waits_for_the_ancestors_retry_and_then_ends_the_ch
     track_all(one, coordinator, outcomes)
     assert 20 <= one.clock.monotonic_s() - begun_s < 30
     assert not any(state.unresolved for state in one.states().values())
-
-
-def test_an_available_now_run_that_may_not_wait_leaves_the_child_for_the_next_run(
-    one: SimulatedJob,
-) -> None:
-    one.put(3)
-    reshard(one)
-    one.put(3)
-    outcomes = tracked(one, numbered(1), policy(OnFailure.BLOCK_SHARD, first_delay_ms=20_000))
-    coordinator = one.coordinator(available_now_retry_wait="5s")
-    coordinator.prepare_available_now()
-    begun_s = one.clock.monotonic_s()
-    track_all(one, coordinator, outcomes)
-    assert one.clock.monotonic_s() - begun_s < 1
-    assert one.states()[shard(0)].unresolved_count == 2

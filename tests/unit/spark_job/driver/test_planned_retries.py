@@ -4,14 +4,11 @@ shards. In simulated time.
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kinesis_spout.testing import error
-from state.report import OnFailure
 from tests.support.simulated.played_outcomes import Row, numbered, policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, rows_of, run_tracked, track_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
@@ -55,36 +52,6 @@ def test_a_poll_returns_at_once_when_a_retry_becomes_due_and_asks_for_no_plan_be
     assert [row["attempt"] for row in run_tracked(one, coordinator, plan, outcomes)] == [2]
 
 
-def test_a_poll_waits_no_longer_than_the_idle_wait_for_a_retry(one: SimulatedJob) -> None:
-    one.put(5)
-    outcomes = tracked(one, numbered(2), policy(first_delay_ms=60_000, max_delay_ms=60_000))
-    coordinator = one.coordinator(idle_wait="3s")
-    start = next_plan(coordinator)
-    run_tracked(one, coordinator, start, outcomes)
-    begun_s = one.clock.monotonic_s()
-    assert next_plan(coordinator, start) == start
-    assert 3 <= one.clock.monotonic_s() - begun_s < 3.2
-
-
-def test_due_retries_come_with_new_records_of_their_shard_and_before_them(
-    one: SimulatedJob,
-) -> None:
-    old = one.put(5)
-    outcomes = tracked(
-        one,
-        lambda row: row["attempt"] == 1 and row["data"] == b"record 2",
-        policy(first_delay_ms=4_000),
-    )
-    coordinator = one.coordinator()
-    start = next_plan(coordinator)
-    run_tracked(one, coordinator, start, outcomes)
-    assert next_plan(coordinator, start) == start
-    new = one.put(1)
-    one.clock.advance(4)
-    rows = run_tracked(one, coordinator, next_plan(coordinator, start), outcomes)
-    assert [int(row["sequenceNumber"]) for row in rows] == [old[2], new[0]]
-
-
 def test_the_report_has_waiting_retries_their_age_and_what_this_run_has_dead_lettered(
     one: SimulatedJob,
 ) -> None:
@@ -109,21 +76,6 @@ def test_the_report_has_waiting_retries_their_age_and_what_this_run_has_dead_let
     assert (report["unresolved"], report["oldestUnresolvedMs"], report["deadLettered"]) == (0, 0, 2)
     counts = ("emitted", "acked", "failed", "retried", "dropped")
     assert [report[name] for name in counts] == [7, 3, 4, 2, 0]
-
-
-def test_a_restart_finds_the_queue_with_its_attempts_and_due_times(one: SimulatedJob) -> None:
-    one.put(5)
-    outcomes = tracked(one, numbered(2), policy(first_delay_ms=8_000))
-    failed_ms = one.clock.now_ms()
-    first = one.coordinator()
-    start = next_plan(first)
-    run_tracked(one, first, start, outcomes)
-    next_plan(first, start)
-    first.close()
-    second = one.coordinator(idle_wait="20s")
-    plan = next_plan(second, start)
-    assert one.clock.now_ms() >= failed_ms + 8_000
-    assert [row["attempt"] for row in rows_of(one, second, plan)] == [2]
 
 
 def test_after_a_plan_of_retries_alone_an_idle_shard_is_still_idle(
@@ -158,59 +110,24 @@ def test_no_more_records_are_read_than_the_allowance_of_unresolved_records_leave
     assert unresolved(one) == 0
 
 
-def test_a_shard_without_allowance_does_not_hold_back_others(job: SimulatedJob) -> None:
-    for index in (0, 1):
-        job.put(50, key=job.key_of(index))
-    outcomes = tracked(
-        job,
-        lambda row: row["shardId"] == shard(0),
-        policy(first_delay_ms=3_600_000, max_delay_ms=3_600_000),
-    )
-    coordinator = job.coordinator(max_unresolved_per_shard=10)
-    _, rows = track_all(job, coordinator, outcomes)
-    assert Counter(row["shardId"] for row in rows) == {shard(0): 10, shard(1): 50}
-
-
-def test_with_block_shard_nothing_new_of_a_shard_is_read_while_one_record_waits(
-    job: SimulatedJob,
-) -> None:
-    for index in (0, 1):
-        job.put(50, key=job.key_of(index))
-    outcomes = tracked(
-        job,
-        lambda row: (
-            row["shardId"] == shard(0) and row["data"] == b"record 3" and row["attempt"] == 1
-        ),
-        policy(OnFailure.BLOCK_SHARD, first_delay_ms=5_000),
-    )
-    coordinator = job.coordinator(max_records_per_shard=10)
-    start, rows = track_all(job, coordinator, outcomes)
-    assert Counter(row["shardId"] for row in rows) == {shard(0): 10, shard(1): 50}
-    one_by_one = len(outcomes.calls)
-    job.clock.advance(5)
-    track_all(job, coordinator, outcomes, start)
-    assert len(outcomes.calls) - one_by_one == 7 + 40
-    assert unresolved(job) == 0
-
-
 # outages ------------------------------------------------------------------------------------------
 def test_an_outage_pauses_reading_ever_longer_counts_no_attempt_and_ends_by_itself(
     one: SimulatedJob,
 ) -> None:
-    """All records fail for an hour. Plans stay few and small, nothing is dead-lettered, then
+    """All records fail for a quarter of an hour. Plans stay few and small, nothing is dead-lettered, then
     all is processed.
     """
-    put = one.put(3_000)
-    down_until_s = HOUR_S
+    put = one.put(600)
+    down_until_s = 900.0
     outcomes = tracked(
         one,
         lambda _: one.clock.monotonic_s() < down_until_s,
         policy(retry_limit=2, first_delay_ms=1_000),
     )
-    coordinator = one.coordinator(max_records_per_shard=500, idle_wait="60s")
+    coordinator = one.coordinator(max_records_per_shard=200, idle_wait="60s")
     start, plans, most = "", 0, 0
     processed: list[Row] = []
-    while len(processed) < 3_000:
+    while len(processed) < len(put):
         plan = next_plan(coordinator, start)
         assert plan != start or one.clock.monotonic_s() < down_until_s + 120
         if plan == start:
@@ -228,8 +145,8 @@ def test_an_outage_pauses_reading_ever_longer_counts_no_attempt_and_ends_by_itse
     assert outcomes.letters == []
     assert len({row["sequenceNumber"] for row in processed}) == len(processed) == len(put)
     assert max(row["attempt"] for row in processed) == 1
-    assert plans < 60 + 30
-    assert most <= 500
+    assert plans < 15 + 10
+    assert most <= 200
     assert one.clock.monotonic_s() < down_until_s + 120
     assert not coordinator.report()["outage"]
 
@@ -246,15 +163,6 @@ def test_an_outage_is_remembered_over_a_restart(one: SimulatedJob) -> None:
     plan = plan_of(one, next_plan(second, start))
     assert plan.outages == 1
     assert [piece.max_records for task in plan.tasks for piece in task.shards] == [0]
-
-
-def test_few_failures_are_not_an_outage(one: SimulatedJob) -> None:
-    one.put(400)
-    outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] < b"record 2")
-    coordinator = one.coordinator(max_records_per_shard=400)
-    _, rows = track_all(one, coordinator, outcomes)
-    assert max(row["attempt"] for row in rows) == 2
-    assert not any(report.outage for report in outcomes.done)
 
 
 # shards that end, and that are gone ---------------------------------------------------------------
@@ -382,24 +290,6 @@ def test_a_range_that_expires_in_part_is_letters_for_its_missing_records_and_ret
     assert again == put[60:]
     assert {name for name, _, _ in outcomes.letters} <= {f"{shard(0)}:{one}" for one in put}
     assert sum(report.dead_lettered for report in outcomes.done) == 60
-    assert unresolved(one) == 0
-
-
-def test_gone_retries_of_an_application_that_acks_whole_batches_give_a_warning(
-    one: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    put = one.put(5)
-    outcomes = tracked(one, numbered(2), policy(first_delay_ms=90_000_000, max_delay_ms=90_000_000))
-    first = one.coordinator()
-    start, _ = track_all(one, first, outcomes)
-    first.close()
-    one.clock.advance(26 * HOUR_S)
-    second = one.coordinator(whole_batch_ack=True, fail_on_data_loss=False)
-    with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        plan = next_plan(second, start)
-        assert rows_of(one, second, plan) == []
-        next_plan(second, plan)
-    assert f"{shard(0)}: {put[2]}" in caplog.text
     assert unresolved(one) == 0
 
 

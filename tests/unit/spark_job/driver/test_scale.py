@@ -6,23 +6,18 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from msgspec.structs import replace
 
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.planner import PlanLimits, longest_round, make_plan, max_bytes
+from spark_job.driver.planner import longest_round, max_bytes
 from state.codec.values import encode_unchecked
-from state.memory_store import MemoryStateStore
-from state.owner.owner_info import OwnerInfo
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan
 from state.position import Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState
-from state.state_store import StateChange
 from state.task_log import TaskLog
 from state.znodes.store import ZnodeStateStore
 from state.znodes.tree import Check
 from tests.support.simulated.simulated_driver import next_plan
-from tests.support.simulated.simulated_job import shard, simulated
+from tests.support.simulated.simulated_job import simulated
 from tests.support.state.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
@@ -75,7 +70,7 @@ def run_batch(coordinator: Coordinator, store: ZnodeStateStore, start: str, last
     return plan_id
 
 
-@pytest.mark.parametrize(("shards", "tasks"), [(150, 8), (600, 8), (600, 32)])
+@pytest.mark.parametrize(("shards", "tasks"), [(150, 8), (600, 32)])
 def test_a_batch_writes_twice_a_task_and_its_states_in_transactions_of_hundreds(
     shards: int, tasks: int
 ) -> None:
@@ -100,57 +95,6 @@ def test_a_batch_writes_twice_a_task_and_its_states_in_transactions_of_hundreds(
         assert tree.counts["state reads"] == 0
         assert tree.counts["other reads"] <= tasks + 20
         assert tree.max_operations <= 2 * MAX_OPERATIONS
-
-
-def test_states_that_are_not_as_the_driver_remembers_them_are_loaded_and_settled() -> None:
-    """As after a write whose answer was lost."""
-    with simulated(shards=120) as job:
-        store = job.store()
-        coordinator = Coordinator(job.settings(), job.services(store=store))
-        job.opened.append(coordinator)
-        start = run_batch(coordinator, store, "", 103)
-        stored = store.load_states()[shard(7)]
-        changed = replace(stored.state, parents=("shardId-000000009999",))
-        store.save_states([StateChange(before=stored, after=changed)])
-        run_batch(coordinator, store, start, 106)
-        states = job.states()
-        assert {state.checkpoint for state in states.values()} == {SequenceNumber(103)}
-        assert states[shard(7)].parents == ("shardId-000000009999",)
-
-
-def test_a_plan_of_ten_thousand_shards_is_stored_and_read_as_it_was() -> None:
-    """And takes less than 800 bytes of a shard, with its hint and its hash keys."""
-    names = [f"shardId-{number:012d}" for number in range(10_000)]
-    number = SequenceNumber(10**55)
-    plan = make_plan(
-        "1-a",
-        names,
-        {
-            name: ShardState(
-                shard_id=name, read_position=Position.after(number), verified_until_ms=10**13
-            )
-            for name in names
-        },
-        PlanLimits(
-            max_records_per_trigger=None,
-            max_records_per_shard=100_000,
-            max_bytes_per_task=64 * 2**20,
-            max_fetch_time_ms=5_000,
-            max_search_time_ms=60_000,
-            max_tasks=64,
-        ),
-        endings={},
-        iterators=dict.fromkeys(names, "i" * 256),
-        hash_keys=dict.fromkeys(names, (2**127, 2**128 - 1)),
-        now_ms=0,
-        until_ms=None,
-        turn=1,
-    )
-    store = MemoryStateStore()
-    store.acquire(OwnerInfo(host="host", pid=1, since_ms=0), timeout_s=1)
-    store.create_plan(plan)
-    assert store.read_plan("1-a") == plan
-    assert sum(len(encode_unchecked(task)) for task in plan.tasks) < 800 * len(names)
 
 
 @pytest.mark.parametrize("name", ["", "shardId-000000000000", "s" * 128])

@@ -75,20 +75,6 @@ def test_records_are_pushed_up_to_the_tip_and_the_socket_is_closed(pairs: Simula
     assert pushed.is_closed
 
 
-def test_the_log_is_that_of_a_task_that_polls(pairs: SimulatedJob) -> None:
-    """But for the hints, and what is counted."""
-    pairs.put(7)
-    pushed, polled = Pushed(pairs), PlannedTask(pairs, task(whole()))
-    pushed.rows()
-    numbers_of(polled.attempt())
-    ours, theirs = pushed.end, polled.ends[shard(0)]
-    assert (ours.first, ours.last, ours.count) == (theirs.first, theirs.last, theirs.count)
-    assert (ours.payload_bytes, ours.last_arrival_ms) == (
-        theirs.payload_bytes,
-        theirs.last_arrival_ms,
-    )
-
-
 def test_an_attempt_that_finds_a_log_polls_the_same_rows(pairs: SimulatedJob) -> None:
     """After a crash, or for a second action. Records that came since are not among them."""
     put = pairs.put(7)
@@ -131,13 +117,6 @@ def test_a_subscription_within_five_seconds_is_refused_and_the_task_polls(
     assert (second.end.fallback, second.end.pushed) == ("in_use", 0)
 
 
-def test_a_shard_that_may_not_be_subscribed_to_yet_is_not(pairs: SimulatedJob) -> None:
-    put = pairs.put(5)
-    pushed = Pushed(pairs, whole(next_subscribe_ms=pairs.clock.now_ms() + 4_000))
-    assert pushed.rows() == put
-    assert pushed.service.subscriptions == 0
-
-
 @pytest.mark.parametrize("silently", [False, True])
 @pytest.mark.parametrize("events", [0, 1, 2])
 def test_a_task_goes_on_by_polling_after_the_last_event(
@@ -151,25 +130,6 @@ def test_a_task_goes_on_by_polling_after_the_last_event(
     assert pushed.end.pushed == 2 * events
     assert pushed.end.fallback is not None
     assert pushed.is_closed
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        internal_failure(),
-        error("LimitExceededException"),
-        error("ResourceNotFoundException"),
-        error("AccessDeniedException"),
-    ],
-    ids=lambda fault: fault.code,
-)
-def test_a_service_that_refuses_is_polled_at_once(pairs: SimulatedJob, fault: Fault) -> None:
-    put = pairs.put(3)
-    pushed = Pushed(pairs)
-    pairs.fake.faults.add(fault, operation="SubscribeToShard", times=None)
-    began_s = pairs.clock.monotonic_s()
-    assert pushed.rows() == put
-    assert pairs.clock.monotonic_s() - began_s < 1.5
 
 
 def test_a_run_of_events_without_records_that_is_longer_than_a_batch_is_read_over_several(
@@ -265,14 +225,3 @@ def test_a_task_takes_no_more_than_its_slice_has(pairs: SimulatedJob) -> None:
     assert pushed.is_closed
 
 
-def test_an_attempt_that_is_overtaken_gives_its_subscription_up(pairs: SimulatedJob) -> None:
-    """It hands over what the other one has published."""
-    put = pairs.put(6)
-    pushed = Pushed(pairs)
-
-    def overtake() -> None:
-        assert numbers_of(pushed.planned.attempt(is_retry=True)) == put
-
-    store = pushed.planned.overtaken_store(overtake)
-    assert pushed.rows(store=store, pace=BY_TWOS) == put
-    assert pushed.is_closed
