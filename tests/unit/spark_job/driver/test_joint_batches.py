@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.checkpoints.transfer import export_application, import_application
 from kinesis_spout.errors import ConfigError, KinesisError
-from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow
+from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow, throttle
 from state.owner.ownership import this_process
 from state.plan import PlanStatus
 from state.state_store import Pause
@@ -218,6 +218,22 @@ def test_an_available_now_run_does_not_end_without_a_stream_that_is_left_out(
     untracked.available_now = True
     untracked.run_until_idle()
     check_sink(untracked)
+
+
+def test_a_query_whose_streams_are_all_left_out_waits_for_them(untracked: StreamsQuery) -> None:
+    """Spark asks again every 10 ms."""
+    put(untracked, 1)
+    clock = untracked.jobs["orders"].there.clock
+    for stream in STREAMS:
+        there = untracked.jobs[stream].there
+        there.change(max_fetch_time_ms=300, idle_wait_ms=1_000)
+        there.fake.faults.add(throttle(), operation="GetRecords", times=None)
+    untracked.run_batch()
+    begun_s = clock.monotonic_s()
+    for _ in range(10):
+        untracked.run_batch()
+    assert not any(job.delivered for job in untracked.jobs.values())
+    assert clock.monotonic_s() - begun_s >= 9 * 0.3
 
 
 def test_the_time_in_which_a_stream_is_left_out_is_no_wait_for_its_retries(

@@ -23,7 +23,7 @@ from tests.support.simulated.simulated_job import SimulatedJob, shard, simulated
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RECORDS = 200
+RECORDS = 48
 MOST_RESTARTS = 40
 
 
@@ -79,8 +79,15 @@ def payloads(numbers: Sequence[int]) -> Counter[bytes]:
     return Counter(f"record {number}".encode() for number in numbers)
 
 
-@pytest.mark.parametrize("killer", [0, 1, 57, 131, 199])
-@pytest.mark.parametrize("on_failure", list(OnFailure))
+@pytest.mark.parametrize(
+    ("killer", "on_failure"),
+    [
+        (0, OnFailure.CONTINUE),
+        (17, OnFailure.CONTINUE),
+        (47, OnFailure.BLOCK_KEY),
+        (17, OnFailure.BLOCK_SHARD),
+    ],
+)
 def test_a_record_that_ends_its_process_is_dead_lettered_and_the_others_are_processed_once(
     killer: int, on_failure: OnFailure
 ) -> None:
@@ -96,17 +103,16 @@ def test_a_record_that_ends_its_process_is_dead_lettered_and_the_others_are_proc
         assert restarted.outcomes.killed <= MOST_RESTARTS
         (state,) = job.states().values()
         assert state.unresolved == ()
-        assert job.coordinator()._outcomes.delivery_limit is None
 
 
 def test_no_new_records_are_read_while_a_killing_record_is_searched(one: SimulatedJob) -> None:
     """Else the search would never end on a busy stream. They are read afterwards."""
     one.put(RECORDS)
-    restarted = killing(one, 150)
-    restarted.run(put_while_it_runs=50)
+    restarted = killing(one, 35)
+    restarted.run(put_while_it_runs=9)
     assert restarted.new_in_search == 0
     assert len(restarted.outcomes.letters) == 1
-    assert Counter(restarted.processed)[b"new"] == 50 * restarted.outcomes.killed
+    assert Counter(restarted.processed)[b"new"] == 9 * restarted.outcomes.killed
 
 
 def test_several_killing_records_in_several_shards_are_found() -> None:
@@ -114,17 +120,17 @@ def test_several_killing_records_in_several_shards_are_found() -> None:
     with simulated(shards=4) as job:
         for index in range(4):
             key = job.key_of(index)
-            for number in range(50):
-                job.put(1, key=key, data=f"record {50 * index + number}".encode())
-        restarted = killing(job, 20, 77, 133, retry_limit=1)
+            for number in range(12):
+                job.put(1, key=key, data=f"record {12 * index + number}".encode())
+        restarted = killing(job, 5, 20, 33, retry_limit=1)
         restarted.run()
         assert len(restarted.outcomes.letters) == 3
-        expected = [n for n in range(RECORDS) if n not in (20, 77, 133)]
+        expected = [n for n in range(RECORDS) if n not in (5, 20, 33)]
         assert payloads(expected) == Counter(restarted.processed)
         assert restarted.outcomes.killed <= 3 * MOST_RESTARTS
 
 
-@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("times", [1, 3])
 def test_crashes_that_no_record_is_to_blame_for_cost_no_attempt(
     times: int, one: SimulatedJob
 ) -> None:
@@ -164,8 +170,7 @@ def queue_as_ranges(job: SimulatedJob, ranges: int, count: int) -> None:
         store.save_states([StateChange(before=None, after=state)])
 
 
-@pytest.mark.parametrize(("ranges", "count"), [(1, 2), (4, 40)])
-@pytest.mark.parametrize("killer", [0, 57, 199])
+@pytest.mark.parametrize(("ranges", "count", "killer"), [(1, 2, 0), (1, 2, 17), (4, 10, 47)])
 def test_a_killing_record_in_a_range_that_covers_acked_records_is_found(
     ranges: int, count: int, killer: int, one: SimulatedJob
 ) -> None:
@@ -180,7 +185,7 @@ def test_a_killing_record_in_a_range_that_covers_acked_records_is_found(
     assert restarted.outcomes.killed <= MOST_RESTARTS
 
 
-@pytest.mark.parametrize(("ranges", "count"), [(1, 2), (4, 40)])
+@pytest.mark.parametrize(("ranges", "count"), [(1, 2), (4, 10)])
 def test_the_parts_of_a_range_that_covers_acked_records_are_delivered_once(
     ranges: int, count: int, one: SimulatedJob
 ) -> None:

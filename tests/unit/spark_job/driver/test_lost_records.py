@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.errors import AccessDeniedError, DataLossError
-from kinesis_spout.testing import early_end, end_without_children, error
+from kinesis_spout.testing import end_without_children, error
 from state.znodes.store import ZnodeStateStore
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
@@ -140,44 +140,6 @@ def test_a_finished_shard_of_the_pin_is_no_loss_when_its_state_is_removed(
         next_plan(job.coordinator(), plan)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("skip", range(6))
-def test_an_end_that_is_named_too_early_loses_no_record(*, skip: int, times: int) -> None:
-    """Neither of an open shard nor of a closed one that holds more records."""
-    with simulated(shards=2) as job:
-        put = job.put(10, key=job.key_of(0)) + job.put(10, key=job.key_of(1))
-        job.fake.faults.add(early_end(), operation="GetRecords", skip=skip, times=times)
-        coordinator, plan, found = job.coordinator(idle_wait="0s", max_records_per_shard=4), "", []
-        for stage in range(4):
-            for _ in range(15):
-                job.clock.advance(1)
-                if (following := next_plan(coordinator, plan)) != plan:
-                    plan = following
-                    found += run(job, coordinator, plan)
-            assert sorted(found) == sorted(put)
-            if stage == 1:
-                job.fake.split(STREAM, shard(0))
-                job.clock.advance(60)
-            indices = (1, 2, 3) if stage else (0, 1)
-            put += [one for index in indices for one in job.put(5, key=job.key_of(index))]
-        assert [name for name, state in job.states().items() if state.end_was_read] == [shard(0)]
-
-
-def test_an_end_without_children_is_followed_though_no_record_has_the_listed_number() -> None:
-    """The same answer from new iterators proves it, in one task."""
-    with simulated(shards=1) as job:
-        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
-        put = job.put(5)
-        job.fake.split(STREAM, shard(0))
-        job.clock.advance(60)
-        put += job.put(5, key=job.key_of(1)) + job.put(5, key=job.key_of(2))
-        coordinator = job.coordinator(idle_wait="0s")
-        coordinator.prepare_available_now()
-        _, found = read_all(job, coordinator)
-        assert sorted(found) == sorted(put)
-        assert job.states()[shard(0)].end_was_read
-
-
 def test_a_shard_that_came_and_went_unobserved_is_loss() -> None:
     """Its parent's end was read, but neither the end nor the list named it. Later the list has only
     its own children.
@@ -295,27 +257,6 @@ def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(
     job.clock.advance(2 * DAY_S)
     with pytest.raises(DataLossError, match="failOnDataLoss"):
         next_plan(job.coordinator())
-
-
-def test_a_child_that_the_list_shows_late_is_not_taken_for_lost() -> None:
-    """GetRecords named it, and its parent's end was read just now, so it cannot be past the
-    retention.
-    """
-    with simulated(shards=1, listing_delay_ms=120_000) as job:
-        job.clock.advance(121)
-        put = job.put(3)
-        job.fake.split(STREAM, shard(0))
-        put += job.put(3, key=job.key_of(1))
-        driver = job.coordinator(
-            fail_on_data_loss=False, shard_refresh_interval="1s", idle_wait="60s"
-        )
-        found, plan = [], ""
-        for _ in range(6):
-            new = next_plan(driver, plan)
-            if new != plan:
-                found += run(job, driver, new)
-            plan = new
-        assert sorted(found) == sorted(put)
 
 
 @in_both_modes

@@ -8,22 +8,17 @@ import logging
 from contextlib import closing
 
 import pytest
-from msgspec.structs import replace
 
-from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.shards.history_recorder import INTERVAL_S, MARGIN_MS
 from kinesis_spout.shards.pause import HOLD_S
 from spark_job.driver.coordinator import Coordinator
 from state.errors import StaleOwnerError
-from state.moves.history import past_at
 from state.owner.ownership import this_process
 from state.owner.run_log import DONE
 from state.plan import PlanPointer, PlanStatus
-from state.position import Position, PositionKind
+from state.position import PositionKind
 from state.sequence_number import SequenceNumber
-from state.shard_state import UnresolvedRecord
-from state.state_store import Pause, StateChange
+from state.state_store import Pause
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all, run
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 from tests.support.state.counting_tree import counting_store
@@ -48,7 +43,7 @@ def calls(job: SimulatedJob) -> int:
 
 
 def test_a_paused_job_settles_its_last_batch_and_reads_nothing(one: SimulatedJob) -> None:
-    """However long, and however often Spark asks. Then it goes on where it was."""
+    """However often Spark asks, up to the retention. Then it goes on where it was."""
     first = one.put(3)
     coordinator = one.coordinator(idle_wait="1s")
     plan, found = one_batch(one, coordinator, "")
@@ -60,7 +55,7 @@ def test_a_paused_job_settles_its_last_batch_and_reads_nothing(one: SimulatedJob
     assert one.states()[shard(0)].checkpoint == SequenceNumber(first[-1])
     one.count_calls()
     for _ in range(20):
-        one.clock.advance(60)
+        one.clock.advance(3_600)
         assert next_plan(coordinator, plan) == plan
     assert calls(one) == 0
     resume(one)
@@ -78,51 +73,6 @@ def test_it_waits_for_the_end_of_the_pause_as_for_records(one: SimulatedJob) -> 
     assert run(one, coordinator, plan) == put, "the batch under way ends normally"
     assert next_plan(coordinator, plan) == plan
     assert one.clock.monotonic_s() - begun_s == pytest.approx(5, abs=0.1)
-
-
-def test_the_history_goes_back_to_the_pause(one: SimulatedJob) -> None:
-    """What the last batch before it has acked is in the history while the pause lasts."""
-    put = one.put(2)
-    coordinator = one.coordinator()
-    plan, _ = one_batch(one, coordinator, "")
-    pause(one)
-    one.clock.advance(INTERVAL_S)
-    assert next_plan(coordinator, plan) == plan
-    past = past_at(read_history(one.store()), one.clock.now_ms() + MARGIN_MS)
-    assert past is not None
-    assert past.positions == {shard(0): Position.after(SequenceNumber(put[-1]))}
-
-
-def test_due_retries_wait(one: SimulatedJob) -> None:
-    put = one.put(3)
-    coordinator = one.coordinator()
-    plan, _ = read_all(one, coordinator)
-    coordinator.close()
-    pause(one)
-    with closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=0)
-        stored = store.load_states()[shard(0)]
-        number = SequenceNumber(put[1])
-        failed = UnresolvedRecord(first=number, last=number, attempts=1, due_ms=0)
-        after = replace(stored.state, unresolved=(failed,), checkpoint=None)
-        store.move_states([StateChange(before=stored, after=after)])
-    again = one.coordinator()
-    assert next_plan(again, plan) == plan
-    resume(one)
-    assert one_batch(one, again, plan)[1] == [put[1]]
-
-
-def test_a_pause_is_kept_over_a_restart(one: SimulatedJob) -> None:
-    put = one.put(2)
-    coordinator = one.coordinator()
-    plan, _ = one_batch(one, coordinator, "")
-    pause(one)
-    coordinator.close()
-    again = one.coordinator()
-    one.put(1)
-    assert next_plan(again, plan) == plan
-    assert one.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
-    assert one.store().read_owner() is not None
 
 
 def test_a_job_that_is_paused_before_its_first_start_pins_it(one: SimulatedJob) -> None:
@@ -177,22 +127,6 @@ def test_an_available_now_run_ends_and_says_so_once(
     assert found + read_all(one, next_run, plan)[1] == put
 
 
-def test_a_reshard_during_a_pause_is_followed_after_it(one: SimulatedJob) -> None:
-    put = one.put(3)
-    coordinator = one.coordinator(shard_refresh_interval="1s")
-    plan, found = one_batch(one, coordinator, "")
-    pause(one)
-    assert next_plan(coordinator, plan) == plan
-    put += one.put(2)
-    one.fake.split(STREAM, shard(0))
-    one.clock.advance(5)
-    put += one.put(4)
-    assert next_plan(coordinator, plan) == plan
-    assert set(one.states()) == {shard(0)}
-    resume(one)
-    assert sorted(found + read_all(one, coordinator, plan)[1]) == sorted(put)
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_pause_beyond_the_retention_reports_the_loss_when_it_ends(
     one: SimulatedJob, *, restarted: bool
@@ -214,18 +148,6 @@ def test_a_pause_beyond_the_retention_reports_the_loss_when_it_ends(
     resume(one)
     with pytest.raises(DataLossError, match="not read for longer than the retention"):
         next_plan(coordinator, plan)
-
-
-def test_a_pause_within_the_retention_reports_no_loss(one: SimulatedJob) -> None:
-    one.put(2)
-    coordinator = one.coordinator()
-    plan, _ = one_batch(one, coordinator, "")
-    pause(one)
-    assert next_plan(coordinator, plan) == plan
-    put = one.put(1)
-    one.clock.advance(DAY_S * 0.9)
-    resume(one)
-    assert read_all(one, coordinator, plan)[1] == put
 
 
 def test_a_paused_job_keeps_its_ownership_over_a_lost_session(one: SimulatedJob) -> None:

@@ -114,8 +114,8 @@ def test_no_more_records_are_read_than_the_allowance_of_unresolved_records_leave
 def test_an_outage_pauses_reading_ever_longer_counts_no_attempt_and_ends_by_itself(
     one: SimulatedJob,
 ) -> None:
-    """All records fail for a quarter of an hour. Plans stay few and small, nothing is dead-lettered, then
-    all is processed.
+    """All records fail for a quarter of an hour. Plans stay few and small, nothing is
+    dead-lettered, then all is processed.
     """
     put = one.put(600)
     down_until_s = 900.0

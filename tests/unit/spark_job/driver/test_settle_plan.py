@@ -1,4 +1,6 @@
-"""Settling has one order of writes, can be repeated, and changes only what was read."""
+"""Settling can be stopped and repeated, and changes only what was read. A tracked batch is settled
+by its report; without one, its records are delivered again.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,14 @@ from contextlib import closing
 
 import pytest
 
-from spark_job.driver.settle_plan import settle
-from state.errors import PlanClosedError, StoreUnavailableError
+from spark_job.driver.settle_plan import outages_after, settle
+from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import Plan, PlanStatus, ShardReadResult, ShardSlice, TaskPlan
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import TRIM_HORIZON, Position
+from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState
+from state.shard_state import ShardState, UnresolvedRecord
 from state.state_store import StateChange
 from state.task_log import TaskLog
 from tests.support.state.breaking_tree import breaking_store
@@ -30,32 +33,27 @@ from tests.support.state.settled_plan import (
     states_in,
 )
 
-
-def test_the_states_hold_what_was_read_and_the_plan_is_settled() -> None:
-    backend = backend_with_plan(0, 1)
-    result = settled(backend)
-    states = states_in(MemoryStateStore(backend))
-    assert {shard: stored.state for shard, stored in result.states.items()} == states
-    assert [end.shard_id for end in result.ends] == [PARENT, OTHER, UNREAD]
-    assert (states[PARENT].lifecycle, states[PARENT].read_position) == (
-        Lifecycle.FINISHED,
-        SHARD_END,
-    )
-    assert (states[OTHER].checkpoint, states[OTHER].read_position) == (
-        SequenceNumber(29),
-        Position.after(SequenceNumber(29)),
-    )
-    pointer = MemoryStateStore(backend).read_pointer()
-    assert pointer is not None
-    assert (pointer.id, pointer.status) == (PLAN, PlanStatus.SETTLED)
+FAILED = UnresolvedRecord(
+    first=SequenceNumber(29), last=SequenceNumber(29), attempts=1, due_ms=9, reason="bad"
+)
+REPORT = PlanReport(
+    shards=(ShardOutcome(shard_id=OTHER, unresolved=(FAILED,)),), failed=1, retried=1
+)
 
 
-def test_children_start_at_their_oldest_record_with_their_parents_and_tracked_since() -> None:
-    states = states_in(_after(backend_with_plan(0, 1)))
-    for child in CHILDREN:
-        assert states[child] == ShardState(
-            shard_id=child, read_position=TRIM_HORIZON, parents=(PARENT,), verified_until_ms=700
-        )
+def with_report(
+    backend: MemoryBackend, report: PlanReport | None = REPORT, *, mark: bool = True
+) -> MemoryBackend:
+    """A report of the plan (None: one that was only opened) and the mark of an application that
+    tracks its records.
+    """
+    with closing(MemoryStateStore(backend)) as store:
+        if mark:
+            store.mark_tracked(OutcomePolicy())
+        opened = store.open_report(PLAN, "token")
+        if report is not None:
+            store.finish_report(opened, report)
+    return backend
 
 
 def _after(backend: MemoryBackend) -> MemoryStateStore:
@@ -63,53 +61,20 @@ def _after(backend: MemoryBackend) -> MemoryStateStore:
     return MemoryStateStore(backend)
 
 
-def test_a_task_that_published_nothing_leaves_its_shards_as_they_were() -> None:
-    states = states_in(_after(backend_with_plan(0)))
-    assert states[UNREAD] == ShardState(shard_id=UNREAD, read_position=TRIM_HORIZON)
-    assert states[OTHER].checkpoint == SequenceNumber(29)
-
-
-def test_a_plan_without_a_log_is_settled_without_a_change() -> None:
-    backend = backend_with_plan()
-    before = MemoryStateStore(backend).load_states()
-    assert settled(backend).ends == ()
-    assert MemoryStateStore(backend).load_states() == before
-
-
-def test_nothing_can_be_published_once_settling_has_begun() -> None:
-    backend = backend_with_plan(0)
-    store, tree = breaking_store(backend)
-    store.acquire(OWNER, timeout_s=1)
-    tree.break_at(1, after=False)
-    with pytest.raises(StoreUnavailableError):
-        settle(store, PLAN, states_per_write=500)
-    with pytest.raises(PlanClosedError):
-        MemoryStateStore(backend).append_log(PLAN, 1, LOGS[1], None)
-
-
-def test_it_closes_the_plan_then_creates_children_then_ends_parents_then_marks_it_settled() -> None:
-    store, tree = breaking_store(backend_with_plan(0, 1))
-    store.acquire(OWNER, timeout_s=1)
-    tree.written.clear()
-    settle(store, PLAN, states_per_write=1)
-    base = "/kinesis-spout/app/stream"
-    assert tree.written == [
-        [f"{base}/batches/{PLAN}", f"{base}/plan"],
-        *([f"{base}/{child}", f"{base}/{child}/state"] for child in CHILDREN),
-        *([f"{base}/{shard}/state"] for shard in (PARENT, OTHER, UNREAD)),
-        [f"{base}/plan"],
-    ]
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-the-write"])
+@pytest.mark.parametrize("tracked", [False, True])
 @pytest.mark.parametrize(("states_per_write", "writes"), [(1, 7), (2, 5), (500, 3)])
 def test_stopped_at_any_write_and_repeated_by_a_successor_it_gives_the_same_states(
-    states_per_write: int, writes: int, *, after: bool
+    states_per_write: int, writes: int, *, tracked: bool, after: bool
 ) -> None:
     """At no stop has a parent ended without states of its children."""
-    wanted = states_in(_after(backend_with_plan(0, 1)))
+
+    def unsettled() -> MemoryBackend:
+        return with_report(backend_with_plan(0, 1)) if tracked else backend_with_plan(0, 1)
+
+    wanted = states_in(_after(unsettled()))
     for write in range(writes):
-        backend = backend_with_plan(0, 1)
+        backend = unsettled()
         store, tree = breaking_store(backend)
         store.acquire(OWNER, timeout_s=1)
         tree.break_at(write, after=after)
@@ -120,14 +85,6 @@ def test_stopped_at_any_write_and_repeated_by_a_successor_it_gives_the_same_stat
         store.close()
         settle(opened(backend), PLAN, states_per_write=states_per_write)
         assert states_in(MemoryStateStore(backend)) == wanted
-
-
-def test_a_second_settling_changes_no_state_and_no_version() -> None:
-    backend = backend_with_plan(0, 1)
-    settled(backend)
-    before = MemoryStateStore(backend).load_states()
-    assert settled(backend).states == before
-    assert MemoryStateStore(backend).load_states() == before
 
 
 def test_the_end_of_a_shard_whose_state_was_removed_is_ignored() -> None:
@@ -214,10 +171,76 @@ def test_a_plan_whose_tasks_an_earlier_version_has_read_is_settled_as_before() -
     assert states_in(_after(backend)) == states_in(_after(backend_with_plan(0, 1)))
 
 
-def test_a_plan_is_settled_alike_however_its_logs_are_divided_into_entries() -> None:
-    """Attempts with other pages divide the same records in another way."""
+# reports ------------------------------------------------------------------------------------------
+def test_all_records_of_a_tracked_batch_are_acked_except_for_those_in_its_report() -> None:
+    result = settled(with_report(backend_with_plan(0, 1)))
+    states = {shard: stored.state for shard, stored in result.states.items()}
+    assert states[OTHER].unresolved == (FAILED,)
+    assert states[OTHER].read_position == Position.after(SequenceNumber(29))
+    assert states[UNREAD].unresolved == ()
+    assert set(CHILDREN) <= set(states)
+    assert (result.report, result.policy, result.unreported) == (REPORT, OutcomePolicy(), False)
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["no-report", "open-report"])
+def test_a_tracked_batch_without_a_done_report_changes_no_state(*, opened: bool) -> None:
+    """All of it is delivered again. A shard's end is too, so its children are not created."""
+    backend = backend_with_plan(0, 1)
+    if opened:
+        with_report(backend, None)
+    else:
+        MemoryStateStore(backend).mark_tracked(OutcomePolicy())
+    before = MemoryStateStore(backend).load_states()
+    result = settled(backend)
+    assert result.unreported
+    assert result.states == before == MemoryStateStore(backend).load_states()
+    pointer = MemoryStateStore(backend).read_pointer()
+    assert pointer is not None
+    assert pointer.status is PlanStatus.SETTLED
+
+
+def test_a_batch_without_records_needs_no_report() -> None:
+    """It saw a tip and the end of a shard, which have no outcomes."""
     backend = backend_with_plan()
-    store = MemoryStateStore(backend)
-    for task, log in enumerate(LOGS):
-        store.append_log(PLAN, task, TaskLog(entries=log.folded().shards, sealed=True), None)
-    assert states_in(_after(backend)) == states_in(_after(backend_with_plan(0, 1)))
+    with closing(MemoryStateStore(backend)) as store:
+        store.mark_tracked(OutcomePolicy())
+        entries = (
+            ShardReadResult(
+                shard_id=PARENT, at_shard_end=True, children=LOGS[0].entries[-1].children
+            ),
+            ShardReadResult(shard_id=OTHER, at_tip=True),
+        )
+        store.append_log(PLAN, 0, TaskLog(entries=entries, sealed=True), None)
+    result = settled(backend)
+    assert not result.unreported
+    assert result.states[PARENT].state.finished
+    assert set(CHILDREN) <= set(result.states)
+
+
+def test_a_done_report_counts_also_when_the_mark_was_removed_since() -> None:
+    """Otherwise failed records would be acked because the application acks whole batches from now
+    on.
+    """
+    result = settled(with_report(backend_with_plan(0, 1), mark=False))
+    assert result.states[OTHER].state.unresolved == (FAILED,)
+
+
+OUTAGE = PlanReport(outage=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "report", "is_tracked", "outages"),
+    [
+        (0, OUTAGE, True, 1),
+        (4, OUTAGE, True, 5),
+        (4, PlanReport(), True, 0),
+        (4, None, True, 4),  # outcomes unknown
+        (4, None, False, 0),
+    ],
+)
+def test_outages_in_a_row_are_counted(
+    before: int, report: PlanReport | None, outages: int, *, is_tracked: bool
+) -> None:
+    plan = Plan(plan_id=PLAN, created_ms=1, tasks=(), outages=before)
+    assert outages_after(plan, report, is_tracked=is_tracked) == outages
+    assert outages_after(None, report, is_tracked=is_tracked) == 0
