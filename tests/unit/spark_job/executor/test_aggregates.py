@@ -68,24 +68,6 @@ def test_each_user_record_is_a_row_with_an_id_of_its_own(one: SimulatedJob) -> N
     assert end.payload_bytes == len(THREE) + 1
 
 
-def test_an_aggregate_without_records_counts_as_read(one: SimulatedJob) -> None:
-    """It has no rows, and the next read begins after it."""
-    numbers = one.put(3, data=NONE)
-    planned = PlannedTask(one, task(whole()))
-    assert rows(planned.attempt()) == []
-    assert planned.ends[shard(0)].last == SequenceNumber(numbers[-1])
-    assert planned.ends[shard(0)].count == 0
-    assert [entry.count for entry in planned.log.entries] == [3]
-
-
-def test_a_limit_counts_kinesis_records(one: SimulatedJob) -> None:
-    """So a batch ends between two aggregates, never inside one."""
-    one.put(5, data=THREE)
-    planned = PlannedTask(one, task(whole(max_records=2)))
-    assert len(rows(planned.attempt())) == 6
-    assert [entry.count for entry in planned.log.entries] == [2]
-
-
 def retry(first: int, sub: int = 0, **fields: Any) -> PlannedRetry:
     return PlannedRetry(first=SequenceNumber(first, sub), **({"attempts": 1} | fields))
 

@@ -12,7 +12,6 @@ from kinesis_spout.programs.threads import thread_pool
 from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.testing import alter, error
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, TaskPlan
-from state.position import SHARD_END
 from state.sequence_number import SequenceNumber
 from tests.support.simulated.planned_task import (
     PlannedTask,
@@ -24,7 +23,7 @@ from tests.support.simulated.planned_task import (
     task,
     whole,
 )
-from tests.support.simulated.simulated_job import AGGREGATE, STREAM, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import AGGREGATE, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
     from kinesis_spout.testing import Fault
@@ -67,31 +66,6 @@ def test_retries_come_before_new_records_and_are_counted_in_the_result(one: Simu
     end = ends[shard(0)]
     assert (end.retries_done, end.retry_rows, end.retries_gone) == (3, 2, (gone.first,))
     assert (end.count, end.at_tip, end.position) == (3, True, after(put[6]))
-
-
-def test_the_retries_of_all_shards_are_appended_before_any_new_record_is_read(
-    job: SimulatedJob,
-) -> None:
-    put = [job.put(3, key=job.key_of(index)) for index in (0, 1)]
-    slices = [whole(n, position=after(put[n][0]), retries=(retry(put[n][0]),)) for n in (0, 1)]
-    planned = PlannedTask(job, task(*slices))
-    rows = planned.attempt()
-    assert numbers_of([next(rows)]) == put[0][:1]
-    assert [(entry.retry_rows, entry.count) for entry in planned.log.entries] == [(1, 0), (1, 0)]
-    assert not planned.log.sealed
-    assert numbers_of(rows) == [put[1][0], *put[0][1:], *put[1][1:]]
-
-
-def test_a_slice_of_retries_alone_reads_no_new_record_and_says_nothing_of_the_tip(
-    one: SimulatedJob,
-) -> None:
-    put = one.put(10, data=b"four")
-    one.fake.split(STREAM, shard(0))
-    rows, ends = read(one, task(whole(max_records=0, position=SHARD_END, retries=(retry(put[2]),))))
-    assert rows == [(shard(0), put[2], 2)]
-    assert ends[shard(0)] == ShardReadResult(
-        shard_id=shard(0), retries_done=1, retry_rows=1, payload_bytes=4
-    )
 
 
 def test_retries_get_half_of_the_bytes_where_there_may_be_new_records_and_all_otherwise(
@@ -169,28 +143,6 @@ def test_a_range_that_is_too_large_is_read_in_part_and_read_again_in_exactly_tha
 
 
 # other attempts -----------------------------------------------------------------------------------
-
-
-def test_retries_of_another_attempt_that_appended_fewer_of_them_are_handed_over_as_its_log_says(
-    one: SimulatedJob,
-) -> None:
-    """An attempt that has found both has lost the append."""
-    put = one.put(5)
-    planned = PlannedTask(one, task(retries_only(retry(put[1]), retry(put[3]), last=put[4])))
-    fewer = ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1)
-    store = planned.overtaken_store(lambda: planned.append(fewer, sealed=True))
-    assert numbers_of(planned.attempt(store=store)) == [put[1]]
-    assert planned.log.entries == (fewer,)
-
-
-def test_a_log_of_retries_alone_is_continued_with_new_records(one: SimulatedJob) -> None:
-    """The attempt that appended the retries was cut off."""
-    put = one.put(5)
-    planned = PlannedTask(one, task(whole(position=after(put[2]), retries=(retry(put[1]),))))
-    planned.append(ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1))
-    assert numbers_of(planned.attempt()) == [put[1], *put[3:]]
-    end = planned.ends[shard(0)]
-    assert (end.retries_done, end.count, end.position) == (1, 2, after(put[2]))
 
 
 def read_again(

@@ -226,13 +226,6 @@ def test_exactly_the_records_of_the_log_are_read_whatever_is_before_and_after_th
     assert followed(one, entry_of(published)) == published
 
 
-def test_entries_of_one_shard_are_handed_over_one_after_the_other(one: SimulatedJob) -> None:
-    """One page has the records of several entries, and more."""
-    put = one.put(9)
-    entries = [entry_of(put[1:3]), entry_of(put[3:4]), entry_of(put[4:8])]
-    assert followed(one, *entries) == put[1:8]
-
-
 def test_shards_may_alternate_in_the_log(job: SimulatedJob) -> None:
     put = [job.put(4, key=job.key_of(index)) for index in (0, 1)]
     entries = [entry_of(put[n][k : k + 2], index=n) for k in (0, 2) for n in (1, 0)]

@@ -14,8 +14,6 @@ from kinesis_spout.testing import (
     alter,
     early_end,
     end_without_children,
-    error,
-    internal_failure,
     throttle,
 )
 from spark_job.executor.task_reader import Pace
@@ -27,7 +25,6 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.testing import Fault
     from state.plan import ShardReadResult, ShardSlice
 
 MINUTE_S = 60.0
@@ -86,26 +83,6 @@ def test_an_attempt_that_finds_a_log_polls_the_same_rows(pairs: SimulatedJob) ->
     assert pushed.service.subscriptions == 1
 
 
-def test_a_retry_that_finds_no_log_polls_too(pairs: SimulatedJob) -> None:
-    put = pairs.put(3)
-    pushed = Pushed(pairs)
-    assert pushed.rows(is_retry=True) == put
-    assert (pushed.service.subscriptions, pushed.end.pushed) == (0, 0)
-
-
-def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> None:
-    """What it has published is read by the next one, by GetRecords."""
-    put = pairs.put(7)
-    pushed = Pushed(pairs)
-    batches = pushed.planned.attempt(service=pushed.service, pace=BY_TWOS)
-    assert numbers_of([next(batches)]) == put[:2]
-    assert not pushed.is_closed
-    batches.close()  # type: ignore[attr-defined]  # a generator
-    assert pushed.is_closed
-    assert pushed.rows() == put
-    assert pushed.service.subscriptions == 1
-
-
 def test_a_subscription_within_five_seconds_is_refused_and_the_task_polls(
     pairs: SimulatedJob,
 ) -> None:
@@ -130,25 +107,6 @@ def test_a_task_goes_on_by_polling_after_the_last_event(
     assert pushed.end.pushed == 2 * events
     assert pushed.end.fallback is not None
     assert pushed.is_closed
-
-
-def test_a_run_of_events_without_records_that_is_longer_than_a_batch_is_read_over_several(
-    one: SimulatedJob,
-) -> None:
-    """A subscription begins at the position, which the run does not move. So the shard is polled
-    too, from the hinted iterator on.
-    """
-    one.fake.insert_empty_pages(STREAM, shard(0), 60)
-    put = one.put(1)
-    arn, iterator = register(one.fake), None
-    for _ in range(10):
-        limits = {"fetch_time_ms": 1_000, "fetch_cap_ms": 8_000, "consumer_arn": arn}
-        pushed = Pushed(one, whole(iterator=iterator), **limits)
-        if rows := pushed.rows(reads_per_second=2):
-            break
-        assert pushed.service.subscriptions > 0
-        iterator = pushed.end.iterator
-    assert rows == put
 
 
 def test_a_subscription_goes_on_while_polling_is_throttled_for_long(one: SimulatedJob) -> None:
@@ -214,14 +172,3 @@ def test_an_end_without_children_is_polled_for_evidence(
     assert (pushed.end.at_shard_end, pushed.end.at_tip) == (times is None, True)
     assert pushed.end.fallback == Fallback.BROKEN
     assert pushed.rows() == put
-
-
-def test_a_task_takes_no_more_than_its_slice_has(pairs: SimulatedJob) -> None:
-    """The subscription ends with the last record that is wanted."""
-    put = pairs.put(9)
-    pushed = Pushed(pairs, whole(max_records=5))
-    assert pushed.rows() == put[:5]
-    assert (pushed.end.count, pushed.end.pushed, pushed.end.at_tip) == (5, 5, False)
-    assert pushed.is_closed
-
-

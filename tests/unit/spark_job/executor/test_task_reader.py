@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from kinesis_spout.testing import Fault
 
 LIMIT_S = 20.0
-BY_THREES = Pace(round_bytes=1, held_records=3)
 ALTERNATING = task(whole(0), whole(1))
 
 
@@ -53,18 +52,6 @@ def test_rows_leave_the_task_only_after_their_append(one: SimulatedJob) -> None:
         appended.append((len(rows), planned.log.rows, planned.log.sealed))
     assert rows == put
     assert appended == [(2, 2, False), (4, 4, False), (6, 6, False), (7, 7, True)]
-
-
-def test_a_round_has_the_shards_that_have_records_in_the_plans_order(job: SimulatedJob) -> None:
-    put = put_in_both(job, 3)
-    planned = PlannedTask(job, ALTERNATING)
-    assert numbers_of(planned.attempt(pace=BY_TWOS)) == [
-        *put[0][:2],
-        *put[1][:2],
-        put[0][2],
-        put[1][2],
-    ]
-    assert [entry.shard_id for entry in planned.log.entries] == [shard(0), shard(1)] * 2
 
 
 def test_what_is_said_without_records_waits_for_the_end_of_the_log(job: SimulatedJob) -> None:
@@ -90,37 +77,27 @@ def put_apart(job: SimulatedJob, count: int) -> list[int]:
     return put
 
 
-def test_the_time_that_a_round_waits_doubles_with_each_small_one(one: SimulatedJob) -> None:
-    """A slow shard does not cost many writes."""
+@pytest.mark.parametrize(
+    ("pace", "counts", "read"),
+    [
+        # In 3 s, 6 s and 12 s, and what is left up to the tip.
+        (Pace(linger_s=3.0, max_small_rounds=4), [2, 3, 6, 9], 20),
+        (Pace(linger_s=3.0, max_small_rounds=2), [2, 3, 6], 11),
+        # A round is full by what is held in memory, which is more than the payload.
+        (Pace(round_bytes=100, linger_s=60.0, held_records=2, max_small_rounds=1), [2] * 10, 20),
+    ],
+    ids=["the time doubles", "the next plan reads the rest", "full rounds do not count"],
+)
+def test_a_slow_shard_does_not_cost_many_writes(
+    one: SimulatedJob, pace: Pace, counts: list[int], read: int
+) -> None:
+    """The time that a round waits doubles with each small one, and a log has only so many."""
     put = put_apart(one, 20)
     planned = PlannedTask(one, task(whole(), fetch_time_ms=100_000, fetch_cap_ms=100_000))
-    pace = Pace(linger_s=3.0, max_small_rounds=4)
-    assert numbers_of(planned.attempt(pace=pace, reads_per_second=1)) == put
-    # In 3 s, 6 s and 12 s, and what is left up to the tip.
-    assert [entry.count for entry in planned.log.entries if entry.count] == [2, 3, 6, 9]
-
-
-def test_a_log_is_sealed_after_so_many_small_rounds(one: SimulatedJob) -> None:
-    """The rest is read by a later plan."""
-    put = put_apart(one, 20)
-    planned = PlannedTask(one, task(whole(), fetch_time_ms=100_000, fetch_cap_ms=100_000))
-    rows = numbers_of(
-        planned.attempt(pace=Pace(linger_s=1.0, max_small_rounds=2), reads_per_second=1)
-    )
-    assert len(planned.log.entries) == 3
-    assert rows == put[: len(rows)]
-    assert len(rows) < len(put)
+    assert numbers_of(planned.attempt(pace=pace, reads_per_second=1)) == put[:read]
+    assert [entry.count for entry in planned.log.entries if entry.count] == counts
     assert planned.log.sealed
-    assert not planned.ends[shard(0)].at_tip
-
-
-def test_full_rounds_never_seal_the_log_by_their_number(one: SimulatedJob) -> None:
-    """A round is full by what is held in memory, which is more than the payload."""
-    put = one.put(20, data=b"x")
-    planned = PlannedTask(one, task(whole()))
-    pace = Pace(round_bytes=100, held_records=2, max_small_rounds=1)
-    assert numbers_of(planned.attempt(pace=pace)) == put
-    assert [entry.count for entry in planned.log.entries] == [*[2] * 10, 0]
+    assert planned.ends[shard(0)].at_tip is (read == 20)
 
 
 def test_a_log_is_sealed_when_it_has_so_many_bytes(one: SimulatedJob) -> None:
@@ -172,34 +149,6 @@ def test_an_attempt_that_loses_an_append_follows_and_its_own_pages_serve(
     assert one.calls("GetRecords") == counts[0] == 4
 
 
-def test_a_loser_hands_over_the_log_and_appends_what_it_has_beyond_it(one: SimulatedJob) -> None:
-    """The winner was cut off after a part of the loser's page."""
-    put = one.put(7)
-    planned = PlannedTask(one, task(whole()))
-    one.count_calls()
-    store = planned.overtaken_store(lambda: planned.append(entry_of(put[:3])))
-    assert numbers_of(planned.attempt(store=store)) == put
-    assert one.calls("GetRecords") == 1
-    assert [entry.count for entry in planned.log.entries] == [3, 4]
-    end = planned.ends[shard(0)]
-    assert (end.at_tip, end.iterator is not None, end.tip_ms) == (True, True, one.clock.now_ms())
-
-
-def test_an_attempt_that_is_cut_off_leaves_a_log_that_the_next_one_goes_on_with(
-    job: SimulatedJob,
-) -> None:
-    put = put_in_both(job, 7)
-    planned = PlannedTask(job, ALTERNATING)
-    cut_off = planned.attempt(pace=BY_TWOS)
-    prefix = numbers_of([next(cut_off) for _ in range(3)])
-    cut_off.close()  # type: ignore[attr-defined]  # it is a generator
-    assert (planned.log.sealed, planned.log.rows) == (False, 8)
-    rows = numbers_of(planned.attempt(pace=BY_THREES))
-    assert rows[:6] == prefix
-    assert sorted(rows) == sorted(put[0] + put[1])
-    assert planned.log.sealed
-
-
 def test_the_limits_of_a_task_are_those_of_all_its_attempts(one: SimulatedJob) -> None:
     put = one.put(10, data=b"x" * 100)
     for plan in (task(whole(max_records=5)), task(whole(), max_bytes=500)):
@@ -222,15 +171,6 @@ def test_a_shard_that_the_service_refuses_is_read_later_or_left_to_the_next_plan
     assert planned.log.entries[0].position == after(put[0])
 
 
-def test_two_attempts_share_the_limit_of_records(one: SimulatedJob) -> None:
-    """The one that was overtaken has fetched as many as it may."""
-    put = one.put(10)
-    planned = PlannedTask(one, task(whole(max_records=5)))
-    store = planned.overtaken_store(lambda: next(planned.attempt(pace=BY_TWOS)))
-    assert numbers_of(planned.attempt(store=store)) == put[:5]
-    assert planned.log.rows == 5
-
-
 def test_a_follower_gets_pages_although_those_of_another_shard_have_spent_its_budget(
     job: SimulatedJob,
 ) -> None:
@@ -243,19 +183,6 @@ def test_a_follower_gets_pages_although_those_of_another_shard_have_spent_its_bu
     store = planned.overtaken_store(overtake)
     pace = Pace(round_bytes=1, held_bytes=1)
     assert numbers_of(planned.attempt(store=store, pace=pace)) == put[1] + put[0]
-
-
-def test_a_follower_gets_pages_although_its_own_time_is_over(job: SimulatedJob) -> None:
-    """And although it has reached the tip, and the log was sealed by another attempt later."""
-    planned = PlannedTask(job, task(whole(0), whole(1), fetch_time_ms=1, fetch_cap_ms=1))
-    put: list[list[int]] = []
-
-    def overtake() -> None:
-        job.clock.advance(10)
-        put.extend(put_in_both(job, 3))
-        planned.append(entry_of(put[1], index=1), entry_of(put[0]), sealed=True)
-
-    assert numbers_of(planned.attempt(store=planned.overtaken_store(overtake))) == put[1] + put[0]
 
 
 def test_a_shard_whose_end_is_in_the_log_is_read_no_further(one: SimulatedJob) -> None:
