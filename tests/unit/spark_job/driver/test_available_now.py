@@ -5,7 +5,6 @@ simulated time.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,16 +20,6 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
-
-
-@in_both_modes
-def test_available_now_reads_what_is_there_settles_it_and_ends(job: SimulatedJob) -> None:
-    put = job.put(25)
-    coordinator = job.coordinator(max_records_per_shard=10)
-    coordinator.prepare_available_now()
-    last, found = read_all(job, coordinator)
-    assert sorted(found) == put
-    assert pointer(job) == PlanPointer(last, PlanStatus.SETTLED)
 
 
 def test_available_now_on_an_empty_stream_ends_at_once(job: SimulatedJob) -> None:
@@ -57,43 +46,6 @@ def test_available_now_ends_though_records_keep_coming(job: SimulatedJob) -> Non
     else:
         raise AssertionError("the run does not end")
     assert set(there) <= set(found)
-
-
-@in_both_modes
-@pytest.mark.parametrize("end_with_last_records", [True, False])
-def test_available_now_reads_the_children_of_a_shard_that_was_split_before_it_began(
-    read_mode: dict[str, Any], *, end_with_last_records: bool
-) -> None:
-    """Also when the parent's last page does not say that it is the last: the tip of a closed shard
-    is not its end.
-    """
-    service: dict[str, Any] = {"end_with_last_records": end_with_last_records}
-    with simulated(shards=1, read_mode=read_mode, **service) as job:
-        put = job.put(5)
-        job.fake.split(STREAM, shard(0))
-        for index in (1, 2):
-            put += job.put(5, key=job.key_of(index))
-        coordinator = job.coordinator(idle_wait="0s")
-        coordinator.prepare_available_now()
-        _, found = read_all(job, coordinator)
-        assert sorted(found) == sorted(put)
-
-
-@in_both_modes
-def test_available_now_reads_children_that_the_shard_list_shows_late(
-    read_mode: dict[str, Any],
-) -> None:
-    """The parent's end names them at once, ListShards some seconds later."""
-    with simulated(shards=1, read_mode=read_mode, listing_delay_ms=5_000) as job:
-        job.clock.advance(60)
-        put = job.put(5)
-        job.fake.split(STREAM, shard(0))
-        for index in (1, 2):
-            put += job.put(5, key=job.key_of(index))
-        coordinator = job.coordinator()
-        coordinator.prepare_available_now()
-        _, found = read_all(job, coordinator)
-        assert sorted(found) == sorted(put)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -175,6 +127,10 @@ def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
         read_all(job, coordinator)
     assert shard(0) in caplog.text
+    newest = job.store().read_runs()[None].newest
+    assert newest is not None
+    assert newest.end is not None
+    assert newest.end.says == "it left 3 shards not read up to its start"
     assert 20 <= job.clock.monotonic_s() < 60
 
 
@@ -208,11 +164,51 @@ def test_a_record_with_a_time_that_cannot_be_ends_the_query_behind_those_before_
         run(one, coordinator, plan)
 
 
-def test_a_second_available_now_run_of_one_query_reads_what_came_since(job: SimulatedJob) -> None:
-    coordinator = job.coordinator()
-    coordinator.prepare_available_now()
-    start, _ = read_all(job, coordinator)
-    put = job.put(3)
-    job.clock.advance(60)
-    coordinator.prepare_available_now()
-    assert read_all(job, coordinator, start)[1] == put
+@in_both_modes
+def test_an_available_now_run_reads_what_is_there_settles_it_and_ends(job: SimulatedJob) -> None:
+    """A second run of the query reads what came since."""
+    coordinator, start = job.coordinator(max_records_per_shard=10), ""
+    for count in (25, 3):
+        put = job.put(count)
+        coordinator.prepare_available_now()
+        start, found = read_all(job, coordinator, start)
+        assert sorted(found) == put
+        assert pointer(job) == PlanPointer(start, PlanStatus.SETTLED)
+        job.clock.advance(60)
+
+
+# plans of an earlier run --------------------------------------------------------------------------
+@in_both_modes
+@pytest.mark.parametrize("probe_max_shards", [0, 100])
+def test_an_available_now_run_is_not_ended_by_a_tip_that_an_earlier_run_saw(
+    probe_max_shards: int, job: SimulatedJob
+) -> None:
+    """Yesterday's run died before its batch was committed. The batch is replayed, then today's
+    records are read.
+    """
+    old = job.put(5)
+    yesterday = job.coordinator()
+    plan = next_plan(yesterday)
+    assert sorted(run(job, yesterday, plan)) == old
+    yesterday.close()
+    job.clock.advance(3600)
+    new = job.put(5)
+    today = job.coordinator(probe_max_shards=probe_max_shards)
+    today.prepare_available_now()
+    assert sorted(run(job, today, plan)) == old
+    assert sorted(read_all(job, today, plan)[1]) == new
+
+
+@in_both_modes
+def test_a_plan_that_was_made_before_a_run_leaves_no_iterator_behind(job: SimulatedJob) -> None:
+    """With an older hint the plan's records would be read again, and settled behind what was
+    settled.
+    """
+    put = job.put(5)
+    driver = job.coordinator(max_records_per_shard=2)
+    first = next_plan(driver)
+    found = run(job, driver, first)
+    second = next_plan(driver, first)
+    found += run(job, driver, second)
+    driver.prepare_available_now()
+    assert sorted(found + read_all(job, driver, second)[1]) == put

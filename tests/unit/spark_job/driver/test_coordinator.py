@@ -58,18 +58,6 @@ def test_an_idle_minute_asks_each_shard_once_a_second_and_the_stream_every_ten(
     assert job.calls("GetShardIterator") == 0
 
 
-def test_without_an_idle_wait_a_poll_returns_at_once_and_still_calls_no_more_often(
-    job: SimulatedJob,
-) -> None:
-    coordinator = job.coordinator(idle_wait="0s")
-    next_plan(coordinator)
-    job.count_calls()
-    for _ in range(100):
-        assert next_plan(coordinator) == ""
-    assert job.clock.monotonic_s() == 0
-    assert job.calls("GetRecords") == 0
-
-
 def test_a_record_that_arrives_during_the_wait_is_planned_within_the_probe_interval(
     job: SimulatedJob,
 ) -> None:
@@ -80,14 +68,6 @@ def test_a_record_that_arrives_during_the_wait_is_planned_within_the_probe_inter
     plan = next_plan(coordinator)
     assert job.clock.monotonic_s() - before_s <= 1.1
     assert len(run(job, coordinator, plan)) == 1
-
-
-def test_an_idle_shard_is_not_in_the_plan_of_a_busy_one(job: SimulatedJob) -> None:
-    coordinator = job.coordinator()
-    next_plan(coordinator)
-    job.put(1, key=job.key_of(1))
-    planned = coordinator.tasks(next_plan(coordinator)).values()
-    assert [each.shard_id for task in planned for each in task.shards] == [shard(1)]
 
 
 @pytest.mark.parametrize(
@@ -119,10 +99,18 @@ def test_a_shard_whose_probe_is_refused_is_left_to_a_task(
 
 
 def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
-    """Above probeMaxShards the tasks look for new records."""
+    """Above probeMaxShards the tasks look for new records. While one shard is behind, plans follow
+    at once.
+    """
     with simulated(shards=4) as job:
-        coordinator = job.coordinator(probe_max_shards=3, idle_interval="10s")
-        start, _ = one_batch(job, coordinator, "")
+        coordinator, start = (
+            job.coordinator(probe_max_shards=3, idle_interval="10s", max_records_per_shard=10),
+            "",
+        )
+        job.put(30)
+        for _ in range(4):
+            start, _ = one_batch(job, coordinator, start)
+        assert job.clock.monotonic_s() < 1
         job.count_calls()
         begun_s = job.clock.monotonic_s()
         plans = []
@@ -133,19 +121,6 @@ def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
                 start, _ = one_batch(job, coordinator, start, plan)
         assert 5 <= len(plans) <= 7
         assert job.calls("GetRecords") == 4 * len(plans)  # the tasks' own
-
-
-def test_many_shards_of_which_one_is_behind_are_planned_at_once() -> None:
-    with simulated(shards=4) as job:
-        job.put(30)
-        coordinator = job.coordinator(
-            probe_max_shards=3, idle_interval="10s", max_records_per_shard=10
-        )
-        start = ""
-        for _ in range(3):
-            start, rows = one_batch(job, coordinator, start)
-            assert len(rows) == 10
-        assert job.clock.monotonic_s() < 1
 
 
 # plans and settling -------------------------------------------------------------------------------
@@ -301,6 +276,21 @@ def test_the_report_has_lag_and_plan_without_any_call(job: SimulatedJob) -> None
     assert behind == {"lagMs": 30_000, "emitted": 5, "retried": 0, "unresolved": 0}
     assert idle == {"lagMs": 0, "emitted": 0, "retried": 0, "unresolved": 0}
     assert job.calls("GetRecords") == 0
+
+
+def test_a_throttled_shard_is_told_when_its_batch_is_settled(one: SimulatedJob) -> None:
+    """Until then, the task's log tells of it."""
+    one.put(10)
+    coordinator = one.coordinator()
+    plan = next_plan(coordinator)
+    one.fake.faults.add(throttle(), operation="GetRecords", times=2)
+    _, found = one_batch(one, coordinator, "", plan)
+    assert len(found) == 10
+    (end,) = one.store().read_ends(plan).values()
+    assert [read.throttled for read in end.shards] == [2]
+    next_plan(coordinator, plan)
+    told = one.store().read_runs()[None].throttled
+    assert {name: each.count for name, each in told.items()} == {shard(0): 2}
 
 
 def test_a_shard_that_fills_its_task_does_not_starve_the_others(job: SimulatedJob) -> None:

@@ -140,28 +140,6 @@ def test_a_finished_shard_of_the_pin_is_no_loss_when_its_state_is_removed(
         next_plan(job.coordinator(), plan)
 
 
-def test_a_shard_that_came_and_went_unobserved_is_loss() -> None:
-    """Its parent's end was read, but neither the end nor the list named it. Later the list has only
-    its own children.
-    """
-    with simulated(shards=1, listing_delay_ms=120_000) as job:
-        job.clock.advance(121)
-        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
-        put = job.put(1)
-        job.fake.split(STREAM, shard(0))
-        driver = job.coordinator()
-        plan = next_plan(driver)
-        assert run(job, driver, plan) == put
-        assert next_plan(driver, plan) == plan
-        assert set(job.states()) == {shard(0)}
-        driver.close()
-        job.put(9)
-        job.fake.split(STREAM, shard(1))
-        job.clock.advance(2 * DAY_S)
-        with pytest.raises(DataLossError, match=f"before anything of them was read: {shard(1)};"):
-            next_plan(job.coordinator(), plan)
-
-
 def test_whole_generations_that_came_and_went_unobserved_are_loss(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

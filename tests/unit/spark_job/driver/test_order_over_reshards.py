@@ -49,26 +49,31 @@ def due(queue: RetryQueue, now_ms: int = 0) -> dict[str, list[int]]:
 
 # the queue ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("on_failure", "of_ancestor", "found"),
+    ("on_failure", "of_ancestor", "found", "held"),
     [
-        (OnFailure.CONTINUE, record(1, key="a"), [10, 11, 12]),
-        (OnFailure.BLOCK_KEY, record(1, key="a"), [11]),
-        (OnFailure.BLOCK_KEY, record(1, 9), []),
-        (OnFailure.BLOCK_SHARD, record(1, key="a"), []),
+        (OnFailure.CONTINUE, record(1, 9), [10, 11, 12], False),
+        (OnFailure.BLOCK_KEY, record(1, key="a"), [11], False),
+        (OnFailure.BLOCK_KEY, record(1, 9), [], True),
+        (OnFailure.BLOCK_SHARD, record(1, key="a"), [], True),
     ],
     ids=["continue", "the same key", "a range, whose keys are not known", "the shard"],
 )
-def test_a_retry_is_not_due_while_an_ancestor_has_an_unresolved_record_that_blocks_it(
-    on_failure: OnFailure, of_ancestor: UnresolvedRecord, found: list[int]
+def test_retries_and_new_records_wait_for_an_ancestors_unresolved_record_that_blocks_them(
+    on_failure: OnFailure, of_ancestor: UnresolvedRecord, found: list[int], *, held: bool
 ) -> None:
-    """However long ago it was due itself. Once the ancestor's record is settled, it is."""
+    """However long ago they were due themselves. Once the ancestor's record is settled, they are.
+    No new record of the shard is read while all of it is blocked.
+    """
     of_shard = (record(10, key="a"), record(11, key="b"), record(12, key="a"))
     queue = RetryQueue()
     queue.update(states(of_ancestor, of_shard=of_shard), policy(on_failure), NOW_MS)
     ancestors = {"a": [of_ancestor.first.sequence]}
     assert due(queue, 10**15) == (ancestors | {"s": found} if found else ancestors)
+    assert queue.holds("p", 100) is held
     queue.update(states(of_shard=of_shard), policy(on_failure), NOW_MS)
     assert due(queue) == {"s": [10, 11, 12]}
+    queue.update(states(), policy(on_failure), NOW_MS)
+    assert not queue.holds("s", 100)
 
 
 def test_with_block_key_a_range_waits_for_every_record_of_an_ancestor_and_holds_all_behind_it() -> (
@@ -122,26 +127,6 @@ def test_shards_in_a_circle_wait_for_each_other_and_the_queue_still_answers() ->
     assert queue.next_ms() is None
     assert not queue.is_due(10**15)
     assert queue.due(10**15) == {}
-
-
-@pytest.mark.parametrize(
-    ("on_failure", "of_ancestor", "held"),
-    [
-        (OnFailure.CONTINUE, record(1, 9), False),
-        (OnFailure.BLOCK_KEY, record(1, key="a"), False),
-        (OnFailure.BLOCK_KEY, record(1, 9), True),
-        (OnFailure.BLOCK_SHARD, record(1, key="a"), True),
-    ],
-)
-def test_a_shard_is_not_read_while_an_ancestor_has_a_record_that_blocks_all_of_it(
-    on_failure: OnFailure, of_ancestor: UnresolvedRecord, *, held: bool
-) -> None:
-    queue = RetryQueue()
-    queue.update(states(of_ancestor), policy(on_failure), NOW_MS)
-    assert queue.holds("s", 100) is held
-    assert queue.holds("p", 100) is held
-    queue.update(states(), policy(on_failure), NOW_MS)
-    assert not queue.holds("s", 100)
 
 
 # a job --------------------------------------------------------------------------------------------

@@ -183,31 +183,12 @@ def forgotten(job: SimulatedJob, **options: Any) -> tuple[Coordinator, PlayedOut
 def test_retries_of_a_shard_that_the_service_has_forgotten_are_letters_after_two_listings(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At least a refresh interval apart. Nobody is asked for them in the plan that says so."""
-    coordinator, outcomes, start = forgotten(one, shard_refresh_interval="30s")
-    forgotten_s = one.clock.monotonic_s()
-    while not outcomes.letters:
-        plan = next_plan(coordinator, start)
-        assert one.clock.monotonic_s() - forgotten_s < 60
-        if plan != start:
-            start = plan
-            outcomes.play(rows_of(one, coordinator, plan))
-    assert [reason for *_, reason in outcomes.letters] == ["past the stream's retention"]
-    assert one.clock.monotonic_s() - forgotten_s >= 30
-    (piece,) = (piece for task in plan_of(one, start).tasks for piece in task.shards)
-    assert piece.gone
-    track_all(one, coordinator, outcomes, start)
-    assert one.states()[shard(0)].finished
-    assert "waited for their retry" not in caplog.text
-
-
-def test_a_forgotten_shard_is_asked_for_every_few_seconds_until_it_is_proven_gone(
-    one: SimulatedJob,
-) -> None:
+    """At least a refresh interval apart; it is asked for every few seconds meanwhile. Nobody is
+    asked for them in the plan that says so.
+    """
     coordinator, outcomes, start = forgotten(one, shard_refresh_interval="60s", idle_wait="1s")
     one.count_calls()
-    begun_s = one.clock.monotonic_s()
-    plans = 0
+    begun_s, plans = one.clock.monotonic_s(), 0
     while not outcomes.letters:
         plan = next_plan(coordinator, start)
         if plan != start:
@@ -217,6 +198,12 @@ def test_a_forgotten_shard_is_asked_for_every_few_seconds_until_it_is_proven_gon
     assert 60 <= seconds < 90
     assert plans <= seconds / 10 + 2
     assert one.calls("ListShards") <= 2 * seconds / 10 + 2
+    assert [reason for *_, reason in outcomes.letters] == ["past the stream's retention"]
+    (piece,) = (piece for task in plan_of(one, start).tasks for piece in task.shards)
+    assert piece.gone
+    track_all(one, coordinator, outcomes, start)
+    assert one.states()[shard(0)].finished
+    assert "waited for their retry" not in caplog.text
 
 
 @pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
