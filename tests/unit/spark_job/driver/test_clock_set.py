@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.shards.history_recorder import MARGIN_MS
-from state.moves.history import past_at
-from state.position import Position
-from state.sequence_number import SequenceNumber
 from tests.simulation.world import SkewedClock
 from tests.support.simulated.played_outcomes import numbered, policy, tracked
-from tests.support.simulated.simulated_driver import next_plan, read_all, run_tracked, track_all
-from tests.support.simulated.simulated_job import SimulatedJob, shard
+from tests.support.simulated.simulated_driver import next_plan, run_tracked, track_all
 
 if TYPE_CHECKING:
     from kinesis_spout.testing import ManualClock
+    from tests.support.simulated.simulated_job import SimulatedJob
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -35,34 +29,6 @@ def service(one: SimulatedJob) -> ManualClock:
 
 def set_clock(one: SimulatedJob, ahead_ms: int) -> None:
     one.clock.ahead_ms = ahead_ms  # type: ignore[attr-defined]  # see `service`
-
-
-@pytest.mark.parametrize(
-    "settings", [(-20_000,), (DAY_MS,), (DAY_MS, 0)], ids=["back", "forward", "forward and back"]
-)
-def test_nobody_goes_back_behind_a_record_that_was_not_acked_then(
-    one: SimulatedJob, service: ManualClock, settings: tuple[int, ...]
-) -> None:
-    """Whatever the machine's clock says, and whether a plan is settled before a listing or after
-    it. Nothing seems to be lost, either.
-    """
-    driver = one.coordinator(shard_refresh_interval="1h")
-    one.put(2)
-    plan, _ = read_all(one, driver)
-    number = 0
-    for ahead_ms in settings:
-        service.advance(15)
-        (number,) = one.put(1)
-        set_clock(one, ahead_ms)
-        plan, read = read_all(one, driver, plan)
-        assert read == [number]
-    acked_ms = service.now_ms()  # or up to `idleWait` before
-    entries = read_history(one.store())
-    assert all(before.time_ms <= after.time_ms for before, after in pairwise(entries))
-    assert entries[-1].time_ms <= service.now_ms() + MARGIN_MS
-    past = past_at(entries, acked_ms - 30_000)
-    assert past is None or past.positions[shard(0)] != Position.after(SequenceNumber(number))
-    assert driver.report()["lagMs"] == 0
 
 
 @pytest.mark.parametrize("ahead_ms", [-HOUR_MS, DAY_MS], ids=["back", "forward"])

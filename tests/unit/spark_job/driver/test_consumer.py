@@ -180,20 +180,6 @@ def test_a_subscription_waits_no_longer_than_a_minute_for_another_machines_clock
     assert (first_task(driver, second).shards[0].next_subscribe_ms is not None) is waits
 
 
-@pytest.mark.parametrize("settled", [False, True])
-def test_a_restarted_driver_knows_when(one: SimulatedJob, *, settled: bool) -> None:
-    one.put(3)
-    driver = driver_of(one, max_records_per_shard=1)
-    plan = next_plan(driver)
-    read(one, driver, plan)
-    if settled:
-        driver.settle(plan)
-    driver.close()
-    again = driver_of(one, max_records_per_shard=1)
-    second = next_plan(again, plan)
-    assert first_task(again, second).shards[0].next_subscribe_ms is not None
-
-
 def test_a_batch_that_is_replayed_by_another_run_polls(one: SimulatedJob) -> None:
     """Whether its tasks have published or not."""
     one.put(3)

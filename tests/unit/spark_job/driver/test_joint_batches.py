@@ -110,22 +110,6 @@ def check_sink(query: StreamsQuery) -> None:
         assert sorted(found) == sorted(job.there.ids())
 
 
-def test_the_plan_of_each_stream_is_settled(untracked: StreamsQuery) -> None:
-    """All go on behind what they have read, and nothing comes twice."""
-    for _ in range(3):
-        put(untracked, 2)
-        for _ in range(MOST_BATCHES):
-            untracked.run_batch()
-    check_sink(untracked)
-    for stream in STREAMS:
-        job = untracked.jobs[stream]
-        (state,) = job.there.states().values()
-        assert state.checkpoint is not None
-        assert state.checkpoint.sequence == max(
-            one.sequence for numbers in job.there.records.values() for one in numbers
-        )
-
-
 def test_the_streams_share_the_limit_of_a_batch(untracked: StreamsQuery) -> None:
     """None of them has it for itself."""
     untracked.max_records = 4

@@ -183,18 +183,3 @@ def test_a_killing_record_in_a_range_that_covers_acked_records_is_found(
     assert Counter(restarted.processed) == expected
     assert len(restarted.outcomes.letters) == 1
     assert restarted.outcomes.killed <= MOST_RESTARTS
-
-
-@pytest.mark.parametrize(("ranges", "count"), [(1, 2), (4, 10)])
-def test_the_parts_of_a_range_that_covers_acked_records_are_delivered_once(
-    ranges: int, count: int, one: SimulatedJob
-) -> None:
-    """Its process was killed twice, by no record. The batch is delivered in parts from then on."""
-    queue_as_ranges(one, ranges, count)
-    restarted = killing(one)
-    crashes = iter([True] * 2)
-    restarted.outcomes.kills = lambda _: next(crashes, False)
-    restarted.run()
-    assert payloads(range(RECORDS)) == Counter(restarted.processed)
-    assert len(restarted.outcomes.calls) == RECORDS
-    assert restarted.outcomes.letters == []

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import AccessDeniedError, DataLossError
-from kinesis_spout.testing import end_without_children, error
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.testing import end_without_children
 from state.znodes.store import ZnodeStateStore
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
@@ -25,28 +25,6 @@ if TYPE_CHECKING:
     from state.state_store import StateChange
 
 DAY_S = 24 * 3600.0
-
-
-@in_both_modes
-def test_records_that_came_and_expired_while_the_job_was_down_are_loss_also_without_later_records(
-    job: SimulatedJob,
-) -> None:
-    """The shard is at its tip when the job is back. That says nothing of what expired before."""
-    job.put(5)
-    before = job.coordinator()
-    read_all(job, before)
-    before.close()
-    job.clock.advance(3600)
-    job.put(5)
-    job.clock.advance(2 * DAY_S)
-    strict = job.coordinator()
-    with pytest.raises(DataLossError, match="failOnDataLoss"):
-        next_plan(strict)
-    strict.close()
-    lenient = job.coordinator(fail_on_data_loss=False)
-    assert read_all(job, lenient)[1] == []
-    lenient.close()
-    assert next_plan(job.coordinator()) == ""
 
 
 def test_a_shard_that_was_idle_for_days_beside_a_busy_one_is_not_a_loss_after_a_restart() -> None:
@@ -198,34 +176,6 @@ def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_la
         next_plan(one.coordinator(), plan)
 
 
-@in_both_modes
-@pytest.mark.parametrize("crash", ["before its batch is settled", "before the list is read again"])
-def test_children_of_a_parent_read_to_its_end_long_after_it_closed_may_have_lost_records(
-    one: SimulatedJob, crash: str
-) -> None:
-    """The end comes from a batch that was logged before the split and read long after it, without a
-    listing in between.
-    """
-    driver = one.coordinator()
-    read_all(one, driver)
-    one.put(1)
-    plan = next_plan(driver)
-    driver.close()
-    one.fake.split(STREAM, shard(0))
-    one.put(9)
-    one.clock.advance(0.7 * DAY_S)
-    driver = one.coordinator()
-    run(one, driver, plan)
-    if crash == "before the list is read again":
-        one.fake.faults.add(error("AccessDeniedException"), operation="ListShards")
-        with pytest.raises(AccessDeniedError):
-            next_plan(driver, plan)
-    driver.close()
-    one.clock.advance(0.7 * DAY_S)
-    with pytest.raises(DataLossError, match=shard(1)):
-        next_plan(one.coordinator(), plan)
-
-
 def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(
     job: SimulatedJob,
 ) -> None:
@@ -235,35 +185,6 @@ def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(
     job.clock.advance(2 * DAY_S)
     with pytest.raises(DataLossError, match="failOnDataLoss"):
         next_plan(job.coordinator())
-
-
-@in_both_modes
-def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch_for_ever(
-    job: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The query stops until failOnDataLoss is false. Then the batch reads what is left, and the
-    driver reports the loss.
-    """
-    job.put(5, key=job.key_of(0))
-    before = job.coordinator()
-    plan = next_plan(before)
-    before.close()
-    job.fake.split(STREAM, shard(0))
-    job.clock.advance(2 * DAY_S)
-    put = job.put(5, key=job.key_of(1))
-    strict = job.coordinator()
-    with pytest.raises(DataLossError, match="failOnDataLoss"):
-        run(job, strict, plan)
-    strict.close()
-    lenient = job.coordinator(fail_on_data_loss=False, idle_wait="30s")
-    found = run(job, lenient, plan)
-    with caplog.at_level("WARNING", "kinesis_spout"):
-        found += read_all(job, lenient, plan)[1]
-    assert set(found) == set(put)
-    assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
-    assert (
-        shard(0) not in job.states()
-    )  # given up, and then forgotten: its retention is over and its children have states
 
 
 @in_both_modes

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from kinesis_spout.testing import error
 from tests.support.simulated.played_outcomes import Row, numbered, policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, rows_of, run_tracked, track_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
+    import pytest
+
     from spark_job.driver.coordinator import Coordinator
     from state.plan import Plan
     from tests.support.simulated.played_outcomes import PlayedOutcomes
@@ -204,80 +203,6 @@ def test_retries_of_a_shard_that_the_service_has_forgotten_are_letters_after_two
     track_all(one, coordinator, outcomes, start)
     assert one.states()[shard(0)].finished
     assert "waited for their retry" not in caplog.text
-
-
-@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
-def test_a_single_false_answer_that_a_shard_is_not_there_writes_no_letter(
-    one: SimulatedJob, operation: str
-) -> None:
-    """The retry is read by the next plan after the hold."""
-    put = one.put(5)
-    outcomes = tracked(
-        one,
-        lambda row: row["attempt"] == 1 and row["data"] == b"record 2",
-        policy(first_delay_ms=20_000),
-    )
-    coordinator = one.coordinator()
-    start, _ = track_all(one, coordinator, outcomes)
-    one.clock.advance(20)
-    unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
-    plan = next_plan(coordinator, start)
-    one.fake.faults.add(unknown, operation=operation, times=1)
-    answered_s = one.clock.monotonic_s()
-    assert run_tracked(one, coordinator, plan, outcomes) == []
-    one.fake.faults.clear()
-    start = plan
-    while (plan := next_plan(coordinator, start)) == start:
-        pass
-    assert one.clock.monotonic_s() - answered_s <= 10.2
-    (row,) = run_tracked(one, coordinator, plan, outcomes)
-    assert (int(row["sequenceNumber"]), row["attempt"]) == (put[2], 2)
-    assert outcomes.letters == []
-
-
-def test_a_range_of_an_outage_is_read_in_parts_of_a_triggers_limit(one: SimulatedJob) -> None:
-    """Every record comes again exactly once, in order, and no plan has more than the limit."""
-    put = one.put(500)
-    broken = [True]
-    outcomes = tracked(one, lambda _: broken[0], policy(first_delay_ms=1_000))
-    coordinator = one.coordinator(idle_wait="0s")
-    start, _ = track_all(one, coordinator, outcomes)
-    broken[0] = False
-    one.clock.advance(70)
-    again: list[int] = []
-    while (plan := next_plan(coordinator, start, max_records=120)) != start:
-        rows = run_tracked(one, coordinator, plan, outcomes)
-        assert len(rows) <= 120
-        assert rows_of(one, coordinator, plan) == rows
-        again += [int(row["sequenceNumber"]) for row in rows]
-        start = plan
-    assert again == put
-    assert (unresolved(one), outcomes.letters) == (0, [])
-
-
-def test_a_range_that_expires_in_part_is_letters_for_its_missing_records_and_retries_of_the_others(
-    one: SimulatedJob,
-) -> None:
-    """Also where it is read in parts."""
-    put = one.put(60)
-    one.clock.advance(HOUR_S)
-    put += one.put(140)
-    broken = [True]
-    outcomes = tracked(one, lambda _: broken[0])
-    coordinator = one.coordinator(idle_wait="0s", fail_on_data_loss=False)
-    start = next_plan(coordinator)
-    run_tracked(one, coordinator, start, outcomes)
-    broken[0] = False
-    one.clock.advance(23.5 * HOUR_S)
-    again: list[int] = []
-    while (plan := next_plan(coordinator, start, max_records=50)) != start:
-        rows = run_tracked(one, coordinator, plan, outcomes)
-        again += [int(row["sequenceNumber"]) for row in rows]
-        start = plan
-    assert again == put[60:]
-    assert {name for name, _, _ in outcomes.letters} <= {f"{shard(0)}:{one}" for one in put}
-    assert sum(report.dead_lettered for report in outcomes.done) == 60
-    assert unresolved(one) == 0
 
 
 def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_acked(

@@ -11,12 +11,11 @@ import pytest
 from spark_job.driver.settle_plan import outages_after, settle
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import Plan, PlanStatus, ShardReadResult, ShardSlice, TaskPlan
-from state.position import TRIM_HORIZON, Position
+from state.plan import Plan, PlanStatus, ShardReadResult
+from state.position import Position
 from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import StateChange
+from state.shard_state import UnresolvedRecord
 from state.task_log import TaskLog
 from tests.support.state.breaking_tree import breaking_store
 from tests.support.state.settled_plan import (
@@ -87,37 +86,6 @@ def test_stopped_at_any_write_and_repeated_by_a_successor_it_gives_the_same_stat
         assert states_in(MemoryStateStore(backend)) == wanted
 
 
-def test_the_end_of_a_shard_whose_state_was_removed_is_ignored() -> None:
-    """As after a reset. Its children get no state here either: the shard list brings them."""
-    gone = ShardReadResult(
-        shard_id="shardId-9", first=SequenceNumber(1), last=SequenceNumber(2), count=2
-    )
-    store = opened(MemoryBackend())
-    task = TaskPlan(
-        shards=(ShardSlice(shard_id="shardId-9", position=TRIM_HORIZON, max_records=1),),
-        max_bytes=1,
-        fetch_time_ms=1,
-        fetch_cap_ms=1,
-    )
-    store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=(task,)))
-    store.append_log(PLAN, 0, TaskLog(entries=(gone,), sealed=True), None)
-    assert settle(store, PLAN, states_per_write=1).states == {}
-
-
-def test_a_child_that_has_a_state_is_not_created_again() -> None:
-    """The shard list may have shown it before the parent's end was read, and it may have been read
-    since.
-    """
-    backend = backend_with_plan(0, 1)
-    store = opened(backend)
-    known = ShardState(
-        shard_id=CHILDREN[0], read_position=Position.after(SequenceNumber(77)), parents=(PARENT,)
-    )
-    store.save_states([StateChange(before=None, after=known)])
-    settle(store, PLAN, states_per_write=500)
-    assert states_in(store)[CHILDREN[0]] == known
-
-
 class _PublishedAtTheLastMoment(MemoryStateStore):
     """A task appends to its log just before the plan is closed."""
 
@@ -135,20 +103,6 @@ def test_what_is_appended_just_before_the_plan_is_closed_is_settled() -> None:
         store.acquire(OWNER, timeout_s=1)
         result = settle(store, PLAN, states_per_write=500)
     assert result.states[UNREAD].state.read_position == Position.after(SequenceNumber(39))
-
-
-def test_a_log_that_was_not_sealed_is_settled_as_far_as_it_goes() -> None:
-    """A consumer that takes only some rows, as `limit` does, cuts the task off. Nothing can be
-    appended any more, so what is in the log is all that was read.
-    """
-    backend = backend_with_plan()
-    store = MemoryStateStore(backend)
-    cut = TaskLog(entries=LOGS[0].entries[:2])
-    store.append_log(PLAN, 0, cut, None)
-    states = states_in(_after(backend))
-    assert (states[PARENT].checkpoint, states[PARENT].end_was_read) == (SequenceNumber(14), False)
-    assert states[OTHER].checkpoint == SequenceNumber(29)
-    assert set(states) == {PARENT, OTHER, UNREAD}
 
 
 RESULTS_OF_FORMAT_1 = (
@@ -172,14 +126,6 @@ def test_a_plan_whose_tasks_an_earlier_version_has_read_is_settled_as_before() -
 
 
 # reports ------------------------------------------------------------------------------------------
-def test_all_records_of_a_tracked_batch_are_acked_except_for_those_in_its_report() -> None:
-    result = settled(with_report(backend_with_plan(0, 1)))
-    states = {shard: stored.state for shard, stored in result.states.items()}
-    assert states[OTHER].unresolved == (FAILED,)
-    assert states[OTHER].read_position == Position.after(SequenceNumber(29))
-    assert states[UNREAD].unresolved == ()
-    assert set(CHILDREN) <= set(states)
-    assert (result.report, result.policy, result.unreported) == (REPORT, OutcomePolicy(), False)
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["no-report", "open-report"])
