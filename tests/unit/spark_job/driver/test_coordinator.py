@@ -126,21 +126,6 @@ def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
 # plans and settling -------------------------------------------------------------------------------
 
 
-@in_both_modes
-@pytest.mark.parametrize("asked", ["", "1-stale", "99-other"])
-def test_any_other_plan_is_not_settled_and_its_records_are_delivered_again(
-    asked: str, job: SimulatedJob
-) -> None:
-    """As with a new or a restored checkpoint location."""
-    put = job.put(3)
-    first = job.coordinator()
-    run(job, first, next_plan(first))
-    first.close()
-    second = job.coordinator()
-    plan = next_plan(second, asked)
-    assert run(job, second, plan) == put
-
-
 @pytest.mark.parametrize("asked", ["", "3-old", "77-newer"])
 def test_a_plans_number_is_above_all_numbers_in_sparks_log_and_in_zookeeper(
     asked: str, job: SimulatedJob

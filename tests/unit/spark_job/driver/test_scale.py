@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.planner import longest_round, max_bytes
@@ -13,11 +14,12 @@ from state.codec.values import encode_unchecked
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan
 from state.position import Position
 from state.sequence_number import SequenceNumber
+from state.state_store import StateChange
 from state.task_log import TaskLog
 from state.znodes.store import ZnodeStateStore
 from state.znodes.tree import Check
 from tests.support.simulated.simulated_driver import next_plan
-from tests.support.simulated.simulated_job import simulated
+from tests.support.simulated.simulated_job import shard, simulated
 from tests.support.state.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
@@ -95,6 +97,22 @@ def test_a_batch_writes_twice_a_task_and_its_states_in_transactions_of_hundreds(
         assert tree.counts["state reads"] == 0
         assert tree.counts["other reads"] <= tasks + 20
         assert tree.max_operations <= 2 * MAX_OPERATIONS
+
+
+def test_states_that_are_not_as_the_driver_remembers_them_are_loaded_and_settled() -> None:
+    """As after a write whose answer was lost."""
+    with simulated(shards=9) as job:
+        store = job.store()
+        coordinator = Coordinator(job.settings(probe_max_shards=0), job.services(store=store))
+        job.opened.append(coordinator)
+        start = run_batch(coordinator, store, "", 103)
+        stored = store.load_states()[shard(7)]
+        changed = replace(stored.state, parents=("shardId-000000009999",))
+        store.save_states([StateChange(before=stored, after=changed)])
+        run_batch(coordinator, store, start, 106)
+        states = job.states()
+        assert {state.checkpoint for state in states.values()} == {SequenceNumber(103)}
+        assert states[shard(7)].parents == ("shardId-000000009999",)
 
 
 @pytest.mark.parametrize("name", ["", "shardId-000000000000", "s" * 128])
