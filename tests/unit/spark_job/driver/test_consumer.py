@@ -12,7 +12,7 @@ from tests.simulation.subscriptions import InlineFeed, wait_in
 from tests.simulation.world import SkewedClock
 from tests.support.kinesis.fake_consumers import deregister, register, subscribe
 from tests.support.simulated.simulated_driver import next_plan, pointer
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, simulated
+from tests.support.simulated.simulated_job import SimulatedJob, simulated
 
 if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator
@@ -44,16 +44,6 @@ def read(job: SimulatedJob, driver: Coordinator, plan: str, *, ahead_ms: int = 0
         for task, one in driver.tasks(plan).items()
         for batch in read_task(plan, task, one, services=services, settings=settings)
     )
-
-
-def test_a_missing_consumer_is_registered_once_and_named_in_plans(one: SimulatedJob) -> None:
-    one.put(1)
-    driver = driver_of(one)
-    plan = next_plan(driver)
-    arn = first_task(driver, plan).consumer_arn
-    assert arn is not None
-    assert arn.startswith(one.fake.stream(STREAM).arn)
-    assert driver.tasks(plan)[0].shards[0].next_subscribe_ms is None
 
 
 def test_a_query_that_polls_asks_for_no_consumer(one: SimulatedJob) -> None:

@@ -176,17 +176,6 @@ def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_la
         next_plan(one.coordinator(), plan)
 
 
-def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(
-    job: SimulatedJob,
-) -> None:
-    """The job died after it pinned the start, and came back days later."""
-    job.coordinator().pin_start()
-    job.put(5)
-    job.clock.advance(2 * DAY_S)
-    with pytest.raises(DataLossError, match="failOnDataLoss"):
-        next_plan(job.coordinator())
-
-
 @in_both_modes
 def test_a_batch_replayed_after_the_retention_reports_the_shards_that_it_can_no_longer_read(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture

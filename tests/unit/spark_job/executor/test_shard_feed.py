@@ -226,12 +226,6 @@ def test_exactly_the_records_of_the_log_are_read_whatever_is_before_and_after_th
     assert followed(one, entry_of(published)) == published
 
 
-def test_shards_may_alternate_in_the_log(job: SimulatedJob) -> None:
-    put = [job.put(4, key=job.key_of(index)) for index in (0, 1)]
-    entries = [entry_of(put[n][k : k + 2], index=n) for k in (0, 2) for n in (1, 0)]
-    assert followed(job, *entries) == put[1][:2] + put[0][:2] + put[1][2:] + put[0][2:]
-
-
 @pytest.mark.parametrize(
     ("older", "newer", "is_closed", "count", "left"),
     [
