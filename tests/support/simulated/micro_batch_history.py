@@ -1,5 +1,5 @@
 """Random histories of one application, and their invariants: puts, resharding, batches, crashes,
-zombies, restored backups.
+zombies. Faults and backups are steps of `tests/simulation`, which has no real parts.
 
 They use the product's own reader, over FakeKinesis by HTTP and a real ZooKeeper. Their randomness
 is plain and seeded: kazoo's threads draw from `random` too, which Hypothesis would report as a test
@@ -8,19 +8,17 @@ that is not deterministic.
 
 from __future__ import annotations
 
-import copy
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.testing import drop, expired_iterator, internal_failure, throttle
 from spark_job.driver.coordinator import Coordinator
 from spark_job.process_services import ProcessServices, open_store
 from state.errors import PlanClosedError
 from state.shard_state import Lifecycle
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine, Row
 from tests.support.spark.source import APPLICATION, STREAM, StreamUnderTest, ids_of
-from tests.support.state.dying_store import ZnodeBackup, dying_store
+from tests.support.state.dying_store import dying_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.testing import FakeKinesis
 
-ITERATOR_LIFE_S = 301.0
 MOST_SHARDS = 7
 STEPS: dict[str, int] = {
     "put": 10,
@@ -40,14 +37,6 @@ STEPS: dict[str, int] = {
     "restart": 2,
     "zombie": 3,
     "available_now": 2,
-    "empty_pages": 1,
-    "iterators_expire": 1,
-    "fault": 2,
-    "new_location": 1,
-    "back_up_location": 2,
-    "restore_location": 1,
-    "back_up_zookeeper": 2,
-    "restore_zookeeper": 1,
 }
 
 
@@ -112,9 +101,6 @@ class History:
     log: list[str] = field(default_factory=list)
     committed: list[str] = field(default_factory=list)
     checkpoints: dict[str, int] = field(default_factory=dict)
-    location: tuple[Any, ...] | None = None
-    backup: ZnodeBackup | None = None
-    thrown_away: bool = False
     crashes: Sequence[str] = CRASHES
 
     def step(self) -> None:
@@ -140,26 +126,6 @@ class History:
     def do_merge(self) -> None:
         if len(self.stream.open_shards()) > 1:
             self.note(self.stream.merge())
-
-    def do_empty_pages(self) -> None:
-        shard = self.random.choice(self.fake.shards(STREAM)).shard_id
-        self.note(shard)
-        self.fake.insert_empty_pages(STREAM, shard, self.random.choice((1, 3, 12)))
-
-    def do_iterators_expire(self) -> None:
-        self.stream.clock.advance(ITERATOR_LIFE_S)
-
-    def do_fault(self) -> None:
-        """Transient faults for some of the next requests."""
-        operation = self.random.choice(
-            ("GetRecords", "GetRecords", "GetShardIterator", "DescribeStreamSummary")
-        )
-        kinds = [internal_failure(), drop(processed=True), throttle()]
-        if operation == "GetRecords":
-            kinds.append(expired_iterator())
-        fault = self.random.choice(kinds)
-        self.note((operation, fault.kind.value, fault.code))
-        self.fake.faults.add(fault, operation=operation, times=self.random.choice((1, 2)))
 
     # the query ------------------------------------------------------------------------------------
     def do_batch(self) -> None:
@@ -221,36 +187,6 @@ class History:
         self.note(len(rows))
         assert set(ids_of(rows)) <= self.stream.ids()
 
-    # backups --------------------------------------------------------------------------------------
-    def do_new_location(self) -> None:
-        self.engine.forget_checkpoint_location()
-        self.engine.sink = {}
-        self.thrown_away = True
-
-    def do_back_up_location(self) -> None:
-        self.location = copy.deepcopy(
-            (self.engine.offsets, self.engine.committed, self.engine.sink)
-        )
-
-    def do_restore_location(self) -> None:
-        if self.location is not None:
-            self.engine.stop()
-            self.engine.offsets, self.engine.committed, self.engine.sink = copy.deepcopy(
-                self.location
-            )
-            self.thrown_away = True
-
-    def do_back_up_zookeeper(self) -> None:
-        self.backup = ZnodeBackup(self.stream.zookeeper, APPLICATION, STREAM)
-        self.backup.take()
-
-    def do_restore_zookeeper(self) -> None:
-        if self.backup is not None and self.backup.nodes:
-            self.engine.stop()
-            self.backup.restore()
-            self.thrown_away = True
-            self.checkpoints = {}
-
     # invariants -----------------------------------------------------------------------------------
     def resolved(self) -> set[str]:
         """Records that need not come again: a finished batch has them."""
@@ -289,7 +225,6 @@ class History:
     def finish(self) -> None:
         """Drain, and check the whole history."""
         self.log.append("drain")
-        self.fake.faults.clear()
         self.engine.stop()
         for _ in range(500):
             # Above `probeMaxShards` a poll may find nothing before the end of `idleInterval`.
@@ -300,10 +235,9 @@ class History:
         assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
         assert self.is_at_the_end(), f"after the last batch the states are {self.stream.states()}"
         self.check_order(self.committed)
-        if not self.thrown_away:
-            rows = [one for batch in self.engine.sink.values() for one in ids_of(batch)]
-            assert len(rows) == len(set(rows)), "an idempotent sink has records twice"
-            self.check_sink(set(rows))
+        rows = [one for batch in self.engine.sink.values() for one in ids_of(batch)]
+        assert len(rows) == len(set(rows)), "an idempotent sink has records twice"
+        self.check_sink(set(rows))
 
     def check_sink(self, found: set[str]) -> None:
         assert found == self.stream.ids()
