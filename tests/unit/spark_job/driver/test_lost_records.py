@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import DataLossError
-from kinesis_spout.testing import end_without_children
+from kinesis_spout.errors import AccessDeniedError, DataLossError
+from kinesis_spout.testing import end_without_children, error
 from state.znodes.store import ZnodeStateStore
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
@@ -216,3 +216,71 @@ def test_a_shard_that_vanishes_between_listings_gives_no_series_of_empty_batches
         plan = new
         job.clock.advance(0.1)
     assert plans <= 2
+
+
+@in_both_modes
+@pytest.mark.parametrize("crash", ["before its batch is settled", "before the list is read again"])
+def test_children_of_a_parent_read_to_its_end_long_after_it_closed_may_have_lost_records(
+    one: SimulatedJob, crash: str
+) -> None:
+    """The end comes from a batch that was logged before the split and read long after it, without a
+    listing in between.
+    """
+    driver = one.coordinator()
+    read_all(one, driver)
+    one.put(1)
+    plan = next_plan(driver)
+    driver.close()
+    one.fake.split(STREAM, shard(0))
+    one.put(9)
+    one.clock.advance(0.7 * DAY_S)
+    driver = one.coordinator()
+    run(one, driver, plan)
+    if crash == "before the list is read again":
+        one.fake.faults.add(error("AccessDeniedException"), operation="ListShards")
+        with pytest.raises(AccessDeniedError):
+            next_plan(driver, plan)
+    driver.close()
+    one.clock.advance(0.7 * DAY_S)
+    with pytest.raises(DataLossError, match=shard(1)):
+        next_plan(one.coordinator(), plan)
+
+
+def test_records_that_expired_between_the_pin_and_the_first_listing_are_loss(
+    job: SimulatedJob,
+) -> None:
+    """The job died after it pinned the start, and came back days later."""
+    job.coordinator().pin_start()
+    job.put(5)
+    job.clock.advance(2 * DAY_S)
+    with pytest.raises(DataLossError, match="failOnDataLoss"):
+        next_plan(job.coordinator())
+
+
+@in_both_modes
+def test_a_shard_that_vanishes_after_its_plan_was_logged_does_not_fail_its_batch_for_ever(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query stops until failOnDataLoss is false. Then the batch reads what is left, and the
+    driver reports the loss.
+    """
+    job.put(5, key=job.key_of(0))
+    before = job.coordinator()
+    plan = next_plan(before)
+    before.close()
+    job.fake.split(STREAM, shard(0))
+    job.clock.advance(2 * DAY_S)
+    put = job.put(5, key=job.key_of(1))
+    strict = job.coordinator()
+    with pytest.raises(DataLossError, match="failOnDataLoss"):
+        run(job, strict, plan)
+    strict.close()
+    lenient = job.coordinator(fail_on_data_loss=False, idle_wait="30s")
+    found = run(job, lenient, plan)
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        found += read_all(job, lenient, plan)[1]
+    assert set(found) == set(put)
+    assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
+    assert (
+        shard(0) not in job.states()
+    )  # given up, and then forgotten: its retention is over and its children have states

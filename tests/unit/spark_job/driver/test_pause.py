@@ -9,14 +9,17 @@ from contextlib import closing
 
 import pytest
 
+from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.shards.history_recorder import INTERVAL_S, MARGIN_MS
 from kinesis_spout.shards.pause import HOLD_S
 from spark_job.driver.coordinator import Coordinator
 from state.errors import StaleOwnerError
+from state.moves.history import past_at
 from state.owner.ownership import this_process
 from state.owner.run_log import DONE
 from state.plan import PlanPointer, PlanStatus
-from state.position import PositionKind
+from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
 from state.state_store import Pause
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all, run
@@ -179,3 +182,16 @@ def test_a_poll_during_a_pause_costs_one_read(one: SimulatedJob) -> None:
         one.clock.advance(HOLD_S)
         assert tree.cost_of(lambda: next_plan(coordinator)) == (1, 1)
         assert tree.cost_of(lambda: next_plan(coordinator)) == (1, 0)
+
+
+def test_the_history_goes_back_to_the_pause(one: SimulatedJob) -> None:
+    """What the last batch before it has acked is in the history while the pause lasts."""
+    put = one.put(2)
+    coordinator = one.coordinator()
+    plan, _ = one_batch(one, coordinator, "")
+    pause(one)
+    one.clock.advance(INTERVAL_S)
+    assert next_plan(coordinator, plan) == plan
+    past = past_at(read_history(one.store()), one.clock.now_ms() + MARGIN_MS)
+    assert past is not None
+    assert past.positions == {shard(0): Position.after(SequenceNumber(put[-1]))}

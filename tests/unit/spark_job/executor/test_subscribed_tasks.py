@@ -83,6 +83,19 @@ def test_an_attempt_that_finds_a_log_polls_the_same_rows(pairs: SimulatedJob) ->
     assert pushed.service.subscriptions == 1
 
 
+def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> None:
+    """What it has published is read by the next one, by GetRecords."""
+    put = pairs.put(7)
+    pushed = Pushed(pairs)
+    batches = pushed.planned.attempt(service=pushed.service, pace=BY_TWOS)
+    assert numbers_of([next(batches)]) == put[:2]
+    assert not pushed.is_closed
+    batches.close()  # type: ignore[attr-defined]  # a generator
+    assert pushed.is_closed
+    assert pushed.rows() == put
+    assert pushed.service.subscriptions == 1
+
+
 def test_a_subscription_within_five_seconds_is_refused_and_the_task_polls(
     pairs: SimulatedJob,
 ) -> None:
