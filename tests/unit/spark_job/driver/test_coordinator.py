@@ -20,7 +20,7 @@ from state.owner.ownership import this_process
 from state.plan import Plan, TaskPlan, plan_number
 from state.position import TRIM_HORIZON
 from state.task_log import TaskLog
-from tests.support.simulated.simulated_driver import next_plan, one_batch, run
+from tests.support.simulated.simulated_driver import next_plan, one_batch, read_all, run
 from tests.support.simulated.simulated_job import (
     APPLICATION,
     STREAM,
@@ -96,6 +96,24 @@ def test_a_shard_whose_probe_is_refused_is_left_to_a_task(
     one.clock.advance(301)  # a new iterator is needed
     with pytest.raises(AccessDeniedError):
         next_plan(coordinator, plan)
+
+
+def test_a_stretch_without_records_is_no_tip_and_a_shard_that_is_gone_no_work(
+    job: SimulatedJob,
+) -> None:
+    """There may be records behind the former. The shard list decides whether records were lost with
+    the latter.
+    """
+    coordinator = job.coordinator(idle_wait="0s", shard_refresh_interval="60s")
+    job.fake.insert_empty_pages(STREAM, shard(0), 3)
+    put = job.put(1, key=job.key_of(0))
+    plan = next_plan(coordinator)
+    assert run(job, coordinator, plan) == put
+    plan, _ = read_all(job, coordinator, plan)
+    with job.fake.lock:
+        del job.fake.stream(STREAM).shards[shard(0)]
+    job.clock.advance(1)
+    assert next_plan(coordinator, plan) == plan
 
 
 def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
