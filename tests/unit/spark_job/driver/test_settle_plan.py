@@ -105,6 +105,20 @@ def test_what_is_appended_just_before_the_plan_is_closed_is_settled() -> None:
     assert result.states[UNREAD].state.read_position == Position.after(SequenceNumber(39))
 
 
+def test_a_log_that_was_not_sealed_is_settled_as_far_as_it_goes() -> None:
+    """A consumer that takes only some rows, as `limit` does, cuts the task off. Nothing can be
+    appended any more, so what is in the log is all that was read.
+    """
+    backend = backend_with_plan()
+    store = MemoryStateStore(backend)
+    cut = TaskLog(entries=LOGS[0].entries[:2])
+    store.append_log(PLAN, 0, cut, None)
+    states = states_in(_after(backend))
+    assert (states[PARENT].checkpoint, states[PARENT].end_was_read) == (SequenceNumber(14), False)
+    assert states[OTHER].checkpoint == SequenceNumber(29)
+    assert set(states) == {PARENT, OTHER, UNREAD}
+
+
 RESULTS_OF_FORMAT_1 = (
     (
         b'{"token":"one","shards":[{"shardId":"shardId-0","first":"10","last":"19","count":4,'
