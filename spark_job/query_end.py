@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import re
 import threading
 import weakref
@@ -23,8 +22,6 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.query_failure import failure_sentence
-from state.owner.owner_info import Sight
-from state.owner.ownership import is_below, sight_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
     )
 
     from spark_job.settings import SourceSettings
-    from state.owner.run_log import Run, RunLog
+    from state.owner.run_log import RunLog
 
 log = logging.getLogger("kinesis_spout")
 # In the description of a query that Spark puts before its offsets.
@@ -183,17 +180,7 @@ def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
 
 def _is_of_the_query(told: RunLog, started_ms: int, until_ms: int) -> bool:
     newest = told.newest
-    return newest is not None and (
-        started_ms <= newest.owner.since_ms <= until_ms and _may_be_of_here(newest)
-    )
-
-
-def _may_be_of_here(run: Run) -> bool:
-    """Whether the run may be of a query of this process. Another driver on this machine may own the
-    application since then, with the same plan.
-    """
-    runs = sight_of(run.owner) is Sight.RUNS
-    return not runs or is_below(run.owner, os.getpid())
+    return newest is not None and started_ms <= newest.owner.since_ms <= until_ms
 
 
 def _amend(

@@ -370,7 +370,8 @@ class OutcomeStore(TaskStore, Protocol):
 
     def amend_run(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
         """Replace the log whose newest run is of this owner by `amended(log)`, which may be called
-        several times. False, and nothing is written, if there is none. Needs no ownership.
+        several times. False, and nothing is written, if there is none. Needs no ownership; but a
+        store that was overtaken writes nothing, and raises `StaleOwnerError`.
         """
         ...
 

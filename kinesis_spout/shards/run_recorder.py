@@ -7,19 +7,22 @@ it tells of.
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
 from state.errors import StaleOwnerError, StateError, StoreUnavailableError
-from state.owner.ownership import this_process
+from state.owner.owner_info import Sight
+from state.owner.ownership import is_below, sight_of, this_process
 from state.owner.run_log import FAILED, NotSubscribed, RunEnd, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kinesis_spout.clock import Clock
+    from state.owner.owner_info import OwnerInfo
     from state.owner.run_log import (
         FailingReads,
         Hold,
@@ -170,19 +173,27 @@ class RunRecorder:
 
 
 def amend_newest_run(store: OutcomeStore, amended: Callable[[RunLog], RunLog]) -> bool:
-    """Add to what the newest owner of the whole application told, if it runs on this machine: for
-    the main process of a Spark driver, which is not the owner. Blocks on the store, and raises
-    nothing. Returns whether it was written.
+    """Add to what the newest owner of the whole application told, if that may be a process of this
+    Spark driver: for the driver's main process, which is not the owner. Blocks on the store, and
+    raises nothing. Returns whether it was written.
     """
     try:
         log_there = store.read_runs().get(None)
         newest = None if log_there is None else log_there.newest
-        if newest is None or newest.owner.host != this_process(0).host:
+        if newest is None or not _may_be_of_here(newest.owner):
             return False
         return store.amend_run(newest.owner, amended)
     except StateError as exc:
         _left_out(exc)
         return False
+
+
+def _may_be_of_here(owner: OwnerInfo) -> bool:
+    """Whether the owner may be a process of this driver, also one that has ended. Another driver on
+    this machine may have taken over the application since then.
+    """
+    runs = sight_of(owner) is Sight.RUNS
+    return owner.host == this_process(0).host and (not runs or is_below(owner, os.getpid()))
 
 
 def failure(says: str, now_ms: int) -> RunEnd:

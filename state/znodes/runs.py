@@ -1,9 +1,9 @@
 """The runs of an application as znodes, one for each share of it.
 
-The beginning of a run is a write of the owner. Whatever is added later names the run: it is written
-only while that is still the newest one, in the version that was read. So a process that is not the
-owner (the main process of a Spark driver) may add how its run ended, and one that was replaced
-changes nothing.
+The beginning of a run is a write of the owner, and so is what that owner adds later. Whatever is
+added names the run: it is written only while that is still the newest one, in the version that was
+read. So a process that never was the owner (the main process of a Spark driver) may add how the run
+ended, and one that was replaced changes nothing.
 """
 
 from __future__ import annotations
@@ -65,9 +65,11 @@ class RunZnodes:
     def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
         for _ in range(_MAX_ROUNDS):
             for task, log in self.read().items():
-                newest = log.newest
+                newest, held = log.newest, self._fence.held
                 if newest is None or newest.owner != of:
                     continue
+                if held is not None and held.task != task:
+                    continue  # another share, taken by the same process in the same millisecond
                 after = amended(log)
                 if after == log:
                     return True
@@ -91,8 +93,9 @@ class RunZnodes:
         node = self._tree.read([path])[0]
         if node is None or _log(node.data, path) != before:
             return False
+        by = self._fence if self._fence.ever_held else self._tree
         try:
-            self._tree.commit([Set(path, encode(after, path), node.version)])
+            by.commit([Set(path, encode(after, path), node.version)])
         except TransactionRefusedError as refused:
             # After a lost answer the write is sent again, and refused.
             return refused.uncertain

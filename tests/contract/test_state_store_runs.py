@@ -70,6 +70,18 @@ def test_a_run_that_is_not_the_newest_is_not_amended(store_world: StoreWorld) ->
     assert store_world.open().read_runs()[None].runs == (RUN, LATER)
 
 
+def test_an_owner_that_was_overtaken_adds_nothing_to_its_run(store_world: StoreWorld) -> None:
+    """Its run is still the newest one: the run of the new owner is not told, or not yet."""
+    overtaken = owned(store_world)
+    overtaken.begin_run(RUN)
+    store_world.lose_session(overtaken)
+    owned(store_world, OTHER)
+    for _ in range(2):
+        with pytest.raises(StaleOwnerError):
+            overtaken.amend_run(OWNER, lambda log: log.ended(END))
+    assert store_world.open().read_runs() == {None: RunLog(runs=(RUN,))}
+
+
 def test_the_first_error_of_a_run_counts(store_world: StoreWorld) -> None:
     store = owned(store_world)
     store.begin_run(RUN)
@@ -95,6 +107,18 @@ def test_tasks_have_runs_of_their_own(store_world: StoreWorld) -> None:
     runs = store_world.open().read_runs()
     assert runs[TaskShare(0, 2)].newest == replace(RUN, kind=SPOUT)
     assert runs[TaskShare(1, 2)].newest == replace(LATER, kind=SPOUT, end=END)
+
+
+def test_an_owner_of_two_tasks_adds_to_the_run_of_each(store_world: StoreWorld) -> None:
+    """They may have been opened in one millisecond."""
+    tasks = [task_of(store_world, index, 2) for index in range(2)]
+    for task in tasks:
+        task.begin_run(RUN)
+    assert tasks[1].amend_run(OWNER, lambda log: log.ended(END))
+    assert store_world.open().read_runs() == {
+        TaskShare(0, 2): RunLog(runs=(RUN,)),
+        TaskShare(1, 2): RunLog(runs=(replace(RUN, end=END),)),
+    }
 
 
 def test_another_number_of_tasks_removes_the_runs_of_the_old_one(store_world: StoreWorld) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.query_end import QueryEnds, plans_of, watch_ends
+from state.memory_store import MemoryStateStore
+from state.owner.ownership import process_start, this_process
+from state.owner.run_log import SPARK, Run
 
 TEXT = """[FOREACH_BATCH_USER_FUNCTION_ERROR] ... Current Available Offsets: {"plan": "9-ff"}
 ValueError: no rates
@@ -30,6 +38,24 @@ def test_the_plan_of_the_available_offsets_is_found() -> None:
     assert plans_of(several) == {"1-aa", "7-bb"}
     assert plans_of("ValueError: no rates") == frozenset()
     assert plans_of(TEXT.replace("1-670b", "")) == frozenset()
+
+
+@pytest.mark.parametrize("is_of_here", [True, False])
+def test_a_driver_adds_nothing_to_the_run_of_another_one_on_its_machine(
+    *, is_of_here: bool
+) -> None:
+    """Which has taken over."""
+    pid = os.getpid() if is_of_here else os.getppid()
+    store = MemoryStateStore()
+    owner = replace(this_process(7), pid=pid, process_start=process_start(pid) or "")
+    store.acquire(owner, timeout_s=1)
+    run = Run(owner=owner, kind=SPARK, session_timeout_ms=1)
+    store.begin_run(run)
+    end = failure("ValueError: no rates", 9)
+    store_of_main = MemoryStateStore(store.backend)
+    assert amend_newest_run(store_of_main, lambda log: log.ended(end)) is is_of_here
+    newest = store.read_runs()[None].newest
+    assert newest == (replace(run, end=end) if is_of_here else run)
 
 
 class Query:
