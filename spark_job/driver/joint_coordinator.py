@@ -16,8 +16,9 @@ owner's lock in ZooKeeper, as a query of its own has them, and the offset names 
   idle query is that of all streams together.
 - A stream that is throttled, or does not answer, is left out for some seconds, longer each time,
   and named in a warning. The others go on. Once it has been so for `PATIENCE_S` while no other
-  stream has anything to read either, its error ends the query, as it ends that of a single stream.
-  Every other error does so at once. Its text names the stream.
+  stream has anything to read either, its error ends the query, as it ends that of a single stream;
+  but first it is asked again, as its error may be a minute old. Every other error does so at once.
+  Its text names the stream.
 - A stream that is behind, and whose tasks come back empty (another consumer uses up its calls),
   would hold each batch for `maxSearchTime`. It is given `maxFetchTime`, and twice as long each
   time, and is left out for as long as it was waited for.
@@ -72,15 +73,17 @@ class JointTask(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    """One stream of the query. `failing_since_s`, `rests_until_s`, `error`: while the service does
-    not serve it. `is_paused`: by an operator, at the last look. `searched_s`: for how long it was
-    looked at in this wait, without the time in which it was left out.
+    """One stream of the query. `failing_since_s`, `failed_s` (at last), `rests_until_s`, `error`:
+    while the service does not serve it. `is_paused`: by an operator, at the last look.
+    `searched_s`: for how long it was looked at in this wait, without the time in which it was left
+    out.
     """
 
     index: int
     settings: SourceSettings
     coordinator: Coordinator
     failing_since_s: float | None = None
+    failed_s: float = 0.0
     rests_until_s: float = 0.0
     rest_s: float = FIRST_REST_S
     searched_s: float = 0.0
@@ -255,15 +258,20 @@ class JointCoordinator:
 
     def _waits_for_left_out(self, begun_s: float) -> bool:
         """Whether to wait for streams that are left out, since no other has anything to read.
-        Raises the error of one that the service has not served for too long.
+        Raises the error of one that the service has not served for too long, as this wait has seen:
+        one that was left out before, and since then, is asked again at once.
         """
         now_s = self._clock.monotonic_s()
+        is_any_asked = False
         for one in self._streams:
             failing_since_s = now_s if one.failing_since_s is None else one.failing_since_s
-            if one.error is not None and now_s - failing_since_s >= PATIENCE_S:
+            if one.error is None or now_s - failing_since_s < PATIENCE_S:
+                continue
+            if one.failed_s >= begun_s:
                 raise named_error(one.settings.label, one.error)
+            one.rests_until_s, is_any_asked = now_s, True
         idle_s = min(one.settings.idle_wait_ms for one in self._streams) / 1000
-        return self._is_available_now or now_s - begun_s < idle_s
+        return is_any_asked or self._is_available_now or now_s - begun_s < idle_s
 
     def _planned(
         self, plans: Mapping[str, str], working: Sequence[_Stream], max_records: int | None
@@ -356,7 +364,7 @@ class JointCoordinator:
         now_s = self._clock.monotonic_s()
         if one.failing_since_s is None:
             one.failing_since_s = now_s
-        one.error = error
+        one.error, one.failed_s = error, now_s
         one.rests_until_s = now_s + one.rest_s
         log.warning(
             "stream %s is left out of the next batches for %.0f s, while the other streams go on: "

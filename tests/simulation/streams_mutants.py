@@ -92,6 +92,13 @@ STREAMS = (
         _TESTS,
     ),
     Mutant(
+        "an error ends a query though it may have healed",
+        _JOINT,
+        "            if one.failed_s >= begun_s:\n",
+        "            if one.failed_s:\n",
+        _TESTS,
+    ),
+    Mutant(
         "an error does not name its stream",
         "spark_job/query_failure.py",
         '    named = StreamError(f"stream {label}: {error}")\n',
