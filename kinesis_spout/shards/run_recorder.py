@@ -50,17 +50,9 @@ class RunRecorder:
         self._store = store
         self._clock = clock
         self._run: Run | None = None
-        self._hold: Hold | None = None
-        self._trigger_ms: int | None = -1  # not told yet
-        self._throttled: Mapping[str, Throttle] = {}
-        self._throttled_from_s = float("-inf")
-        self._refused: RefusedLetters | None = None
-        self._refused_from_s = float("-inf")
-        self._not_subscribed: NotSubscribed | None = None
-        self._failing: FailingReads | None = None
-        self._failing_from_s = float("-inf")
-        self._no_answers: NoAnswers | None = None
-        self._no_answers_from_s = float("-inf")
+        # By the log's field: what was written last, and until when it is not written again.
+        self._told: dict[str, object] = {"trigger_ms": -1, "throttled": {}}  # -1: not told yet
+        self._rests_until_s: dict[str, float] = {}
 
     def begin(self, run: Run) -> None:
         """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
@@ -74,75 +66,41 @@ class RunRecorder:
 
     def hold(self, hold: Hold | None) -> None:
         """Why the program gets no record now; None when it gets some again."""
-        if hold != self._hold and self._amend(lambda told: replace(told, hold=hold)):
-            self._hold = hold
+        self._tell("hold", hold)
 
     def trigger(self, interval_ms: int | None) -> None:
         """The interval of the query's trigger; None where it has none."""
-        if interval_ms != self._trigger_ms and self._amend(
-            lambda told: replace(told, trigger_ms=interval_ms)
-        ):
-            self._trigger_ms = interval_ms
+        self._tell("trigger_ms", interval_ms)
 
     def throttled(self, shards: Mapping[str, Throttle]) -> None:
-        """The shards whose reads the service has refused. Told once in `THROTTLED_TOLD_S`: a shard
-        with many consumers is refused again and again.
+        """The shards whose reads the service has refused. A shard with many consumers is refused
+        again and again.
         """
-        now_s = self._clock.monotonic_s()
-        if shards == self._throttled or now_s < self._throttled_from_s:
-            return
-        told = dict(shards)
-        self._throttled_from_s = now_s + THROTTLED_TOLD_S
-        if self._amend(lambda before: replace(before, throttled=told)):
-            self._throttled = told
+        self._tell("throttled", dict(shards), every_s=THROTTLED_TOLD_S)
 
     def refused_letters(self, letters: RefusedLetters | None) -> None:
-        """The dead letters that are refused now. Told once in `REFUSED_TOLD_S`: each is sent again
-        and again. That none is left is told at once.
-        """
-        now_s = self._clock.monotonic_s()
-        if letters == self._refused or (letters is not None and now_s < self._refused_from_s):
-            return
-        if letters is not None:
-            self._refused_from_s = now_s + REFUSED_TOLD_S
-        if self._amend(lambda before: replace(before, refused_letters=letters)):
-            self._refused = letters
+        """The dead letters that are refused now. Each is sent again and again."""
+        self._tell("refused_letters", letters, every_s=REFUSED_TOLD_S)
 
     def failing_reads(self, reads: FailingReads | None) -> None:
-        """The reads that get no answer now. Told once in `REFUSED_TOLD_S`, as each is tried again.
-        That all are answered is told at once.
-        """
-        now_s = self._clock.monotonic_s()
-        if reads == self._failing or (reads is not None and now_s < self._failing_from_s):
-            return
-        if reads is not None:
-            self._failing_from_s = now_s + REFUSED_TOLD_S
-        if self._amend(lambda before: replace(before, failing_reads=reads)):
-            self._failing = reads
+        """The reads that get no answer now. Each is tried again."""
+        self._tell("failing_reads", reads, every_s=REFUSED_TOLD_S)
 
     def no_answers(self, answers: NoAnswers | None) -> None:
-        """The deliveries that nobody answers. Told once in `REFUSED_TOLD_S`, as more of them time
-        out. That they are answered again is told at once.
-        """
-        now_s = self._clock.monotonic_s()
-        if answers == self._no_answers or (answers is not None and now_s < self._no_answers_from_s):
-            return
-        if answers is not None:
-            self._no_answers_from_s = now_s + REFUSED_TOLD_S
-        if self._amend(lambda before: replace(before, no_answers=answers)):
-            self._no_answers = answers
+        """The deliveries that nobody answers. More of them time out."""
+        self._tell("no_answers", answers, every_s=REFUSED_TOLD_S)
 
     def not_subscribed(self, why: str | None) -> None:
         """The error for which shards that are to be read by subscription get none; None where each
         has one.
         """
-        before = self._not_subscribed
         told = None
         if why is not None:
-            since_ms = self._clock.now_ms() if before is None else before.since_ms
+            before = self._told.get("not_subscribed")
+            known_ms = before.since_ms if isinstance(before, NotSubscribed) else None
+            since_ms = self._clock.now_ms() if known_ms is None else known_ms
             told = NotSubscribed(since_ms=since_ms, says=sentence(why))
-        if told != before and self._amend(lambda log_: replace(log_, not_subscribed=told)):
-            self._not_subscribed = told
+        self._tell("not_subscribed", told)
 
     def end(self, kind: str, says: str | None = None) -> None:
         """The run ends without an error. `says`: what it leaves to the next one, as a clause."""
@@ -161,6 +119,19 @@ class RunRecorder:
 
     def _end(self, end: RunEnd) -> None:
         self._amend(lambda told: told.ended(end))
+
+    def _tell(self, field: str, value: object, *, every_s: float = 0.0) -> None:
+        """Write a field of the log. A trouble that changes all the time is written once in
+        `every_s` seconds; that it is over is written at once.
+        """
+        now_s = self._clock.monotonic_s()
+        rests = bool(value) and now_s < self._rests_until_s.get(field, now_s)
+        if rests or value == self._told.get(field):
+            return
+        if value:
+            self._rests_until_s[field] = now_s + every_s
+        if self._amend(lambda told: replace(told, **{field: value})):
+            self._told[field] = value
 
     def _amend(self, amended: Callable[[RunLog], RunLog]) -> bool:
         if self._run is None:

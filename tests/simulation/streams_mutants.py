@@ -96,7 +96,7 @@ STREAMS = (
         _JOINT,
         "            if one.failed_s >= begun_s:\n",
         "            if one.failed_s:\n",
-        _TESTS,
+        "tests/unit/spark_job/driver/test_joint_coordinator.py",
     ),
     Mutant(
         "an error does not name its stream",
