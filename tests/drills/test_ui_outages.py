@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from http.client import HTTPConnection
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pytest
 
 from state.zookeeper.embedded import ensure_running, stop
+from tests.support.html.parsed_page import get
 from tests.support.shell.consuming import run, running
 from tests.support.state.zookeeper import wait_until
 
@@ -29,16 +28,6 @@ def own_directory(tmp_path: Path) -> Iterator[Path]:
         yield directory
     finally:
         stop(directory)
-
-
-def get(url: str, target: str = "/") -> tuple[int, str]:
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
-    try:
-        connection.request("GET", target)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
 
 
 def test_while_zookeeper_is_stopped_the_last_look_is_shown(

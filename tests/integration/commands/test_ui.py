@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import threading
-from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -14,7 +13,7 @@ import pytest
 
 from kinesis_spout.testing import error
 from state.retry_policy import RetryPolicy
-from tests.support.html.parsed_page import ParsedPage
+from tests.support.html.parsed_page import ParsedPage, get
 from tests.support.kinesis.services import serve
 from tests.support.shell.consuming import LIMIT_S, run, running
 from tests.support.spout.spouts import spout_on
@@ -84,16 +83,6 @@ def url(consumer: None, words: list[str], orders: ServedFake) -> Iterator[str]:
         yield printed
         process.terminate()
         assert process.wait(LIMIT_S) == 143
-
-
-def get(url: str, target: str = "/") -> tuple[int, str]:
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
-    try:
-        connection.request("GET", target)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
 
 
 def test_a_consumer_at_work_is_seen_while_it_goes_on(url: str) -> None:

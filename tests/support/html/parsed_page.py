@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 from kinesis_spout.html.element import NAMES, TAGS, VOID
 
@@ -70,3 +72,14 @@ class ParsedPage(HTMLParser):
 
     def unknown_decl(self, data: str) -> None:
         self.faults.append("a declaration")
+
+
+def get(url: str, target: str = "/") -> tuple[int, str]:
+    """The status and the body of a page that is served."""
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
+    try:
+        connection.request("GET", target)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
