@@ -60,6 +60,7 @@ _OPTION_NAMES = {
     "dead_letter": "--dead-letter",
     "exec": "--exec",
     "port": "--metrics-port",
+    "wire_format": "wireFormat",
 }
 
 

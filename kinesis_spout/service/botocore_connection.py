@@ -382,6 +382,8 @@ class KinesisConnection:
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
         """Translate an error of botocore's own, raised without an answer of the service."""
+        if isinstance(exc, KinesisError):  # our own, which may be a ValueError
+            raise exc
         if self._is_without_address(exc):
             self._check_region_is_known(exc)
         raise self._local_error(exc) from exc

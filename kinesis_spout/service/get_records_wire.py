@@ -194,7 +194,7 @@ def _cbor_codec() -> ModuleType:
 
 def _needs(what: str) -> ConfigError:
     return ConfigError.of(
-        "wire_format", f"needs {what}; {how_to_install('cbor')}, or read json", "cbor"
+        "wireFormat", f"needs {what}; {how_to_install('cbor')}, or read json", "cbor"
     )
 
 

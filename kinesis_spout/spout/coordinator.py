@@ -53,6 +53,8 @@ log = logging.getLogger("kinesis_spout")
 LOAD_INTERVAL_S = 2.0
 # In a row. Another task may write the same child's first state, but not again and again.
 MAX_CONFLICTS = 5
+# Options of a reader that errors of an opening may name, as fields of the spout's settings.
+_FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
 ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
 
 
@@ -193,6 +195,10 @@ class SpoutCoordinator:
         try:
             self._open()
         except Exception as exc:
+            if isinstance(exc, ConfigError) and exc.option in _FIELDS:
+                named = exc.respelt(_FIELDS[exc.option])
+                self.run.failed(named)
+                raise named from None
             self.run.failed(exc)
             raise
 
@@ -220,17 +226,14 @@ class SpoutCoordinator:
         pin, client = self._store.read_start(), self._services.client
         if pin is None:
             listed = client.list_shards()
-            try:
-                pin = pin_start(
-                    self._store,
-                    self._config.start,
-                    self.catalog.service_now_ms(),
-                    listed,
-                    new_iterator=client.shard_iterator,
-                    only=self._config.shards,
-                )
-            except ConfigError as exc:
-                raise exc.respelt("starting_position") from None
+            pin = pin_start(
+                self._store,
+                self._config.start,
+                self.catalog.service_now_ms(),
+                listed,
+                new_iterator=client.shard_iterator,
+                only=self._config.shards,
+            )
         if self._pause.look():
             self._stand_still()
         else:

@@ -101,8 +101,9 @@ def test_a_reader_that_leaves_ends_it_quietly_also_while_no_records_arrive(
     put(orders, 5)
     with running(orders, "consume", "orders", *FROM_START) as process:
         assert process.stdout is not None
-        process.stdout.readline()
-        process.stdout.close()
+        for _ in range(5):
+            process.stdout.readline()
+        process.stdout.close()  # nothing is left to be written, which would show it too
         assert process.wait(LIMIT_S) == 141
         assert process.stderr is not None
         assert without_waits(process.stderr.read()) == ""

@@ -210,6 +210,7 @@ import logging, sys
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.spout import KinesisSpout, SpoutConfig
 logging.basicConfig(level=logging.INFO)
 keys = dict(access_key_id="a", secret_access_key="b", region="eu-central-1")
 for chosen in ({"wire_format": "cbor"}, {}):
@@ -218,6 +219,10 @@ for chosen in ({"wire_format": "cbor"}, {}):
         print(KinesisClient(aws, StreamRef("flights")).get_records("it", 5).page.count)
     except ConfigError as exc:
         print(exc)
+        try:
+            KinesisSpout(SpoutConfig(stream="flights", aws=aws)).open()
+        except ConfigError as exc:
+            print(exc)
 """
 
 
@@ -232,7 +237,9 @@ def test_a_process_without_the_package_reads_json_unless_cbor_was_asked_for(
     package: str,
     needed: str,
 ) -> None:
-    """Then the error names the extra to install, before a request is sent. Else the log does."""
+    """Then the error names the option, and the extra to install, before a request is sent. Else the
+    log does.
+    """
     stub_kinesis.answers("GetRecords", page(b"a"))
     (tmp_path / "cbor2.py").write_text(package)
     done = subprocess.run(
@@ -242,7 +249,9 @@ def test_a_process_without_the_package_reads_json_unless_cbor_was_asked_for(
         text=True,
         check=True,
     )
-    refused, count = done.stdout.splitlines()
-    assert f"needs {needed}; {how_to_install('cbor')}, or read json" in refused
+    refused, of_spout, count = done.stdout.splitlines()
+    rule = f"'cbor' needs {needed}; {how_to_install('cbor')}, or read json"
+    assert refused == f"option wireFormat: {rule}", "as readers and commands spell it"
+    assert of_spout == f"option wire_format: {rule}"
     assert (count, kinds(stub_kinesis)) == ("1", ["json-1.1"])
     assert how_to_install("cbor") in done.stderr
