@@ -3,8 +3,9 @@
 The region is the one that botocore finds, else `AWS_REGION`, which the other AWS tools read and
 botocore does not, else the region of the instance.
 
-Executors on other machines have neither the environment nor the files of the driver. So the driver
-sends along what it finds. Credentials are never part of it.
+Executors on other machines have neither the environment nor the files of the driver, and may not be
+allowed to ask for their instance. So the driver sends along what it finds. Credentials are never
+part of it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _VARIABLES = (
     "AWS_ENDPOINT_URL_KINESIS",
     "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
 )
+_METADATA = ("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT")
+_of_instance: dict[tuple[str | None, ...], str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +54,23 @@ class Surroundings:
     endpoint_url: str | None = None
 
     @classmethod
-    def of_this_process(cls, aws: AwsConfig) -> Surroundings:
+    def of_this_process(cls, aws: AwsConfig, stream: StreamRef | None) -> Surroundings:
         """What botocore finds here: in the environment, and in the files, by the profile of `aws`.
+        Where neither these nor `aws` and the stream's ARN name a region, that of the instance.
 
         Reads files, again only after they or the environment have changed: a query asks for each
-        batch, and a botocore session costs 10 ms. Makes no call. Files that cannot be read give
-        nothing here: the first call to the service says what is wrong with them.
+        batch, and a botocore session costs 10 ms. Files that cannot be read give nothing here: the
+        first call to the service says what is wrong with them. May call the instance's metadata.
         """
         if aws.region is not None and aws.endpoint_url is not None:
             return cls()
-        return _here(aws.profile)
+        here = _here(aws.profile)
+        if here.region or aws.region or (stream is not None and stream.region):
+            return here
+        try:
+            return replace(here, region=region_of_instance(Session(profile=aws.profile)))
+        except (vendor.BotoCoreError, ValueError):
+            return here
 
     def around(self, aws: AwsConfig, stream: StreamRef | None) -> AwsConfig:
         """`aws`, completed. A region that `aws` or the stream's ARN names stays, and so does an
@@ -109,9 +119,9 @@ def _changed_ns(file: str) -> int | None:
 
 def for_executors(aws: AwsConfig, stream: StreamRef) -> AwsConfig:
     """`aws` with the region and the endpoint that this process finds for the stream, for processes
-    on other machines. Reads files; makes no call.
+    on other machines. As `Surroundings.of_this_process`.
     """
-    return Surroundings.of_this_process(aws).around(aws, stream)
+    return Surroundings.of_this_process(aws, stream).around(aws, stream)
 
 
 def _with(aws: AwsConfig, **found: str | None) -> AwsConfig:
@@ -145,10 +155,16 @@ def place_in_words(aws: AwsConfig, region: str | None) -> str:
 
 def region_of_instance(session: Session) -> str | None:
     """The region of the EC2 instance that this process runs on, by its metadata; None elsewhere.
-    Waits a second for it, or as `AWS_METADATA_SERVICE_TIMEOUT` says.
+    Waits a second for it, or as `AWS_METADATA_SERVICE_TIMEOUT` says. Asks until it was told once:
+    an instance stays where it is.
     """
-    found: str | None = IMDSRegionProvider(session).provide()
-    return found
+    where = tuple(os.environ.get(name) for name in _METADATA)
+    if where not in _of_instance:
+        found: str | None = IMDSRegionProvider(session).provide()
+        if found is None:
+            return None
+        _of_instance[where] = found
+    return _of_instance[where]
 
 
 def endpoint_in(session: Session) -> str | None:

@@ -67,7 +67,8 @@ class Sink:
             with closing(KinesisClient(settings.aws, settings.stream)) as client:
                 if client.describe().ignores_keys:
                     refuse_keys(settings, settings.stream)
-        return cls(settings, columns, Surroundings.of_this_process(settings.aws))
+        here = Surroundings.of_this_process(settings.aws, settings.stream)
+        return cls(settings, columns, here)
 
     def put(self, batches: Iterator[pa.RecordBatch]) -> PutMessage:
         """Put the rows of one task. Runs on an executor and blocks until all are accepted. Raises

@@ -20,7 +20,9 @@ from kinesis_spout.errors import (
     CredentialsError,
     ServiceUnavailableError,
 )
+from kinesis_spout.service.botocore_connection import new_session
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.surroundings import for_executors
 from tests.support.kinesis.stub_kinesis import (
     SECRET,
     Answer,
@@ -187,6 +189,24 @@ def test_a_network_that_fails_is_waited_for_whoever_names_the_region(
     assert hosts[0].endswith("eu-central-1.amazonaws.com")
     assert f"https://{hosts[0]} for stream flights in eu-central-1" in str(caught.value)
     assert sum(clock.sleeps) > 40
+
+
+def test_executors_get_the_region_of_the_instance_of_their_driver(
+    no_aws_environment: Callable[[str, str], None],
+) -> None:
+    """Which is asked once, by the first of the two that needs it: the metadata of an executor's
+    instance may not be reached. One whose ARN names a region needs no other.
+    """
+    orders = StreamRef("orders")
+    of_an_arn = StreamRef.of("arn:aws:kinesis:ap-south-1:123456789012:stream/orders")
+    assert for_executors(AwsConfig(), orders).region is None
+    with serve_metadata("eu-central-1b") as metadata:
+        no_aws_environment("AWS_EC2_METADATA_DISABLED", "false")
+        no_aws_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
+        assert new_session(AwsConfig(), None).get_config_variable("region") == "eu-central-1"
+    assert for_executors(AwsConfig(), orders).region == "eu-central-1"
+    assert for_executors(AwsConfig(), of_an_arn).region is None
+    assert for_executors(AwsConfig(region="eu-west-1"), orders).region == "eu-west-1"
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def test_where_nothing_is_found_nothing_is_sent(
     """A profile that is missing is the first call's error."""
     assert for_executors(AwsConfig(), ORDERS) == AwsConfig()
     lost = AwsConfig(profile="lost")
-    assert Surroundings.of_this_process(lost) == Surroundings()
+    assert Surroundings.of_this_process(lost, ORDERS) == Surroundings()
     assert for_executors(lost, ORDERS) == lost
 
 
