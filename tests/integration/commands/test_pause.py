@@ -24,6 +24,7 @@ def test_a_running_consumer_is_paused_and_goes_on(
     consume = ("--application", "etl", "--zookeeper", shell.zookeeper, "--from", "TRIM_HORIZON")
     with running(shell.fake, "consume", "orders", *consume, "--raw") as consumer:
         assert consumer.stdout is not None
+        assert consumer.stderr is not None
         assert consumer.stdout.readline() == "a\n"
         ended = shell.operate("pause", "--reason", "deploy", "--wait")
         assert ended.returncode == 0, ended.stderr
@@ -32,6 +33,8 @@ def test_a_running_consumer_is_paused_and_goes_on(
         assert first.endswith("('deploy')")
         assert last.startswith("at rest: ")
         assert "keep" in last
+        # Which a slow process may see after a wait this short.
+        assert any("application etl is paused" in line for line in consumer.stderr)
         shell.put("b")
         again = shell.operate("pause")
         assert (again.returncode, "is paused already by" in again.stdout) == (0, True)
