@@ -257,8 +257,10 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     )
 
 
-def test_peek_shows_characters_that_the_locale_lacks_as_escapes(shell: Shell) -> None:
-    """The record is shown to its end. The application's name is the one that was typed."""
+def test_characters_that_the_locale_lacks_end_no_command(shell: Shell) -> None:
+    """The record is shown to its end, with escapes; as JSON it is the same as elsewhere. The
+    application's name is the one that was typed.
+    """
     with closing(shell.store("étl")) as store:
         store.acquire(this_process(0), timeout_s=1)
     (number,) = shell.put("grün日")
@@ -271,6 +273,11 @@ def test_peek_shows_characters_that_the_locale_lacks_as_escapes(shell: Shell) ->
         r"  data     gr\xfcn\u65e5",
         r"  \xe9tl: has no state of the shard, so it is not read yet",
     ]
+    as_json = shell.run("peek", *named, "--json", **ASCII_LOCALE)
+    assert json.loads(as_json.stdout)["records"][0]["data"] == "grün日"
+    status = shell.operate("status", *shell.endpoint, application="étl", **ASCII_LOCALE)
+    assert status.stderr == ""
+    assert "application  étl on stream orders" in status.stdout
 
 
 def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:
