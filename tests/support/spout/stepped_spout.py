@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate
-from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig, SpoutEmission
 from kinesis_spout.spout.services import SpoutServices
 from state.retry_policy import RetryPolicy
-from tests.simulation.in_process import InlinePool
+from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.simulated_job import APPLICATION, STREAM
+from tests.support.spout.spout_world import ServiceTerms, StepLoops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesis_spout.programs.threads import Step
     from state.state_store import StateStore
     from tests.support.simulated.simulated_job import SimulatedJob
 
 EXACT = RetryPolicy(retry_limit=2, first_delay_ms=1_000, jitter=0)
-
-
-class _HeldLoop:
-    """A loop that never runs."""
-
-    def wake(self) -> None:
-        """Nothing to wake: the test takes the steps."""
-
-    def stop(self) -> None:
-        """Nothing to stop."""
-
-    def join(self, _timeout_s: float | None) -> bool:
-        return True
 
 
 class SteppedSpout:
@@ -47,15 +32,16 @@ class SteppedSpout:
         self.job = job
         self.letters: list[Any] = []
         self.refuse_letters = False
-        self._steps: dict[str, tuple[Step, Callable[[Exception], None]]] = {}
+        self._loops = StepLoops()
         config = SpoutConfig(**(spout_settings(job) | {"dead_letter": self._take_letter} | changes))
-        client = KinesisClient(config.aws, config.stream_ref, clock=job.clock)
+        random = Random(0)  # noqa: S311  # a test to repeat, not a secret
+        terms: Any = ServiceTerms(aws=config.aws, stream=config.stream_ref)
         self.services = SpoutServices(
-            client=client,
+            client=InProcessClient(Service(job.fake), terms, job.clock, random),
             store=store or job.store(),
             clock=job.clock,
             new_pool=lambda _most, _name: InlinePool(),
-            start_loop=self._hold,
+            start_loop=self._loops,
             rate=config.rate,
         )
         self.spout = KinesisSpout(config, services=self.services)
@@ -63,13 +49,7 @@ class SteppedSpout:
 
     def step(self, name: str, times: int = 1) -> None:
         """Take a background step. An error that it raises stops the spout, as in its thread."""
-        step, on_error = self._steps[name]
-        for _ in range(times):
-            try:
-                step()
-            except Exception as exc:  # noqa: BLE001  # as a thread of the spout would
-                on_error(exc)
-                return
+        self._loops.take(*[name] * times)
 
     def fetch(self) -> None:
         """Read what there is."""
@@ -106,10 +86,6 @@ class SteppedSpout:
     def crash(self) -> None:
         """Stop without closing: the session lapses, nothing is committed."""
         self.services.store.close()
-
-    def _hold(self, name: str, step: Step, on_error: Callable[[Exception], None]) -> _HeldLoop:
-        self._steps[name] = (step, on_error)
-        return _HeldLoop()
 
     def _take_letter(self, letter: Any) -> None:
         if self.refuse_letters:
