@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.testing import ManualClock, early_end
 from scheme.record import KPL_MAGIC
-from state.memory_store import MemoryTree
-from state.znodes.store import ZnodeStateStore
-from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.spout.spout_world import APPLICATION, STREAM, SpoutUnderTest, drain
 from tests.support.state.breaking_tree import breaking_store
 
@@ -21,20 +17,6 @@ if TYPE_CHECKING:
 
 MESSAGE = b"\x0a\x00"
 AGGREGATE = KPL_MAGIC + MESSAGE + hashlib.md5(MESSAGE, usedforsecurity=False).digest()
-
-
-def test_an_aggregate_that_is_refused_is_never_delivered_as_a_record() -> None:
-    """And a record that was emitted before the aggregate was found is not lost."""
-    under_test = SpoutUnderTest()
-    under_test.put(1, data=b"before")
-    with under_test.fresh(aggregated_records="fail") as spout:
-        under_test.loops.take("fetch")
-        under_test.put(1, data=AGGREGATE)
-        under_test.loops.take("fetch")
-        for _ in range(3):
-            with pytest.raises(AggregatedRecordError):
-                drain(spout, under_test.loops)
-    assert [state.unresolved_count for state in under_test.states().values()] == [0]
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -64,60 +46,6 @@ def test_an_end_that_is_named_too_early_loses_no_record(*, skip: int, times: int
         go_on(spout)
     assert sorted(came) == sorted(wanted)
     assert [name for name, state in world.states().items() if state.finished] == [parent]
-
-
-def test_aggregates_are_delivered_as_they_are_where_raw_is_set() -> None:
-    under_test = SpoutUnderTest()
-    under_test.put(1, data=AGGREGATE)
-    with under_test.fresh(aggregated_records="raw") as spout:
-        assert [one.data for one in drain(spout, under_test.loops)] == [AGGREGATE]
-
-
-def test_a_shard_is_released_although_the_answer_to_its_last_commit_was_lost() -> None:
-    """The state is stored as finished then, and later commits have nothing to change."""
-    under_test = SpoutUnderTest()
-    under_test.put(1)
-    store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
-    with under_test.fresh(store=store) as spout:
-        parent = under_test.fake.shards(STREAM)[0].shard_id
-        under_test.fake.split(STREAM, parent)
-        under_test.clock.advance(10)
-        (emission,) = drain(spout, under_test.loops)
-        emission.ack()
-        tree.break_at(0, after=True)
-        under_test.loops.take("commit", "coordinate")
-        assert under_test.states()[parent].finished
-        tree._writes_left = None
-        under_test.loops.take("commit", "coordinate", "commit", "coordinate")
-        assert parent not in spout.metrics().shards
-        assert len(spout.metrics().shards) == 2
-
-
-@pytest.mark.parametrize("calls_before_the_outage", range(6))
-def test_a_store_outage_during_the_reload_after_a_conflict_does_not_stop_the_spout(
-    calls_before_the_outage: int,
-) -> None:
-    """A commit was written but its answer was lost, so the next one is a conflict; and the states
-    cannot be loaded yet.
-    """
-    under_test = SpoutUnderTest()
-    under_test.put(2)
-    outage = StoreOutage()
-    tree = OutageTree(MemoryTree(under_test.backend), outage)
-    store = ZnodeStateStore(tree, under_test.store().paths, reset_command="reset")
-    with under_test.fresh(store=store) as spout:
-        first, second = drain(spout, under_test.loops)
-        first.ack()
-        outage.skipped, outage.left, outage.lands = 1, 1, True
-        under_test.loops.take("commit", "coordinate")
-        outage.skipped, outage.left = calls_before_the_outage, 5
-        second.ack()
-        under_test.loops.take("commit", "coordinate", "commit", "coordinate")
-        assert spout.next_tuple() is None
-        outage.left = 0
-    assert [state.checkpoint_text for state in under_test.states().values()] == [
-        second.sequence_number
-    ]
 
 
 def test_an_idle_shard_is_not_written_at_every_commit() -> None:

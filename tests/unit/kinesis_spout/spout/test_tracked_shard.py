@@ -1,14 +1,16 @@
-"""One shard of the spout, event by event. Random histories are in
-tests/property/test_tracked_shard.py.
+"""One shard of the spout, and the scheduler of several: what random histories do not meet. These
+are in tests/property/test_tracked_shard.py.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
-from msgspec.structs import replace
 
+from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS, RetryBuffer
+from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
@@ -17,15 +19,18 @@ from state.tracker.transitions import Effect
 from tests.support.spout.spout_pages import (
     FakePages,
     page_of,
-    payload,
     run_of,
     tracked,
     tracked_from,
 )
-from tests.support.state.tracker import SHARD, seq
+from tests.support.state.tracker import POLICY, SHARD, make_tracker, seq
+
+if TYPE_CHECKING:
+    from kinesis_spout.reading.page import Page
 
 NO_RETRY = RetryPolicy(retry_limit=0)
 DUE_MS = 100  # when the first retry of a failure at 0 is due
+A, B = "shardId-0a", "shardId-0b"
 
 
 def emit(shard: TrackedShard, count: int = 1, *, now_ms: int = 0) -> list[int]:
@@ -53,10 +58,6 @@ def fail(
     return shard.fail(found, now_ms, reason="no", max_held_bytes=max_held_bytes)
 
 
-def checkpoint(shard: TrackedShard) -> str | None:
-    return shard.snapshot().checkpoint_text
-
-
 def waiting(
     first: int, last: int | None = None, *, attempts: int = 1, rejected: bool = False
 ) -> UnresolvedRecord:
@@ -77,124 +78,7 @@ def stored(*records: UnresolvedRecord, read_to: int = 9) -> ShardState:
     )
 
 
-# the checkpoint -----------------------------------------------------------------------------------
-def test_the_checkpoint_stays_at_its_start_until_the_first_record_is_acked() -> None:
-    shard = tracked(page_of([1, 2]))
-    emit(shard, 2)
-    assert checkpoint(shard) is None
-    ack(shard, 1)
-    assert checkpoint(shard) == "1"
-
-
-def test_the_checkpoint_stops_at_a_gap_and_jumps_when_the_gap_is_acked() -> None:
-    shard = tracked(page_of([1, 2, 3, 4]))
-    emit(shard, 4)
-    ack(shard, 2)
-    ack(shard, 3)
-    assert checkpoint(shard) is None
-    ack(shard, 1)
-    assert checkpoint(shard) == "3"
-
-
-def test_a_snapshot_between_two_acks_does_not_affect_the_second() -> None:
-    """An outcome between two snapshots is in the second one."""
-    shard = tracked(page_of([1, 2, 3]))
-    emit(shard, 3)
-    ack(shard, 2)
-    assert [one.first for one in shard.snapshot().unresolved] == [seq(1)]
-    ack(shard, 1)
-    ack(shard, 3)
-    assert checkpoint(shard) == "3"
-    assert shard.snapshot().unresolved == ()
-
-
-def test_no_memory_is_held_when_all_records_are_acked() -> None:
-    shard = tracked(page_of(range(1, 1201)))
-    emit(shard, 1200)
-    for number in range(1200, 0, -1):
-        ack(shard, number)
-    assert (
-        len(shard._runs),
-        shard.tracker.node_count,
-        shard.held.held_bytes,
-        shard.unresolved,
-    ) == (0, 0, 0, 0)
-    assert checkpoint(shard) == "1200"
-
-
-# outcomes -----------------------------------------------------------------------------------------
-def test_a_failed_record_is_delivered_again_when_due_and_its_ack_moves_the_checkpoint() -> None:
-    shard = tracked(page_of([1, 2]))
-    emit(shard, 2)
-    assert fail(shard, 1) is Effect.QUEUED
-    ack(shard, 2)
-    assert emit(shard, now_ms=DUE_MS - 1) == []
-    assert emit(shard, now_ms=DUE_MS) == [1]
-    assert ack(shard, 1, 2) == 1
-    assert checkpoint(shard) == "2"
-
-
-def test_a_late_ack_removes_the_record_from_the_retry_queue() -> None:
-    shard = tracked(page_of([1]))
-    emit(shard)
-    fail(shard, 1)
-    assert ack(shard, 1) == 0
-    assert emit(shard, now_ms=10_000) == []
-    assert shard.unresolved == 0
-
-
-def test_the_second_outcome_of_an_emission_does_not_count() -> None:
-    shard = tracked(page_of([1, 2]))
-    deliveries = [shard.emit(0, None, new=True) for _ in range(2)]
-    assert deliveries[0] is not None
-    assert deliveries[1] is not None
-    assert shard.fail(deliveries[0], 0, reason=None, max_held_bytes=0) is Effect.QUEUED
-    assert shard.fail(deliveries[0], 0, reason=None, max_held_bytes=0) is Effect.IGNORED
-    assert shard.ack(deliveries[1]) == 1
-    assert shard.ack(deliveries[1]) is None
-    assert shard.fail(deliveries[1], 0, reason=None, max_held_bytes=0) is Effect.UNKNOWN
-    assert shard.unresolved == 1
-
-
-def test_a_late_failure_of_an_earlier_attempt_is_ignored_and_a_late_ack_counts() -> None:
-    shard = tracked(page_of([1]))
-    first = shard.emit(0, None, new=True)
-    assert first is not None
-    fail(shard, 1)
-    second = shard.emit(DUE_MS, None, new=True)
-    assert second is not None
-    assert shard.fail(first, DUE_MS, reason=None, max_held_bytes=0) is Effect.IGNORED
-    assert shard.ack(first) == 1
-    assert shard.ack(second) is None
-    assert (shard.pending, shard.unresolved) == (0, 0)
-
-
-def test_a_late_failure_of_an_earlier_attempt_leaves_the_payload_of_the_next_one() -> None:
-    """Nothing is over its limit then: what is pending is in the hands of the user."""
-    shard = tracked(page_of([1]))
-    first = shard.emit(0, None, new=True)
-    assert first is not None
-    fail(shard, 1)
-    second = shard.emit(DUE_MS, None, new=True)
-    assert second is not None
-    assert second.attempt == 2
-    assert shard.fail(first, DUE_MS, reason=None, max_held_bytes=0) is Effect.IGNORED
-    assert fail(shard, 1, 2, now_ms=DUE_MS) is Effect.QUEUED
-    assert seq(1) in shard.held
-
-
-def test_without_retries_a_failed_record_is_dead_lettered_and_the_checkpoint_moves() -> None:
-    shard = tracked(page_of([1, 2]), policy=NO_RETRY)
-    emit(shard, 2)
-    assert fail(shard, 1) is Effect.EXHAUSTED
-    ack(shard, 2)
-    assert checkpoint(shard) is None
-    (letter,) = shard.held.letters()
-    assert letter.run is not None
-    assert (letter.record.first, letter.run.data) == (seq(1), [payload(1)])
-    assert shard.dead_lettered(seq(1)) is Effect.ACKED
-    assert shard.dead_lettered(seq(1)) is Effect.UNKNOWN
-    assert checkpoint(shard) == "2"
+# payloads -----------------------------------------------------------------------------------------
 
 
 def test_a_message_id_with_a_sub_sequence_names_no_plain_record() -> None:
@@ -204,21 +88,35 @@ def test_a_message_id_with_a_sub_sequence_names_no_plain_record() -> None:
     assert shard.find(seq(2), 1) is None
 
 
-def test_a_delivery_times_out_at_its_exact_deadline_and_its_late_ack_counts() -> None:
-    shard = tracked(page_of([1, 2]))
-    first, second = (shard.emit(0, deadline_ms, new=True) for deadline_ms in (50, 60))
-    assert first is not None
-    assert second is not None
-    assert (shard.next_deadline_ms(), shard.expire(49, max_held_bytes=1)) == (50, [])
-    assert [one.run.texts for one in shard.expire(50, max_held_bytes=1 << 20)] == [["1"]]
-    assert shard.extend(second, 80)
-    assert not shard.extend(first, 80)
-    assert shard.next_deadline_ms() == 80
-    assert shard.ack(first) == 0
-    assert shard.unresolved == 1
+def restored(*numbers: int) -> RetryBuffer:
+    """The buffer of a shard that was restored with these records queued, due at 0."""
+    state = stored(*map(waiting, numbers), read_to=99)
+    return RetryBuffer(make_tracker(state=state))
+
+
+def test_a_record_that_was_postponed_while_it_was_being_read_is_not_read_again() -> None:
+    """Reading took so long that the retry was due and postponed again before its payload came."""
+    records = restored(1)
+    (wanted,) = records.wanted(0)
+    assert records.due_retry(LOOK_AGAIN_MS) is None
+    records.restock(wanted, run_of(1), LOOK_AGAIN_MS)
+    assert records.wanted(LOOK_AGAIN_MS) == []
+    assert records.due_retry(LOOK_AGAIN_MS) == seq(1)
+
+
+def test_a_record_that_was_acked_while_it_was_being_read_is_not_kept() -> None:
+    records = restored(1, 2)
+    wanted = records.wanted(0)
+    records._tracker.ack(seq(1), 1)
+    for record in wanted:
+        records.restock(record, run_of(record.first.sequence), 0)
+    assert seq(1) not in records
+    assert records.due_retry(0) == seq(2)
 
 
 # order --------------------------------------------------------------------------------------------
+
+
 def test_due_retries_go_before_new_records_but_do_not_starve_them() -> None:
     shard = tracked(page_of(range(1, 20)))
     emit(shard, 10)
@@ -240,25 +138,7 @@ def test_retries_before_the_last_new_record_do_not_count_as_retries_in_a_row() -
     assert emit(shard, now_ms=3 * DUE_MS) == [new]
 
 
-def test_a_record_that_is_not_in_memory_is_wanted_and_blocks_no_other_retry() -> None:
-    shard = tracked(page_of([1, 2]))
-    emit(shard, 2)
-    fail(shard, 1, max_held_bytes=0)
-    fail(shard, 2)
-    assert emit(shard, now_ms=DUE_MS) == [2]
-    (wanted,) = shard.held.wanted(DUE_MS)
-    assert wanted.first == seq(1)
-    shard.restock(wanted, run_of(1), DUE_MS)
-    assert emit(shard, now_ms=DUE_MS) == [1]
-
-
 # the end, and restarts ----------------------------------------------------------------------------
-def test_a_shard_is_finished_when_its_end_was_read_and_all_records_are_acked() -> None:
-    shard = tracked(page_of([1], ended=True))
-    emit(shard)
-    assert shard.snapshot().lifecycle is Lifecycle.ACTIVE
-    ack(shard, 1)
-    assert shard.snapshot().finished
 
 
 def test_an_interrupt_while_the_last_run_is_registered_loses_nothing(
@@ -304,27 +184,6 @@ def test_the_end_is_stored_only_when_every_record_had_an_outcome() -> None:
     assert shard.snapshot().end_was_read
 
 
-def test_the_state_has_unresolved_records_with_their_attempts_and_no_acked_ones() -> None:
-    shard = tracked(page_of([1, 2, 3, 4]))
-    emit(shard, 3)
-    ack(shard, 1)
-    fail(shard, 2)
-    ack(shard, 3)
-    state = shard.snapshot()
-    assert [(one.first, one.attempts) for one in state.unresolved] == [(seq(2), 1)]
-    assert state.read_position == Position.after(seq(3))
-
-
-def test_trailing_pending_records_are_read_again_instead_of_being_stored() -> None:
-    shard = tracked(page_of([1, 2, 3]))
-    emit(shard, 3)
-    ack(shard, 1)
-    assert (shard.snapshot().unresolved, shard.snapshot().read_position) == (
-        (),
-        Position.at(seq(2)),
-    )
-
-
 def test_a_restored_range_becomes_single_records() -> None:
     shard = tracked_from(FakePages(), state=stored(waiting(3, 6, attempts=2)))
     assert emit(shard) == []
@@ -356,17 +215,6 @@ def test_of_a_range_that_is_partly_gone_one_letter_stands_for_the_records_that_a
     assert [one.first for one in shard.snapshot().unresolved] == [seq(6), seq(9)]
 
 
-def test_a_record_that_is_gone_is_dead_lettered_without_its_payload() -> None:
-    shard = tracked_from(FakePages(), state=stored(waiting(3)))
-    emit(shard)
-    (wanted,) = shard.held.wanted(0)
-    shard.restock(wanted, None, 0)
-    (letter,) = shard.held.letters()
-    assert letter.run is None
-    assert letter.record.reason is not None
-    assert "retention" in letter.record.reason
-
-
 def test_verified_until_is_never_later_than_the_arrival_of_a_pending_record() -> None:
     shard = tracked(page_of([10, 20, 30], at_tip=True, time_ms=500))
     emit(shard, 3)
@@ -379,9 +227,95 @@ def test_verified_until_is_never_later_than_the_arrival_of_a_pending_record() ->
     assert shard.snapshot().at_tip
 
 
-def test_a_first_state_is_stored_unchanged_until_a_record_is_acked() -> None:
-    state = ShardState(shard_id=SHARD, read_position=TRIM_HORIZON)
-    shard = tracked(page_of([1]), state=state)
-    assert shard.snapshot() == state
-    emit(shard)
-    assert replace(shard.snapshot(), verified_until_ms=None) == state
+# several shards -----------------------------------------------------------------------------------
+
+
+def scheduled(
+    *pages: Page, waiting_one: int | None = None, policy: RetryPolicy = POLICY
+) -> SpoutScheduler:
+    """A scheduler of shard A, with a record that waits for its retry, if any."""
+    spout = SpoutScheduler(Limits(100, 100, None, 1 << 20))
+    records = () if waiting_one is None else (waiting(waiting_one),)
+    state = ShardState(
+        shard_id=A, read_position=Position.after(seq(waiting_one or 0)), unresolved=records
+    )
+    spout.add(tracked_from(FakePages(*pages), state=state, policy=policy))
+    return spout
+
+
+def out(spout: SpoutScheduler, count: int = 1, *, now_ms: int = 0) -> list[SpoutDelivery]:
+    deliveries = (spout.emit(now_ms) for _ in range(count))
+    return [delivery for delivery in deliveries if delivery is not None]
+
+
+def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
+    """Although the new records were granted before it failed."""
+    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]))
+    first, *_ = out(spout, 3)
+    spout.fail(first, 0, reason="no")
+    assert [one.sequence for one in out(spout, 2, now_ms=DUE_MS)] == [seq(1), seq(4)]
+
+
+def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:
+    """Its payload was not in memory when it was looked up. It was read again and delivered before
+    the ack.
+    """
+    spout = scheduled(waiting_one=3)
+    shard = spout.assigned[A].shard
+    (wanted,) = shard.held.wanted(0)
+    shard.restock(wanted, run_of(3), 0)
+    spout.reschedule(spout.assigned[A])
+    assert [one.sequence for one in out(spout)] == [seq(3)]
+    assert spout.ack_unheld(spout.assigned[A], seq(3), 1)
+    assert (spout.pending, shard.pending, shard.unresolved) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("policy", [POLICY, NO_RETRY], ids=["queued", "exhausted"])
+def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: RetryPolicy) -> None:
+    """The id names one record. The others that were collapsed into its range were not processed."""
+    spout = SpoutScheduler(Limits(100, 100, None, 1 << 20))
+    state = stored(waiting(3, 6))
+    assigned = spout.add(tracked_from(FakePages(), state=state, policy=policy))
+    assert not spout.ack_unheld(assigned, seq(3), 1)
+    held = assigned.shard.held
+    for record in [*held.wanted(0), *held.wanted_letters()]:
+        assigned.shard.restock(record, run_of(3, 4, 5, 6), 0)
+    if policy is NO_RETRY:
+        assert assigned.shard.find(seq(3), 1) is None
+    assert assigned.shard.unresolved == 4
+
+
+def test_outcomes_of_a_released_shard_are_ignored_and_its_counts_are_kept() -> None:
+    spout = scheduled(page_of([1, 2]))
+    first, second = out(spout, 2)
+    spout.remove(A)
+    assert not spout.ack(first, 0)
+    assert spout.fail(second, 0, reason="no") is Effect.UNKNOWN
+    assert (spout.pending, spout.released_counts.emitted, spout.released_counts.acked) == (0, 2, 0)
+
+
+def test_a_letter_does_not_count_after_a_late_ack() -> None:
+    spout = scheduled(page_of([1]), policy=NO_RETRY)
+    (delivery,) = out(spout)
+    assert spout.fail(delivery, 0, reason="no") is Effect.EXHAUSTED
+    ((assigned, letter),) = spout.letters()
+    assert spout.ack(delivery, 0)
+    assert not spout.dead_lettered(assigned, letter.record.first, 1)
+    assert (assigned.counts.acked, assigned.counts.dead_lettered, assigned.shard.unresolved) == (
+        1,
+        0,
+        0,
+    )
+
+
+def test_a_careful_delivery_of_a_released_shard_does_not_hold_up_the_others() -> None:
+    spout = scheduled(page_of([1]))
+    other = ShardState(shard_id=B, read_position=TRIM_HORIZON)
+    spout.add(tracked_from(FakePages(page_of([2])), state=other))
+    spout.begin_careful(5)
+    assert out(spout) == []
+    spout.remove(A)
+    assert spout.pending == 0
+    assert out(spout) == []
+    assert spout.careful is not None
+    assert spout.careful.delivery.shard_id == B
