@@ -5,6 +5,7 @@ costs no other record anything.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,75 +22,65 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
     from scheme.record import Record
 
-ODD = pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
 # In a `with emission:` block these end the program, and are no outcome.
 NO_OUTCOME = (SystemExit, GeneratorExit)
 
 
-def emitted(job: SimulatedJob, **changes: Any) -> tuple[SteppedSpout, SpoutEmission]:
-    job.put(1)
+def emitted(
+    job: SimulatedJob, count: int = 1, **changes: Any
+) -> tuple[SteppedSpout, list[SpoutEmission]]:
+    job.put(count)
     spout = SteppedSpout(job, **changes)
     spout.fetch()
-    (emission,) = spout.drain(ack=False)
-    return spout, emission
+    return spout, spout.drain(ack=False)
 
 
-def stored_reason(spout: SteppedSpout) -> str | None:
-    """After a commit, as a new process would read it."""
+def stored_reasons(spout: SteppedSpout) -> dict[str, str | None]:
+    """By sequence number, after a commit, as a new process would read them."""
     spout.coordinate()
     spout.spout.next_tuple()  # raises an error that has stopped the spout
-    (record,) = spout.job.states()[shard(0)].unresolved
-    return record.reason
+    records = spout.job.states()[shard(0)].unresolved
+    return {str(one.first): one.reason for one in records if one.attempts}
 
 
-@ODD
+@pytest.mark.parametrize("of", ["an emission", "a tree"])
 def test_any_exception_in_a_with_block_fails_the_record_and_propagates(
-    error: BaseException, one: SimulatedJob
+    of: str, one: SimulatedJob
 ) -> None:
-    spout, emission = emitted(one)
-    with pytest.raises(type(error)), emission:
-        raise error
-    counts = spout.spout.metrics().total.counts
-    if isinstance(error, NO_OUTCOME):
-        assert (counts.failed, spout.spout.metrics().total.pending) == (0, 1)
-        return
-    assert counts.failed == 1
-    reason = stored_reason(spout)
-    assert reason is not None
-    assert reason.startswith(type(error).__name__)
+    spout, emissions = emitted(one, len(ODD_ERRORS))
+    named = {}
+    for error, emission in zip(ODD_ERRORS, emissions, strict=True):
+        block: Any = emission if of == "an emission" else emission.tree()
+        with pytest.raises(type(error)), block:
+            raise error
+        if of == "a tree" or not isinstance(error, NO_OUTCOME):
+            named[emission.sequence_number] = type(error).__name__
+    reasons = stored_reasons(spout)
+    assert {
+        number: str(reason)[: len(named[number])] for number, reason in reasons.items()
+    } == named
+    total = spout.spout.metrics().total
+    assert (total.counts.failed, total.pending) == (len(named), len(ODD_ERRORS) - len(named))
 
 
-@ODD
-def test_any_exception_may_end_the_spouts_block(error: BaseException, one: SimulatedJob) -> None:
-    """It is raised as it is, and its record fails."""
-    spout, emission = emitted(one)
+def test_any_exception_may_end_the_spouts_block(one: SimulatedJob) -> None:
+    """It is raised as it is."""
 
-    def process() -> None:
+    def process(error: BaseException) -> None:
+        spout, emissions = emitted(one)
         with ExitStack() as stack:
             stack.push(spout.spout)
-            stack.enter_context(emission)
+            stack.enter_context(emissions[-1])
             raise error
 
-    with pytest.raises(type(error)):
-        process()
+    for error in ODD_ERRORS:
+        with pytest.raises(type(error)):
+            process(error)
 
 
 class OddFailureError(FailRecordError):
     def __str__(self) -> str:
         raise RuntimeError("no text")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [OddFailureError("x"), FailRecordError("half \ud83d"), FailRecordError(404)],  # type: ignore[arg-type]  # a user may
-)
-def test_a_failure_with_an_odd_reason_fails_its_record_and_the_loop_goes_on(
-    error: FailRecordError, one: SimulatedJob
-) -> None:
-    spout, emission = emitted(one)
-    with emission:
-        raise error
-    assert stored_reason(spout) is not None
 
 
 class BareFailureError(FailRecordError):
@@ -105,93 +96,96 @@ class PropertyFailureError(BareFailureError):
         raise RuntimeError("no retry")
 
 
-@pytest.mark.parametrize("kind", [BareFailureError, PropertyFailureError])
-def test_a_failure_of_a_class_without_the_field_retry_is_retried(
-    kind: type[FailRecordError], one: SimulatedJob
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OddFailureError("x"), ""),
+        (FailRecordError("half \ud83d"), "half"),
+        (FailRecordError(404), "404"),  # type: ignore[arg-type]  # a user may
+        (BareFailureError(), "bare"),
+        (PropertyFailureError(), "bare"),
+    ],
+)
+def test_a_failure_with_an_odd_reason_fails_its_record_and_the_loop_goes_on(
+    error: FailRecordError, reason: str, one: SimulatedJob
 ) -> None:
-    spout, emission = emitted(one)
+    """Also one without the field `retry`: it is retried."""
+    spout, (emission,) = emitted(one)
     with emission:
-        raise kind
-    assert stored_reason(spout) == "bare"
+        raise error
+    (stored,) = stored_reasons(spout).values()
+    assert stored is not None
+    assert stored.startswith(reason)
 
 
-REASONS: list[tuple[Any, str]] = [
-    ("half \ud83d", "half \\ud83d"),
-    ("a\0b", "a\\x00b"),
-    (404, "404"),
-    ({"code": 1}, "{'code': 1}"),
-    ("x" * 5_000_000, "x" * 997 + "..."),
-]
+REASONS: dict[Any, str] = {
+    "half \ud83d": "half \\ud83d",
+    "a\0b": "a\\x00b",
+    404: "404",
+    ("code", 1): "('code', 1)",
+    "x" * 5_000_000: "x" * 997 + "...",
+}
 
 
-@pytest.mark.parametrize(("reason", "kept"), REASONS, ids=["half", "nul", "int", "dict", "long"])
 @pytest.mark.parametrize("by", ["emission", "message id", "tree"])
 def test_any_reason_is_kept_as_text_in_the_state_and_in_the_letter(
-    by: str, reason: Any, kept: str, one: SimulatedJob
+    by: str, one: SimulatedJob
 ) -> None:
     heard: list[str | None] = []
-    spout, emission = emitted(one, on_fail=lambda _, why: heard.append(why))
-    if by == "emission":
-        emission.fail(reason)
-    elif by == "message id":
-        spout.spout.fail(emission.message_id, reason)
-    else:
-        emission.tree().fail(reason)
-    assert heard == [kept]
-    assert stored_reason(spout) == kept
+    spout, emissions = emitted(one, len(REASONS), on_fail=lambda _, why: heard.append(why))
+    for reason, emission in zip(REASONS, emissions, strict=True):
+        if by == "emission":
+            emission.fail(reason)
+        elif by == "message id":
+            spout.spout.fail(emission.message_id, reason)
+        else:
+            emission.tree().fail(reason)
+    kept = list(REASONS.values())
+    assert heard == kept
+    assert list(stored_reasons(spout).values()) == kept
     spout.after(1.0)
-    (again,) = spout.drain(ack=False)
-    again.fail(reason, retry=False)
-    spout.step("letters")
-    (letter,) = spout.letters
-    assert letter.reason == kept
-    assert letter_line(letter)
+    for reason, again in zip(REASONS, spout.drain(ack=False), strict=True):
+        again.fail(reason, retry=False)
+    spout.step("letters", times=len(REASONS))
+    assert [letter.reason for letter in spout.letters] == kept
+    assert all(map(letter_line, spout.letters))
 
 
-@ODD
-def test_any_exception_in_a_block_of_a_tree_fails_its_emission(
-    error: BaseException, one: SimulatedJob
-) -> None:
-    spout, emission = emitted(one)
-    with pytest.raises(type(error)), emission.tree():
-        raise error
-    reason = stored_reason(spout)
-    assert reason is not None
-    assert reason.startswith(type(error).__name__)
-
-
-@ODD
 def test_any_exception_of_the_dead_letter_function_keeps_the_record_for_a_later_call(
-    error: BaseException, one: SimulatedJob
+    one: SimulatedJob,
 ) -> None:
-    refuses = [True]
+    left = list(ODD_ERRORS)
     letters: list[Any] = []
+    told: list[str] = []
+
+    class Listener(SpoutListener):
+        def error(self, error: Exception) -> None:
+            told.append(str(error))
 
     def take(letter: Any) -> None:
-        if refuses[0]:
-            raise error
+        if left:
+            raise left.pop()
         letters.append(letter)
 
-    spout, emission = emitted(one, dead_letter=take)
-    emission.fail("bad", retry=False)
+    spout, emissions = emitted(one, len(left), dead_letter=take, listeners=(Listener(),))
+    for emission in emissions:
+        emission.fail("bad", retry=False)
     spout.step("letters")
-    assert stored_reason(spout) == "bad"
-    health = spout.spout.health()
-    assert not health.ok
-    assert type(error).__name__ in str(health.last_error)
-    refuses[0] = False
-    spout.after(2.0).step("letters")
-    spout.coordinate()
-    assert len(letters) == 1
-    assert one.states()[shard(0)].unresolved == ()
+    assert not left
+    assert set(stored_reasons(spout).values()) == {"bad"}
+    assert not spout.spout.health().ok
+    assert type(ODD_ERRORS[-1]).__name__ in told[0]
+    spout.after(2.0).step("letters", times=len(emissions))
+    assert len(letters) == len(emissions)
+    assert stored_reasons(spout) == {}
+    assert spout.spout.health().ok
 
 
-@ODD
-def test_any_exception_of_a_hook_or_listener_changes_nothing(
-    error: BaseException, one: SimulatedJob
-) -> None:
+def test_any_exception_of_a_hook_or_listener_changes_nothing(one: SimulatedJob) -> None:
+    errors = cycle(ODD_ERRORS)
+
     def raising(*_: object) -> None:
-        raise error
+        raise next(errors)
 
     class Listener(SpoutListener):
         def __repr__(self) -> str:
@@ -199,52 +193,42 @@ def test_any_exception_of_a_hook_or_listener_changes_nothing(
 
         emitted = acked = failed = timed_out = exhausted = checkpointed = raising  # type: ignore[assignment]
 
-    one.put(3)
-    spout = SteppedSpout(
+    count = len(ODD_ERRORS)
+    spout, emissions = emitted(
         one,
+        3 * count,
         on_ack=raising,
         on_fail=raising,
         listeners=(Listener(),),
         message_timeout_s=5.0,
     )
-    spout.fetch()
-    acked, failed, _late = spout.drain(ack=False)
-    assert acked.ack()
-    assert failed.fail("no", retry=False)
+    assert all(emission.ack() for emission in emissions[:count])
+    assert all(emission.fail("no", retry=False) for emission in emissions[count : 2 * count])
     spout.after(5.0).step("timeouts")
-    spout.step("letters")
-    spout.coordinate()
-    spout.spout.next_tuple()
+    spout.step("letters", times=count)
+    assert len(stored_reasons(spout)) == count
     counts = spout.spout.metrics().total.counts
-    assert (counts.acked, counts.failed, counts.timed_out, counts.dead_lettered) == (1, 2, 1, 1)
+    assert (counts.acked, counts.failed) == (count, 2 * count)
+    assert (counts.timed_out, counts.dead_lettered) == (count, count)
 
 
-@ODD
-def test_any_exception_of_a_scheme_is_the_outcome_of_its_record(
-    error: BaseException, one: SimulatedJob
-) -> None:
-    """The records behind it are delivered."""
-    left = [error]
+def test_any_exception_of_a_scheme_is_the_outcome_of_its_record(one: SimulatedJob) -> None:
+    """The record behind them is delivered."""
+    left = list(ODD_ERRORS)
 
     class Broken(RawScheme):
         def decode(self, record: Record) -> tuple[bytes]:
             if left:
-                raise left.pop()
+                raise left.pop(0)
             return super().decode(record)
 
-    one.put(2)
-    spout = SteppedSpout(one, scheme=Broken())
-    spout.fetch()
-    behind = spout.spout.next_tuple()
-    assert behind is not None
-    if isinstance(error, BareMalformedError):
-        spout.step("letters")
-        assert [letter.reason for letter in spout.letters] == ["bare"]
-        return
+    spout, (behind,) = emitted(one, len(left) + 1, scheme=Broken())
     behind.ack()
-    spout.coordinate()
-    (record,) = one.states()[shard(0)].unresolved
-    assert type(error).__name__ in str(record.reason)
+    spout.step("letters", times=len(ODD_ERRORS))
+    others = [error for error in ODD_ERRORS if not isinstance(error, BareMalformedError)]
+    assert [letter.reason for letter in spout.letters] == ["bare"] * (len(ODD_ERRORS) - len(others))
+    for error, reason in zip(others, stored_reasons(spout).values(), strict=True):
+        assert type(error).__name__ in str(reason)
 
 
 def test_an_outcome_by_message_id_counts_though_the_scheme_raises_by_then(
@@ -258,10 +242,7 @@ def test_an_outcome_by_message_id_counts_though_the_scheme_raises_by_then(
                 raise Unprintable
             return super().decode(record)
 
-    one.put(2)
-    spout = SteppedSpout(one, scheme=Broken())
-    spout.fetch()
-    first, second = spout.drain(ack=False)
+    spout, (first, second) = emitted(one, 2, scheme=Broken())
     raises[0] = True
     assert spout.spout.ack(first.message_id)
     assert spout.spout.fail(second.message_id, "no")
