@@ -11,7 +11,6 @@ from kinesis_spout.errors import ConfigError
 from kinesis_spout.prometheus_exporter.spout_collector import SpoutCollector
 from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.spout.config import SpoutConfig
-from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
@@ -35,15 +34,6 @@ def state_of(job: SimulatedJob) -> ShardState:
 
 def unresolved(job: SimulatedJob) -> list[tuple[SequenceNumber, int]]:
     return [(one.first, one.attempts) for one in state_of(job).unresolved]
-
-
-def all_but(emissions: list[SpoutEmission], failing: bytes) -> SpoutEmission:
-    """Ack all of them but one, which is returned."""
-    (found,) = [one for one in emissions if one.data == failing]
-    for one in emissions:
-        if one is not found:
-            one.ack()
-    return found
 
 
 def read_again(spout: SteppedSpout) -> SpoutEmission:
@@ -73,79 +63,6 @@ def test_each_user_record_is_a_tuple_of_its_own(one: SimulatedJob) -> None:
     assert [one.sub_sequence_number for one in emissions] == [0, 0, 1, 2]
     assert {one.sequence_number for one in users} == {str(sequence)}
     assert all(spout.spout.ack(one.message_id) for one in emissions)
-
-
-def test_one_of_five_hundred_is_retried_alone_and_dead_lettered_alone(one: SimulatedJob) -> None:
-    """The checkpoint stays below its Kinesis record until the letter is written."""
-    (before,) = one.put(1, data=b"before")
-    sequence = put_aggregate(one)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    all_but(spout.drain(ack=False), b"user 77").fail("no")
-    spout.step("commit")
-    number = SequenceNumber(sequence, 77)
-    assert unresolved(one) == [(number, 1)]
-    assert state_of(one).checkpoint == SequenceNumber(before)
-    assert state_of(one).read_position == Position.after(SequenceNumber(sequence))
-    for attempt in (2, 3):
-        (again,) = spout.after(60).drain(ack=False)
-        assert (again.data, again.attempt) == (b"user 77", attempt)
-        again.fail("no")
-    spout.step("letters", times=2)
-    (letter,) = spout.letters
-    assert (letter.data, letter.message_id) == (b"user 77", f"{shard(0)}:{number}:3")
-    assert (letter.sequence_number, letter.sub_sequence_number) == (str(sequence), 77)
-    spout.step("commit")
-    assert (unresolved(one), state_of(one).checkpoint) == ([], SequenceNumber(sequence))
-
-
-def test_after_a_restart_the_failed_user_record_is_read_again_alone(one: SimulatedJob) -> None:
-    """From its aggregate, of which nothing else is delivered again; then it is dead-lettered."""
-    sequence = put_aggregate(one)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    all_but(spout.drain(ack=False), b"user 499").fail("no")
-    spout.step("commit")
-    spout.crash()
-    again = read_again(spout := SteppedSpout(one).after(60))
-    assert (again.data, again.attempt) == (b"user 499", 2)
-    again.fail("no")
-    spout.spout.close()
-    again = read_again(spout := SteppedSpout(one).after(60))
-    assert (again.data, again.attempt) == (b"user 499", 3)
-    again.fail("no")
-    spout.step("commit")
-    spout.crash()
-    spout = SteppedSpout(one).after(5)
-    spout.step("retries")
-    spout.step("letters", times=2)
-    assert [letter.data for letter in spout.letters] == [b"user 499"]
-    spout.step("commit")
-    assert state_of(one).checkpoint == SequenceNumber(sequence)
-
-
-def test_an_aggregate_that_was_delivered_in_part_goes_on_after_a_restart(one: SimulatedJob) -> None:
-    """No user record of it that was acked comes again, and the others come once."""
-    sequence = put_aggregate(one)
-    one.put(1, data=b"after")
-    spout = SteppedSpout(one)
-    spout.fetch()
-    firsts = [spout.spout.next_tuple() for _ in range(200)]
-    for emission in firsts:
-        assert emission is not None
-        emission.ack()
-    spout.step("commit")
-    spout.crash()
-    assert state_of(one).read_position == Position.at(SequenceNumber(sequence, 200))
-    assert state_of(one).checkpoint is None
-    spout = SteppedSpout(one)
-    spout.fetch()
-    assert [one.data for one in spout.drain()] == [*USERS[200:], b"after"]
-    spout.step("commit")
-    assert (state_of(one).unresolved, state_of(one).read_position.sequence) == (
-        (),
-        state_of(one).checkpoint,
-    )
 
 
 def test_what_was_unpacked_stays_unpacked_where_raw_is_set_later(one: SimulatedJob) -> None:

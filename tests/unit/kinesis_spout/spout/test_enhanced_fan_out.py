@@ -87,17 +87,6 @@ class opened:  # noqa: N801  # used as a function
         self._closing.__exit__(*exc)
 
 
-def test_records_are_pushed_and_the_consumer_is_registered(reading: Reading) -> None:
-    """No record is asked for."""
-    wanted = reading.world.put(3)
-    assert reading.go_on() == wanted
-    more = reading.world.put(2)
-    assert reading.go_on() == more
-    assert list(reading.world.fake.stream(STREAM).consumers) == ["reader"]
-    assert reading.world.service.reads == 0
-    assert reading.totals.opened == 1
-
-
 def test_a_consumer_that_is_named_by_its_arn_is_not_registered() -> None:
     world = SpoutUnderTest()
     arn = world.fake.stream(STREAM).arn
@@ -124,44 +113,6 @@ def test_a_subscription_is_renewed_when_its_five_minutes_are_over(reading: Readi
     assert reading.totals.opened == 3
     assert reading.totals.failed == 0
     assert reading.world.service.reads == 0
-
-
-def test_children_follow_their_parent(reading: Reading) -> None:
-    """The last event names them; a merge has one child of two."""
-    world = reading.world
-    wanted = world.put(4)
-    world.fake.split(STREAM, SHARD)
-    wanted += world.put(4)
-    reading.go_on(5)
-    first, second = (shard.shard_id for shard in world.fake.shards(STREAM)[1:])
-    world.fake.merge(STREAM, first, second)
-    wanted += world.put(4)
-    reading.go_on(5)
-    assert sorted(reading.came) == sorted(wanted)
-    assert reading.totals.failed == 0
-    assert world.service.reads == 0
-
-
-def test_a_broken_connection_loses_nothing(reading: Reading) -> None:
-    """Also within five seconds of the subscription, when the next one is refused."""
-    wanted = reading.world.put(2)
-    reading.go_on(0.2)
-    for _ in range(3):
-        reading.world.service.connections[-1].cut()
-        wanted += reading.world.put(2)
-        reading.go_on(7)
-    assert reading.came == wanted
-    assert reading.totals.opened == 4
-    assert reading.totals.polled_shards == 0
-
-
-def test_a_half_open_connection_is_left(reading: Reading) -> None:
-    """No byte for 15 s, where the service sends an event every five."""
-    reading.go_on()
-    reading.world.service.connections[-1].silence()
-    wanted = reading.world.put(2)
-    assert reading.go_on(14) == []
-    assert reading.go_on(4) == wanted
 
 
 @pytest.mark.parametrize(
@@ -224,16 +175,6 @@ def test_another_reader_of_the_consumer_is_named_once(
 
 def warnings_of_sharing(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [said for said in caplog.messages if "another reader seems to take" in said]
-
-
-def test_an_exception_event_ends_the_subscription_alone(reading: Reading) -> None:
-    """Here of another process that reads with the same consumer, and takes the shard over."""
-    world = reading.world
-    reading.go_on(6)
-    take_over(world)
-    wanted = world.put(3)
-    assert reading.go_on(10) == wanted
-    assert reading.totals.failed >= 1
 
 
 def test_a_consumer_that_was_removed_is_registered_again(reading: Reading) -> None:
@@ -353,23 +294,6 @@ def test_a_spout_that_takes_no_records_is_not_pushed_to_without_bound() -> None:
         world.service.connections[-1].cut()
         reading.go_on(20)
         assert reading.came == wanted
-
-
-def test_a_restarted_spout_goes_on_at_its_checkpoint() -> None:
-    """The one before was killed: its subscription is alive at the service."""
-    world = SpoutUnderTest()
-    wanted = world.put(3)
-    store = world.store()
-    killed = Reading(world, world.fresh(store=store, **EFO))
-    killed.spout.open()
-    killed.go_on(1)
-    store.lose_session()
-    more = world.put(2)
-    world.loops.by_name.clear()
-    with opened(world) as reading:
-        reading.go_on(10)
-        assert killed.came == wanted
-        assert reading.came == more
 
 
 @pytest.mark.parametrize(

@@ -366,26 +366,6 @@ def test_an_outage_of_the_store_is_logged_once_and_shows_in_health(
     assert len([one for one in caplog.records if "commit" in one.getMessage()]) == 2
 
 
-def test_letters_that_cannot_be_written_show_in_health() -> None:
-    under_test = SpoutUnderTest()
-    under_test.put(1)
-    written: list[object] = []
-
-    def write(letter: object) -> None:
-        if not written:
-            raise OSError("disk full")
-
-    with under_test.fresh(dead_letter=write, give_up_after_s=5.0) as spout:
-        (emission,) = drain(spout, under_test.loops)
-        emission.fail("bad", retry=False)
-        pass_time(under_test, spout, 100)
-        (outage,) = spout.health().outages
-        assert (outage.part, outage.last_error) == ("letters", "OSError: disk full")
-        written.append(1)
-        pass_time(under_test, spout, 100)
-        assert spout.health().ok
-
-
 @pytest.mark.parametrize("code", FATAL)
 @pytest.mark.parametrize("operation", ["GetRecords", "ListShards"])
 def test_an_error_that_waiting_cannot_mend_stops_the_spout_at_once(

@@ -19,8 +19,8 @@ from state.errors import StaleOwnerError
 from state.owner.ownership import this_process
 from state.position import PositionKind
 from state.retry_policy import RetryPolicy
-from state.state_store import Pause, TaskShare
-from tests.support.spout.spout_world import STREAM, PassingClock, SpoutUnderTest, StepLoops, drain
+from state.state_store import Pause
+from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,19 +87,6 @@ def test_a_paused_spout_commits_and_reads_nothing() -> None:
         assert not spout.is_paused
 
 
-def test_what_was_read_ahead_waits() -> None:
-    """What is in the buffers is not emitted either, and still there after the pause."""
-    under_test = SpoutUnderTest()
-    under_test.put(3)
-    with under_test.fresh() as spout:
-        under_test.loops.take("fetch")
-        with paused(under_test):
-            under_test.loops.take("coordinate")
-            assert spout.next_tuple() is None
-        under_test.loops.take("coordinate")
-        assert spout.next_tuple() is not None
-
-
 def test_a_pause_is_obeyed_and_ended_at_once() -> None:
     """In real threads: a watch wakes the spout, not an interval."""
     under_test = SpoutUnderTest(clock=PassingClock())
@@ -120,32 +107,6 @@ def _becomes(wanted: Callable[[], bool]) -> bool:
             return True
         threading.Event().wait(0.01)
     return False
-
-
-def test_all_tasks_of_an_application_pause() -> None:
-    under_test = SpoutUnderTest(shards=2)
-    loops = [StepLoops(), StepLoops()]
-    spouts = [
-        under_test.fresh(start_loop=loops[task], task_index=task, total_tasks=2)
-        for task in range(2)
-    ]
-    for spout in spouts:
-        spout.open()
-    under_test.put(10)
-    with paused(under_test):
-        for spout, each in zip(spouts, loops, strict=True):
-            each.take()
-            assert drain(spout, each) == []
-            under_test.clock.advance(60)
-            each.take()
-        with closing(under_test.store()) as store:
-            assert list(store.read_tasks()) == [TaskShare(0, 2), TaskShare(1, 2)]
-    came = 0
-    for spout, each in zip(spouts, loops, strict=True):
-        each.take("coordinate")
-        came += len(drain(spout, each))
-        spout.close()
-    assert came == 10
 
 
 def test_a_spout_that_is_opened_during_a_pause_pins_its_start() -> None:
@@ -179,23 +140,6 @@ def test_an_unknown_shard_is_refused_after_the_pause() -> None:
             store.resume()
         with pytest.raises(ConfigError, match="shardId-9"):
             turns(under_test, spout)
-
-
-def test_a_reshard_during_a_pause_is_followed_after_it() -> None:
-    under_test = SpoutUnderTest()
-    under_test.put(2)
-    with under_test.fresh(shard_refresh_interval_s=0.1) as spout:
-        first = turns(under_test, spout)
-        with paused(under_test):
-            turns(under_test, spout)
-            for one in first:
-                one.ack()
-            under_test.fake.split(STREAM, first[0].shard_id)
-            under_test.clock.advance(10)
-            under_test.put(3)
-            assert turns(under_test, spout) == []
-            assert len(under_test.states()) == 1
-        assert len(turns(under_test, spout, 10)) == 3
 
 
 def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:

@@ -10,7 +10,6 @@ from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from kinesis_spout.testing import error
 from state.errors import OwnedByAnotherError, StaleOwnerError
 from state.owner.ownership import this_process
-from state.shard_state import Lifecycle
 from tests.support.simulated.simulated_job import (
     APPLICATION,
     STREAM,
@@ -18,8 +17,9 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
-from tests.support.spout.stepped_spout import SteppedSpout, payloads
+from tests.support.spout.stepped_spout import SteppedSpout
 from tests.support.state.breaking_tree import breaking_store
+from tests.support.state.interposed_tree import interposed
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
@@ -27,27 +27,6 @@ if TYPE_CHECKING:
 
 
 # states -------------------------------------------------------------------------------------------
-def test_a_restart_delivers_unresolved_records_with_their_attempts_and_no_others(
-    one: SimulatedJob,
-) -> None:
-    one.put(6)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    emissions = spout.drain(ack=False)
-    emissions[1].fail("once")
-    for index in (0, 2, 4):
-        emissions[index].ack()
-    spout.coordinate()
-    spout.crash()
-    again = SteppedSpout(one)
-    again.after(2.0).fetch()
-    again.step("retries")
-    again.after(2.0).fetch()
-    again.step("retries")
-    found = sorted((emission.data.decode(), emission.attempt) for emission in again.drain())
-    assert found == [("record 1", 2), ("record 3", 1), ("record 5", 1)]
-
-
 def test_a_retry_of_a_clock_that_was_hours_ahead_comes_after_its_own_delay(
     one: SimulatedJob,
 ) -> None:
@@ -65,21 +44,6 @@ def test_a_retry_of_a_clock_that_was_hours_ahead_comes_after_its_own_delay(
     assert [emission.attempt for emission in again.drain()] == [2]
 
 
-def test_a_commit_writes_only_changed_states(job: SimulatedJob) -> None:
-    for index in (0, 1):
-        job.put(1, key=job.key_of(index))
-    store, tree = breaking_store(job.backend, application=APPLICATION, stream=STREAM)
-    spout = SteppedSpout(job, store=store)
-    spout.pump()
-    job.put(1, key=job.key_of(0))
-    spout.after(2.0).fetch()
-    spout.drain()
-    tree.written.clear()
-    spout.coordinate()
-    spout.coordinate()
-    assert [[path.split("/")[-2] for path in paths] for paths in tree.written] == [[shard(0)]]
-
-
 def test_a_failed_commit_is_repeated_later(one: SimulatedJob) -> None:
     one.put(3)
     store, tree = breaking_store(one.backend, application=APPLICATION, stream=STREAM)
@@ -93,6 +57,20 @@ def test_a_failed_commit_is_repeated_later(one: SimulatedJob) -> None:
     tree.break_at(1_000_000, after=False)
     spout.coordinate()
     assert one.states()[shard(0)].checkpoint_text == last.sequence_number
+
+
+def test_an_outcome_during_a_commit_is_stored_by_the_next(one: SimulatedJob) -> None:
+    """The state that is being written does not have it."""
+    one.put(2)
+    store, tree = interposed(one.store())
+    spout = SteppedSpout(one, store=store)
+    spout.fetch()
+    first, second = spout.drain(ack=False)
+    first.ack()
+    tree.before_write("state", second.ack)
+    for acked in (first, second):
+        spout.coordinate()
+        assert one.states()[shard(0)].checkpoint_text == acked.sequence_number
 
 
 def test_closing_commits(one: SimulatedJob) -> None:
@@ -180,41 +158,6 @@ def test_a_process_that_was_frozen_goes_on_while_the_store_does_not_answer(
     one.backend.set_unavailable(False)
 
 
-# resharding ---------------------------------------------------------------------------------------
-def test_a_child_waits_until_every_record_of_its_parent_had_an_outcome(one: SimulatedJob) -> None:
-    one.put(3)
-    one.fake.split(STREAM, shard(0))
-    one.put(4)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    *others, last = spout.drain(ack=False)
-    for emission in others:
-        emission.ack()
-    for _ in range(3):
-        spout.coordinate()
-        spout.after(40).fetch()
-    assert spout.drain() == [], "the last record of the parent has no outcome"
-    last.fail("a retry does not hold the children")
-    spout.coordinate()
-    spout.coordinate()
-    spout.fetch()
-    found = [emission for emission in spout.drain() if emission.shard_id != shard(0)]
-    assert len(found) == 4
-
-
-def test_merges_and_splits_are_followed_to_the_end(job: SimulatedJob) -> None:
-    expected = job.put(20)
-    job.fake.merge(STREAM, shard(0), shard(1))
-    expected += job.put(20)
-    job.fake.split(STREAM, shard(2))
-    expected += job.put(20)
-    spout = SteppedSpout(job)
-    found = [int(emission.sequence_number) for emission in spout.pump(12)]
-    assert sorted(found) == sorted(expected)
-    states = job.states()
-    assert {states[shard(index)].lifecycle for index in (0, 1, 2)} == {Lifecycle.FINISHED}
-
-
 # tasks --------------------------------------------------------------------------------------------
 def test_tasks_share_the_shards_over_a_reshard() -> None:
     with simulated(shards=4) as job:
@@ -236,23 +179,6 @@ def test_tasks_share_the_shards_over_a_reshard() -> None:
         assert set(tasks[0].spout.metrics().shards) <= ours[0] | {shard(4), shard(6)}
         with pytest.raises(Exception, match=r"of 3|3 tasks|total"):
             SteppedSpout(job, task_index=0, total_tasks=3)
-
-
-def test_a_killed_task_goes_on_from_its_checkpoint() -> None:
-    with simulated(shards=2) as job:
-        for index in (0, 1):
-            job.put(3, key=job.key_of(index), data=b"%d" % index)
-        tasks = [SteppedSpout(job, task_index=index, total_tasks=2) for index in (0, 1)]
-        for task in tasks:
-            task.fetch()
-            first = task.spout.next_tuple()
-            assert first is not None
-            first.ack()
-            task.coordinate()
-        tasks[1].crash()
-        assert payloads(tasks[0].pump()) == ["0", "0"], "the other task goes on"
-        again = SteppedSpout(job, task_index=1, total_tasks=2)
-        assert payloads(again.pump()) == ["1", "1"]
 
 
 # shards that are gone -----------------------------------------------------------------------------
