@@ -11,11 +11,9 @@ ACKER = "tests/property/test_standalone_acker.py"
 FETCHING = "tests/unit/kinesis_spout/reading/test_round_robin.py"
 GETTER = "tests/unit/kinesis_spout/reading/test_shard_getter.py"
 _UNIT = "tests/unit/kinesis_spout/spout"
-OUTCOMES = f"{_UNIT}/test_outcomes.py"
 STATES = f"{_UNIT}/test_states.py"
 OUTAGES = f"{_UNIT}/test_outages.py"
 HELD_BYTES = f"{_UNIT}/test_held_bytes.py"
-SCHEDULER = f"{_UNIT}/test_scheduler.py"
 SHARD = f"{_UNIT}/test_tracked_shard.py"
 PLAN = f"{_UNIT}/test_superseded_plan.py"
 CAREFUL = f"{_UNIT}/test_careful.py"
@@ -28,7 +26,7 @@ _DELIVERING = (
         "kinesis_spout/spout/tracked_shard.py",
         "        states[index] = ACKED\n        run.data",
         "        run.data",
-        SHARD,
+        PROPERTY,
     ),
     Mutant(
         "an ack of an attempt that was never made counts",
@@ -79,7 +77,7 @@ _DELIVERING = (
         "kinesis_spout/spout/tracked_shard.py",
         "            self.open_run.granted = 0  #",
         "            self.open_run.granted += 0  #",
-        SCHEDULER,
+        SHARD,
     ),
     Mutant(
         "max_pending is ignored",
@@ -93,7 +91,7 @@ _DELIVERING = (
         "kinesis_spout/spout/scheduler.py",
         "            if not assigned.in_retry_rotation:\n                assigned.in_retry",
         "            if False:\n                assigned.in_retry",
-        SCHEDULER,
+        PROPERTY,
     ),
     Mutant(
         "max_unresolved_per_shard is ignored",
@@ -114,7 +112,7 @@ _DELIVERING = (
         "kinesis_spout/spout/scheduler.py",
         "        assigned.is_released = True\n",
         "",
-        SCHEDULER,
+        SHARD,
     ),
 )
 _STORING = (
@@ -160,7 +158,7 @@ _STORING = (
         "        self._outages.succeeded(SpoutPart.COMMIT)\n        if careful",
         "        for assigned in self._scheduler.assigned.values():\n"
         "            assigned.is_dirty = False\n        if careful",
-        f"{_UNIT}/test_commits.py",
+        STATES,
     ),
     Mutant(
         "a failed commit is not repeated",
@@ -263,7 +261,7 @@ _RETRYING = (
         "        self._sent[one.key] = one\n",
         "        self._sent[one.key] = one\n"
         "        self._scheduler.dead_lettered(one.assigned, one.letter.record.first, 1)\n",
-        OUTCOMES,
+        LETTERS,
     ),
     Mutant(
         "a letter is sent again while its call hangs",
@@ -284,7 +282,7 @@ _RETRYING = (
         "kinesis_spout/spout/tracked_shard.py",
         "        if effect in {Effect.QUEUED, Effect.EXHAUSTED}:\n            self.held.fit",
         "        if True:\n            self.held.fit",
-        SHARD,
+        PROPERTY,
     ),
     Mutant(
         "payloads of resolved records are kept",
@@ -327,14 +325,14 @@ _RETRYING = (
         "            self._missing.add(sequence)\n            self._tracker.postpone(",
         "            self._missing.add(sequence)\n            return None\n"
         "            self._tracker.postpone(",
-        SHARD,
+        PROPERTY,
     ),
     Mutant(
         "a range counts as one record when it is read again",
         "kinesis_spout/spout/retry_buffer.py",
         "        if queued.count > 1:\n",
         "        if False:\n",
-        f"{_UNIT}/test_retry_buffer.py",
+        SHARD,
     ),
 )
 _READING = (
@@ -455,7 +453,7 @@ _CAREFUL = (
         "kinesis_spout/spout/openings.py",
         "        self._count = before + 1\n",
         "        self._count = before\n",
-        CAREFUL,
+        SPOUT_SIMULATION,
     ),
     Mutant(
         "a spout counts as having outlived a record that is still in flight",
@@ -484,7 +482,7 @@ _CAREFUL = (
         "        if careful is not None and not careful.has_outcome:\n"
         "            if not careful.may",
         "        if careful is not None and not careful.is_out:\n            if not careful.may",
-        CAREFUL,
+        PROPERTY,
     ),
     Mutant(
         "full speed begins before the last outcome is stored",

@@ -14,7 +14,7 @@ from kinesis_spout.tuple_tree.tracked_tuple import (
     anchored_to,
     fail_timed_out,
 )
-from tests.support.spout.tuple_trees import TIMED_OUT, RecordingSpout, guarded_acker
+from tests.support.spout.tuple_trees import RecordingSpout, guarded_acker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,57 +40,6 @@ def told(acker: Acker[TupleTree]) -> RecordingSpout:
 @pytest.fixture
 def tree(acker: Acker[TupleTree], told: RecordingSpout) -> TupleTree:
     return TupleTree(acker, "m", told)
-
-
-def test_a_tree_without_parts_is_acked_at_the_end_of_its_block(
-    tree: TupleTree, told: RecordingSpout
-) -> None:
-    """And not before."""
-    with tree as entered:
-        assert entered is tree
-        assert told.outcomes == []
-    assert told.outcomes == [("m", "acked")]
-
-
-def test_the_emission_is_acked_with_its_last_part(
-    tree: TupleTree, told: RecordingSpout, acker: Acker[TupleTree]
-) -> None:
-    """Parts of parts too, in any order."""
-    with tree:
-        part = tree.child()
-        smaller = part.child()
-        smallest = smaller.child()
-    for one in (smaller, smallest):
-        one.ack()
-        assert told.outcomes == []
-    part.ack()
-    assert told.outcomes == [("m", "acked")]
-    assert len(acker) == 0
-
-
-def test_a_failed_part_fails_the_emission_as_a_whole(
-    tree: TupleTree, told: RecordingSpout, acker: Acker[TupleTree]
-) -> None:
-    """At once and once. Later outcomes of other parts are not errors, and change nothing."""
-    with tree:
-        parts = [tree.child() for _ in range(4)]
-    parts[0].ack()
-    parts[1].fail("no such airport")
-    assert (told.outcomes, parts[2].ended, len(acker)) == ([("m", "no such airport")], True, 0)
-    parts[2].child().ack()
-    parts[2].ack()
-    parts[3].fail("another")
-    assert (told.outcomes, len(acker)) == ([("m", "no such airport")], 0)
-
-
-def test_an_exception_in_the_block_fails_the_emission_and_propagates(
-    tree: TupleTree, told: RecordingSpout
-) -> None:
-    """With the exception as the reason."""
-    tree.child()
-    with pytest.raises(ValueError, match="bad line"), tree:
-        raise ValueError("bad line")
-    assert told.outcomes == [("m", "ValueError: bad line")]
 
 
 def test_an_exception_after_the_own_ack_still_fails_the_emission(
@@ -181,43 +130,6 @@ def test_misuse_of_a_tree_names_its_message(tree: TupleTree, told: RecordingSpou
     assert told.outcomes == [("m", "acked")]
 
 
-def test_a_part_of_several_trees_is_acked_in_all_of_them(acker: Acker[TupleTree]) -> None:
-    """Each tree tells its own spout when it is complete."""
-    here, there = RecordingSpout(acker), RecordingSpout(acker)
-    one, two = TupleTree(acker, "one", here), TupleTree(acker, "two", there)
-    of_two = two.child()
-    joined = anchored_to(one, of_two)
-    of_joined = joined.child()
-    for done in (one, two, joined, of_joined):
-        done.ack()
-    assert (here.outcomes, there.outcomes) == ([("one", "acked")], [])
-    of_two.ack()
-    assert there.outcomes == [("two", "acked")]
-
-
-def test_a_part_of_several_trees_fails_all_of_them(
-    acker: Acker[TupleTree], told: RecordingSpout
-) -> None:
-    """A tree that the part does not belong to goes on."""
-    one, two, three = (TupleTree(acker, name, told) for name in ("one", "two", "three"))
-    anchored_to(one, two).fail("no match")
-    assert told.outcomes == [("one", "no match"), ("two", "no match")]
-    assert [tree.ended for tree in (one, two, three)] == [True, True, False]
-
-
-def test_a_part_made_of_several_parts_of_one_tree_counts_once(
-    tree: TupleTree, told: RecordingSpout
-) -> None:
-    """Or of one part twice: the tree waits for it, and is complete with its ack."""
-    left, right = tree.child(), tree.child()
-    joined = anchored_to(left, right, right)
-    for done in (tree, left, right):
-        done.ack()
-    assert told.outcomes == []
-    joined.ack()
-    assert told.outcomes == [("m", "acked")]
-
-
 def test_no_tree_waits_for_an_unanchored_tuple(tree: TupleTree, told: RecordingSpout) -> None:
     """Nor for its children. It can be acked or failed as any other tuple."""
     free = tree.unanchored()
@@ -238,20 +150,6 @@ def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Recor
         anchored_to()
     tree.ack()
     assert told.outcomes == [("m", "acked")]
-
-
-def test_a_tree_that_is_not_complete_by_its_deadline_fails(
-    acker: Acker[TupleTree], told: RecordingSpout
-) -> None:
-    """At the exact time. Later events leave no entry."""
-    tree = TupleTree(acker, "m", told, deadline_ms=10)
-    part = tree.child()
-    tree.ack()
-    assert (fail_timed_out(acker, 9), told.outcomes) == (0, [])
-    assert (fail_timed_out(acker, 10), told.outcomes) == (1, [("m", TIMED_OUT)])
-    part.child().fail()
-    part.ack()
-    assert (told.outcomes, len(acker), acker.next_deadline_ms()) == ([("m", TIMED_OUT)], 0, None)
 
 
 def test_a_part_can_extend_its_emissions(acker: Acker[TupleTree], told: RecordingSpout) -> None:
