@@ -34,15 +34,17 @@ def page_of(
     ended: bool = False,
     time_ms: int | None = None,
     group: int = 1,
+    size: int | None = None,
 ) -> Page:
     """A page whose records have these numbers. The arrival time of each, in ms, is its number.
+    `size`: of each payload, in bytes.
 
     With a `group` above 1, so many neighbouring numbers are the user records of an aggregate.
     """
     columns = RecordColumns(
         [str(SequenceNumber(*divmod(number, group))) for number in numbers],
         [f"key {number}" for number in numbers],
-        list(map(payload, numbers)),
+        list(map(payload, numbers)) if size is None else [bytes(size)] * len(numbers),
         pa.array([number * 1000 for number in numbers], ARRIVAL_TYPE),
     )
     return Page(

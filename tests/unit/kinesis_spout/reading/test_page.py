@@ -79,18 +79,6 @@ def test_a_head_is_followed_by_the_records_that_it_leaves_out() -> None:
     assert (head.shard_id, head.service_time_ms) == (page.shard_id, page.service_time_ms)
 
 
-def test_a_head_of_no_records_is_a_page_too() -> None:
-    head = page_of(2_001).head(0)
-    assert (head.count, head.first, head.last, head.last_arrival_ms, head.payload_bytes) == (
-        0,
-        None,
-        None,
-        None,
-        0,
-    )
-    assert (head.ended, head.at_tip) == (False, False)
-
-
 def test_a_head_that_leaves_nothing_out_is_the_page_itself() -> None:
     """With its tip, its end and its iterator."""
     for page in (page_of(1_000, 2_000), page_of(), Page.empty("a", gone=True)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,34 +13,15 @@ from kinesis_spout.reading.buffered_getter import (
     PageLimits,
 )
 from kinesis_spout.reading.page import Page
-from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
+from tests.support.spout import spout_pages
 
 MB = 1024 * 1024
 
 
 def page_of(count: int, size: int, *, shard_id: str = "a") -> Page:
     """Records of `size` base64 characters."""
-    records = [
-        {"SequenceNumber": str(number), "Data": "AAAA" * (size // 4), "PartitionKey": "k"}
-        for number in range(count)
-    ]
-    decoded = decode_get_records(json.dumps({"Records": records}).encode())
-    return Page(
-        shard_id=shard_id,
-        columns=decoded.columns,
-        count=count,
-        first=decoded.first,
-        last=decoded.last,
-        last_arrival_ms=None,
-        payload_bytes=decoded.payload_bytes,
-        millis_behind_latest=0,
-        child_shards=(),
-        next_iterator=None,
-        ended=False,
-        at_tip=False,
-        service_time_ms=None,
-    )
+    return spout_pages.page_of(range(count), shard_id=shard_id, size=size // 4 * 3)
 
 
 @pytest.mark.parametrize("size", [4, 400, 4_000, 40_000, 400_000])

@@ -81,17 +81,6 @@ class Shard:
         return self
 
 
-def test_events_are_pages_and_the_position_is_after_their_records() -> None:
-    shard = Shard().subscribed()
-    shard.feeds[0].events += [event(3, 5, continuation=7, behind_ms=9), event(9, continuation=9)]
-    first = shard.getter.fetch_unless_throttled(100)
-    assert (first.count, first.at_tip, first.next_iterator) == (2, False, None)
-    last = shard.getter.fetch_unless_throttled(100)
-    assert (last.count, last.at_tip) == (1, True)
-    assert (shard.getter.position, shard.asked) == (after(9), [TRIM_HORIZON])
-    assert shard.getter.pushed == [(first.first, last.last)]
-
-
 def test_an_event_is_arrow_once_and_its_parts_are_slices() -> None:
     """No record is copied or looked at again where a page is cut."""
     shard = Shard().subscribed()
@@ -138,15 +127,6 @@ def test_a_subscription_that_breaks_is_polled_after_its_last_complete_event() ->
     assert shard.getter.fallback is None
     ranges = [(first.sequence, last.sequence) for first, last in shard.getter.pushed]
     assert ranges == [(3, 5), (8, 8)]
-
-
-def test_the_rest_of_an_event_comes_before_what_is_polled() -> None:
-    shard = Shard().subscribed()
-    shard.feeds[0].events.append(event(1, 2, 3, continuation=3))
-    assert shard.numbers(2) == [1, 2]
-    shard.getter.close()
-    shard.polling.pages.append(polled(4))
-    assert (shard.numbers(), shard.numbers()) == ([3], [4])
 
 
 @pytest.mark.parametrize(
@@ -252,13 +232,6 @@ def test_a_shard_without_a_free_slot_is_polled() -> None:
     other.getter.close()
     assert other.slots.try_take()
     assert not other.slots.try_take()
-
-
-def test_a_closed_getter_polls_and_never_subscribes() -> None:
-    shard = Shard()
-    shard.getter.close()
-    shard.polling.pages.append(polled(1))
-    assert (shard.numbers(), shard.feeds, shard.getter.next_subscribe_s) == ([1], [], None)
 
 
 def test_a_shard_that_is_polled_waits_for_its_limits() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +19,9 @@ from kinesis_spout.errors import (
 from kinesis_spout.reading.buffered_getter import RESERVED_PAGE_BYTES, BufferedGetter, ByteBudget
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
-from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.testing import ManualClock
 from state.position import TRIM_HORIZON, Position
+from tests.support.spout import spout_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,41 +30,15 @@ LIMIT_S = 20.0
 ROOMY = 100 * RESERVED_PAGE_BYTES
 
 
-class SimulatedClock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += max(0.0, seconds)
+def page_of(shard_id: str, count: int = 1, *, ended: bool = False) -> Page:
+    return spout_pages.page_of(range(count), shard_id=shard_id, ended=ended, size=12)
 
 
-def page_of(shard_id: str, count: int = 1, *, ended: bool = False, at_tip: bool = False) -> Page:
-    records = [
-        {"SequenceNumber": str(number), "Data": "YWFhYWFhYWFhYWFh", "PartitionKey": "k"}
-        for number in range(count)
-    ]
-    decoded = decode_get_records(json.dumps({"Records": records}).encode())
-    return Page(
-        shard_id=shard_id,
-        columns=decoded.columns,
-        count=count,
-        first=decoded.first,
-        last=decoded.last,
-        last_arrival_ms=None,
-        payload_bytes=decoded.payload_bytes,
-        millis_behind_latest=0,
-        child_shards=(),
-        next_iterator=None if ended else "n",
-        ended=ended,
-        at_tip=at_tip,
-        service_time_ms=None,
-    )
+def reader_of(
+    getters: list[BufferedGetter], max_concurrent: int = 1, **given: Any
+) -> RoundRobinReader:
+    clock = given.pop("clock", None) or ManualClock()
+    return RoundRobinReader(getters, max_concurrent=max_concurrent, clock=clock, **given)
 
 
 class ScriptedGetter:
@@ -173,33 +148,19 @@ def test_a_buffer_fetches_no_more_records_than_it_has_room_for() -> None:
     scripted = ScriptedGetter("a", 4, 9)
     getter = buffered(scripted, max_records=10)
     for _ in range(2):
-        assert getter.try_reserve()
-        getter.fetch()
+        fetched(getter)
     assert (scripted.limits, getter.buffered_records, getter.wants_fetch) == ([10, 6], 10, False)
     page = getter.take()
     assert page is not None
     assert (page.count, getter.buffered_records, getter.wants_fetch) == (4, 6, True)
 
 
-def test_bytes_are_held_until_the_page_is_taken() -> None:
-    """The budget is what the task holds."""
-    budget = ByteBudget(ROOMY)
-    getter = buffered(ScriptedGetter("a", 4), budget=budget)
-    assert getter.try_reserve()
-    getter.fetch()
-    assert budget.held_bytes == getter.buffered_bytes > 0
-    getter.take()
-    assert budget.held_bytes == getter.buffered_bytes == 0
-    assert getter.take() is None
-
-
 def test_the_newest_of_a_run_of_empty_pages_is_kept() -> None:
     """It has the tip or the end, and a run of any length needs no memory."""
-    end = page_of("a", 0, ended=True, at_tip=True)
+    end = replace(Page.empty("a"), ended=True, at_tip=True)
     getter = buffered(ScriptedGetter("a", 2, 0, 0, end))
     for _ in range(4):
-        assert getter.try_reserve()
-        getter.fetch()
+        fetched(getter)
     assert (getter.ended, getter.at_tip, getter.last_page, getter.wants_fetch) == (
         True,
         True,
@@ -214,11 +175,9 @@ def test_the_newest_of_a_run_of_empty_pages_is_kept() -> None:
 def test_a_page_that_was_replaced_is_not_dropped_in_the_place_of_its_successor() -> None:
     """Another thread has fetched between the look at the empty page and its removal."""
     getter = buffered(ScriptedGetter("a", 0, 2))
-    assert getter.try_reserve()
-    empty = getter.fetch()
+    empty = fetched(getter)
     assert getter.first() is empty
-    assert getter.try_reserve()
-    page = getter.fetch()
+    page = fetched(getter)
     assert not getter.drop(empty)
     assert getter.take() is page
 
@@ -228,8 +187,7 @@ def test_a_shard_that_is_gone_is_not_fetched_again() -> None:
     gone = Page.empty("a", gone=True)
     getter = buffered(ScriptedGetter("a", 2, gone))
     for _ in range(2):
-        assert getter.try_reserve()
-        getter.fetch()
+        fetched(getter)
     assert (getter.gone, getter.ended, getter.wants_fetch) == (True, False, False)
     first, second = getter.take(), getter.take()
     assert first is not None
@@ -243,24 +201,7 @@ def test_a_failed_fetch_gives_its_reservation_back() -> None:
     assert getter.try_reserve()
     with pytest.raises(AccessDeniedError):
         getter.fetch()
-    assert getter.try_reserve()
-    assert getter.fetch().count == 1
-
-
-def test_a_closed_buffer_wants_no_fetch_and_keeps_its_pages() -> None:
-    """Fetched records are not lost."""
-    getter = buffered(ScriptedGetter("a", 3))
-    assert getter.try_reserve()
-    getter.fetch()
-    getter.close()
-    assert not getter.wants_fetch
-    assert getter.take() is not None
-
-
-def test_a_fetch_without_a_reservation_is_a_mistake_of_the_caller() -> None:
-    """It would exceed the budget."""
-    with pytest.raises(RuntimeError, match="without a reservation"):
-        buffered(ScriptedGetter("a")).fetch()
+    assert fetched(getter).count == 1
 
 
 def test_a_shard_is_read_up_to_its_total_also_if_pages_are_taken_meanwhile() -> None:
@@ -286,9 +227,11 @@ def test_a_shard_is_over_when_it_is_ended_gone_or_closed(last: Page) -> None:
     getter.take()
     fetched(getter)
     assert getter.is_over
-    getter = buffered(ScriptedGetter("a"))
+    getter = buffered(ScriptedGetter("a", 3))
+    fetched(getter)
     getter.close()
-    assert getter.is_over
+    assert (getter.is_over, getter.wants_fetch) == (True, False)
+    assert getter.take() is not None, "what was fetched is not lost"
 
 
 def test_the_pages_in_the_buffer_can_be_looked_at_and_stay() -> None:
@@ -324,14 +267,6 @@ def test_a_reservation_grows_with_the_largest_page_of_its_shard() -> None:
     assert budget.reserved == [small, 2 * small, 2 * large, 2 * large]
     assert budget.held_bytes == 0
     assert budget.try_reserve(ROOMY)
-
-
-def test_a_reservation_is_the_largest_page_of_the_service_unless_said_otherwise() -> None:
-    budget = NotingBudget()
-    getter = buffered(ScriptedGetter("a"), budget=budget)
-    for _ in range(2):
-        fetched(getter)
-    assert budget.reserved == [RESERVED_PAGE_BYTES] * 2
 
 
 def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
@@ -414,7 +349,7 @@ def test_shards_are_fetched_in_strict_rotation() -> None:
     """One after the other, whatever the fetches return."""
     log: list[str] = []
     getters = [buffered(ScriptedGetter(name, log=log), max_records=3) for name in "abc"]
-    with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
+    with reader_of(getters) as reader:
         while not reader.idle:
             assert len(reader.step(LIMIT_S)) == 1
     assert log == list("abcabcabc")
@@ -423,21 +358,21 @@ def test_shards_are_fetched_in_strict_rotation() -> None:
 def test_a_shard_that_must_wait_is_skipped_and_delays_no_other() -> None:
     """It gets its turn when it is due, and the wait for it is on the clock."""
     log: list[str] = []
-    clock = SimulatedClock()
+    clock = ManualClock()
     slow = ScriptedGetter("slow", log=log)
     slow.due_s = 7.0
     getters = [
         buffered(slow, max_records=1),
         *(buffered(ScriptedGetter(name, log=log), max_records=2) for name in "ab"),
     ]
-    with RoundRobinReader(getters, max_concurrent=1, clock=clock) as reader:
+    with reader_of(getters, clock=clock) as reader:
         for _ in range(4):
             reader.step(LIMIT_S)
-        assert (log, clock.seconds, reader.idle) == (list("abab"), 0.0, False)
+        assert (log, clock.monotonic_s(), reader.idle) == (list("abab"), 0.0, False)
         assert reader.step(2.0) == []
-        assert clock.seconds == 2.0
+        assert clock.monotonic_s() == 2.0
         assert shards_of(reader.step(LIMIT_S)) == ["slow"]
-        assert (clock.seconds, reader.idle) == (7.0, True)
+        assert (clock.monotonic_s(), reader.idle) == (7.0, True)
 
 
 def test_a_throttled_shard_holds_no_thread_and_is_fetched_later() -> None:
@@ -448,7 +383,7 @@ def test_a_throttled_shard_holds_no_thread_and_is_fetched_later() -> None:
         buffered(throttled, max_records=1),
         buffered(ScriptedGetter("b", log=log), max_records=2),
     ]
-    with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
+    with reader_of(getters) as reader:
         done: list[str] = []
         while not reader.idle:
             done += shards_of(reader.step(LIMIT_S))
@@ -462,7 +397,7 @@ def test_a_slow_shard_does_not_delay_the_results_of_others() -> None:
         buffered(ScriptedGetter("slow", release), max_records=1),
         buffered(ScriptedGetter("b"), max_records=1),
     ]
-    with RoundRobinReader(getters, max_concurrent=2, clock=SimulatedClock()) as reader:
+    with reader_of(getters, 2) as reader:
         assert shards_of(reader.step(LIMIT_S)) == ["b"]
         assert reader.step(0.02) == []
         assert not reader.idle
@@ -476,7 +411,7 @@ def test_a_shard_without_budget_is_the_first_to_get_some() -> None:
     log: list[str] = []
     budget = ByteBudget(1)
     getters = [buffered(ScriptedGetter(name, log=log), budget=budget) for name in "abc"]
-    with RoundRobinReader(getters, max_concurrent=3, clock=SimulatedClock()) as reader:
+    with reader_of(getters, 3) as reader:
         for name in "abcab":
             assert shards_of(reader.step(LIMIT_S)) == [name]
             assert reader.idle
@@ -488,7 +423,7 @@ def test_reading_stops_within_one_page_of_the_budget() -> None:
     """The reader is idle then, although the shards have more."""
     budget = ByteBudget(2000)
     getters = [buffered(ScriptedGetter(name, 10), max_records=1000, budget=budget) for name in "ab"]
-    with RoundRobinReader(getters, max_concurrent=4, clock=SimulatedClock()) as reader:
+    with reader_of(getters, 4) as reader:
         while not reader.idle:
             reader.step(LIMIT_S)
     page_bytes = page_of("a", 10).columns.nbytes
@@ -500,7 +435,7 @@ def test_the_first_error_is_raised_after_the_other_fetches_have_completed() -> N
     release = threading.Event()
     slow = buffered(ScriptedGetter("slow", release), max_records=1)
     failing = buffered(ScriptedGetter("bad", AccessDeniedError("no")))
-    with RoundRobinReader([slow, failing], max_concurrent=2, clock=SimulatedClock()) as reader:
+    with reader_of([slow, failing], 2) as reader:
         threading.Timer(0.05, release.set).start()
         with pytest.raises(AccessDeniedError):
             reader.step(LIMIT_S)
@@ -511,7 +446,7 @@ def test_throttling_that_does_not_end_is_an_error() -> None:
     """The getter decides when it has waited for long enough."""
     getters = [buffered(ScriptedGetter("a", StillThrottledError("for ever")))]
     with (
-        RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader,
+        reader_of(getters) as reader,
         pytest.raises(StillThrottledError),
     ):
         reader.step(LIMIT_S)
@@ -534,7 +469,7 @@ def test_leaving_the_reader_waits_for_fetches_in_flight() -> None:
     release = threading.Event()
     announcing = AnnouncingGetter("a", release)
     getter = buffered(announcing, max_records=1)
-    with RoundRobinReader([getter], max_concurrent=1, clock=SimulatedClock()) as reader:
+    with reader_of([getter]) as reader:
         assert reader.step(0.0) == []
         assert announcing.begun.wait(LIMIT_S)
         release.set()
@@ -548,7 +483,7 @@ def test_leaving_the_reader_by_an_exception_does_not_wait_for_fetches_in_flight(
     getter = buffered(announcing, max_records=1)
 
     def leave() -> None:
-        with RoundRobinReader([getter], max_concurrent=1, clock=SimulatedClock()) as reader:
+        with reader_of([getter]) as reader:
             reader.step(0.0)
             assert announcing.begun.wait(LIMIT_S)
             raise GeneratorExit
@@ -568,7 +503,7 @@ def test_a_shard_that_somebody_waits_for_is_fetched_first() -> None:
     log: list[str] = []
     budget = ByteBudget(1)
     getters = [buffered(ScriptedGetter(name, log=log), budget=budget) for name in "abc"]
-    with RoundRobinReader(getters, max_concurrent=1, clock=SimulatedClock()) as reader:
+    with reader_of(getters) as reader:
         assert shards_of(reader.step(LIMIT_S)) == ["a"]
         assert reader.step(LIMIT_S) == []
         getters[2].demand()
@@ -607,12 +542,7 @@ def test_leaving_the_reader_does_not_wait_for_fetches_that_never_began() -> None
     getter = buffered(ScriptedGetter("a"), budget=budget)
 
     def leave_at_once() -> None:
-        with RoundRobinReader(
-            [getter],
-            max_concurrent=1,
-            clock=SimulatedClock(),
-            new_pool=lambda *_: PoolWithoutThreads(),
-        ) as reader:
+        with reader_of([getter], new_pool=lambda *_: PoolWithoutThreads()) as reader:
             assert reader.step(0.0) == []
             assert not budget.try_reserve()
 
@@ -625,7 +555,7 @@ def test_leaving_the_reader_does_not_wait_for_fetches_that_never_began() -> None
 
 def test_nothing_to_read_is_idle_at_once() -> None:
     """No shards, or none that wants a fetch."""
-    with RoundRobinReader([], max_concurrent=4, clock=SimulatedClock()) as reader:
+    with reader_of([], 4) as reader:
         assert reader.idle
         assert reader.step(LIMIT_S) == []
 
@@ -633,6 +563,4 @@ def test_nothing_to_read_is_idle_at_once() -> None:
 def test_a_reader_that_is_not_open_says_so() -> None:
     """Threads are started by the with statement, not by the constructor."""
     with pytest.raises(RuntimeError, match="with statement"):
-        RoundRobinReader(
-            [buffered(ScriptedGetter("a"))], max_concurrent=1, clock=SimulatedClock()
-        ).step(0)
+        reader_of([buffered(ScriptedGetter("a"))]).step(0)

@@ -155,16 +155,6 @@ def test_an_expired_iterator_is_replaced_by_one_after_the_last_record() -> None:
     assert client.iterators_for == [TRIM_HORIZON, after(2)]
 
 
-def test_an_iterator_that_expires_before_the_first_record_is_replaced_by_one_at_the_start() -> None:
-    """Never at the newest data."""
-    start = Position.at_timestamp(1_700_000_000_000)
-    client = ScriptedClient(fetched([]), ExpiredIteratorError("old"), fetched([3]))
-    getter = getter_of(client, start)
-    getter.fetch(10)
-    getter.fetch(10)
-    assert client.iterators_for == [start, start]
-
-
 def test_an_expired_hint_is_replaced_at_once() -> None:
     """The iterator of a paused consumer has expired for real, so a new one needs no wait."""
     client = ScriptedClient(ExpiredIteratorError("old"), fetched([3]))
@@ -365,25 +355,6 @@ def test_starting_after_the_listed_end_is_the_end_without_a_call() -> None:
     assert client.fetches == []
 
 
-def test_throttling_is_waited_out_at_the_shards_pace() -> None:
-    """With growing waits on the clock, and then the page."""
-    clock = SimulatedClock()
-    client = ScriptedClient(ThrottledError("t"), ThrottledError("t"), fetched([1]))
-    assert getter_of(client, clock=clock).fetch(10).count == 1
-    assert 0.7 < clock.seconds - 1000 < 5
-
-
-def test_a_caller_that_does_not_wait_learns_when_to_call_again() -> None:
-    """The round robin skips the shard until then."""
-    clock = SimulatedClock()
-    getter = getter_of(ScriptedClient(ThrottledError("t"), fetched([1])), clock=clock)
-    assert getter.ready_at_s() == 1000.0
-    with pytest.raises(ThrottledError):
-        getter.fetch_unless_throttled(10)
-    assert getter.ready_at_s() > 1000.2
-    assert getter.fetch_unless_throttled(10).count == 1
-
-
 def test_two_throttled_calls_far_apart_are_not_endless_throttling() -> None:
     """The caller had no room for a page meanwhile, or its machine slept."""
     clock = SimulatedClock()
@@ -445,15 +416,6 @@ def test_what_somebody_else_has_read_meanwhile_ends_the_row_of_refusals() -> Non
     with pytest.raises(StillThrottledError):
         getter.fetch(10)
     assert clock.seconds >= 1110
-
-
-def test_fetches_keep_to_the_shards_limits() -> None:
-    """Five calls in a second; a page of 10 MB holds the next one back for five seconds."""
-    clock = SimulatedClock()
-    getter = getter_of(ScriptedClient(fetched()), clock=clock)
-    for _ in range(11):
-        getter.fetch(10)
-    assert clock.seconds == pytest.approx(1002.0)
 
 
 def test_a_page_is_paid_off_from_its_answer_on_while_it_is_received_and_decoded() -> None:
