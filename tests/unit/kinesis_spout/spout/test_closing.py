@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
-CLOSE_TIMEOUT_S = 1.0
+CLOSE_TIMEOUT_S = 0.2
 ALLOWED_S = CLOSE_TIMEOUT_S + 1.0
 
 
@@ -175,7 +175,7 @@ def test_closing_ends_in_time_while_the_store_does_not_answer(
     threaded.store.shut()
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
         assert closed_in_s(spout) < ALLOWED_S
-    assert "did not answer within 1 s" in caplog.text
+    assert "did not answer within 0.2 s" in caplog.text
     assert "3 records that were acked or dead-lettered" in caplog.text
 
 

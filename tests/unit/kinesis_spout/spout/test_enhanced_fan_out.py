@@ -14,9 +14,8 @@ from kinesis_spout.testing import (
     FakeKinesisSettings,
     end_without_children,
     error,
-    internal_failure,
 )
-from kinesis_spout.testing.faults.plan import alter, drop
+from kinesis_spout.testing.faults.plan import alter
 from kinesis_spout.testing.service import requests
 from state.state_store import TaskShare
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
@@ -113,31 +112,6 @@ def test_a_subscription_is_renewed_when_its_five_minutes_are_over(reading: Readi
     assert reading.totals.opened == 3
     assert reading.totals.failed == 0
     assert reading.world.service.reads == 0
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        error("ResourceInUseException"),
-        error("LimitExceededException"),
-        internal_failure(),
-        error("AccessDeniedException"),
-        drop(),
-        error("KMSThrottlingException"),
-    ],
-    ids=lambda fault: fault.code or fault.kind,
-)
-def test_a_refused_subscription_holds_up_no_other_shard(fault: Any) -> None:
-    """The shard waits and is tried again; the spout goes on."""
-    world = SpoutUnderTest(shards=2)
-    world.fake.faults.add(fault, operation="SubscribeToShard", shard_id=SHARD, times=3)
-    wanted = world.put(10)
-    with opened(world) as reading:
-        first = reading.go_on(0.3)
-        assert first == [one for one in wanted if not one.startswith(SHARD)]
-        reading.go_on(12)
-        assert sorted(reading.came) == sorted(wanted)
-        assert reading.totals.failed == 3
 
 
 def take_over(world: SpoutUnderTest) -> None:

@@ -163,18 +163,6 @@ def test_an_emission_that_is_held_keeps_no_other_payload(
         assert held_bytes(spout, size=SIZE) == 0
 
 
-def test_a_record_that_was_acked_cannot_be_found_by_its_message_id_any_more() -> None:
-    """Its payload is not here. An ack or a failure by its id does not count."""
-    under_test = SpoutUnderTest()
-    put(under_test, 3)
-    with under_test.fresh(scheme=RawScheme()) as spout:
-        first, second, _ = (one.message_id for one in drain(spout, under_test.loops))
-        assert spout.ack(second)
-        assert not spout.ack(second)
-        assert not spout.fail(second)
-        assert spout.fail(first, "no")
-
-
 def test_payloads_come_whole_without_tracking() -> None:
     under_test = SpoutUnderTest()
     put(under_test, 3)

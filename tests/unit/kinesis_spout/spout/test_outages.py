@@ -49,6 +49,12 @@ OUTAGES = {
     "rotated keys": faults.error("UnrecognizedClientException"),
     "an expired token": faults.error("ExpiredTokenException"),
 }
+LISTING = {
+    "503": OUTAGES["503"],
+    "a dropped connection": OUTAGES["a dropped connection"],
+    "rotated keys": OUTAGES["rotated keys"],
+    "a malformed answer": faults.replace(lambda _request: {"Shards": 1}),
+}
 FATAL = {
     "AccessDeniedException": AccessDeniedError,
     "KMSAccessDeniedException": AccessDeniedError,
@@ -95,22 +101,15 @@ def strike(under_test: SpoutUnderTest, fault: Fault, **where: object) -> None:
 
 @pytest.mark.parametrize("kind", OUTAGES)
 def test_an_outage_of_reading_ends_no_spout_and_no_record_is_lost(kind: str) -> None:
+    """The pause between attempts grows."""
     under_test = SpoutUnderTest()
     with under_test.fresh() as spout:
         under_test.put(3)
         strike(under_test, OUTAGES[kind], operation="GetRecords")
-        assert pass_time(under_test, spout, 1_000) == []
+        assert pass_time(under_test, spout, 1_000, step_s=0.5) == []
+        assert 60 < len(under_test.fake.faults.struck) < 1_000
         under_test.fake.faults.clear()
         assert len(pass_time(under_test, spout, 30)) == 3
-
-
-@pytest.mark.parametrize("kind", OUTAGES)
-def test_the_pause_between_attempts_grows(kind: str) -> None:
-    under_test = SpoutUnderTest()
-    with under_test.fresh() as spout:
-        strike(under_test, OUTAGES[kind], operation="GetRecords")
-        pass_time(under_test, spout, 1_000, step_s=0.5)
-        assert 60 < len(under_test.fake.faults.struck) < 1_000
 
 
 def test_a_shard_in_trouble_delays_no_other() -> None:
@@ -317,26 +316,15 @@ def test_a_read_that_hangs_is_told_without_an_error() -> None:
     assert outages.failing_reads() is None
 
 
-@pytest.mark.parametrize("kind", ["503", "a dropped connection", "rotated keys"])
+@pytest.mark.parametrize("kind", LISTING)
 def test_an_outage_of_the_listing_ends_no_spout(kind: str) -> None:
     under_test = SpoutUnderTest()
     with under_test.fresh(shard_refresh_interval_s=1) as spout:
-        strike(under_test, OUTAGES[kind], operation="ListShards")
+        strike(under_test, LISTING[kind], operation="ListShards")
         pass_time(under_test, spout, 100)
         assert [one.part for one in spout.health().outages] == ["listing"]
         under_test.put(2)
         assert len(pass_time(under_test, spout, 10)) == 2
-        under_test.fake.faults.clear()
-        pass_time(under_test, spout, 10)
-        assert spout.health().ok
-
-
-def test_a_malformed_listing_is_asked_for_again() -> None:
-    under_test = SpoutUnderTest()
-    with under_test.fresh(shard_refresh_interval_s=1) as spout:
-        strike(under_test, faults.replace(lambda _request: {"Shards": 1}), operation="ListShards")
-        pass_time(under_test, spout, 20)
-        assert not spout.health().ok
         under_test.fake.faults.clear()
         pass_time(under_test, spout, 10)
         assert spout.health().ok

@@ -158,17 +158,6 @@ def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
             turns(under_test, spout)
 
 
-def test_a_pause_within_the_retention_is_no_loss() -> None:
-    under_test = SpoutUnderTest()
-    with under_test.fresh() as spout:
-        turns(under_test, spout)
-        with paused(under_test):
-            turns(under_test, spout)
-            under_test.put(2)
-            under_test.clock.advance(DAY_S * 0.9)
-        assert len(turns(under_test, spout)) == 2
-
-
 def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
     """A process that took over is noticed."""
     under_test = SpoutUnderTest()
