@@ -5,6 +5,7 @@ of its threads.
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from kinesis_spout.spout.kinesis_spout import KinesisSpout
 from kinesis_spout.spout.services import SpoutServices
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from state.memory_store import MemoryBackend, MemoryStateStore
+from state.state_store import TaskShare
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.subscriptions import InlineFeed, wait_in
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.programs.threads import Step
     from kinesis_spout.spout.emission import SpoutEmission
+    from state.owner.run_log import RunLog
     from state.shard_state import ShardState
 
 STREAM, APPLICATION = "orders", "billing"
@@ -157,6 +160,11 @@ class SpoutUnderTest:
             if name in options
         }
         return KinesisSpout(spout_config(**options), services=self.services(**services))
+
+    def run(self) -> RunLog:
+        """What the only task tells of its run, for somebody who only looks."""
+        with closing(self.store()) as store:
+            return store.read_runs()[TaskShare(0, 1)]
 
     def states(self) -> dict[str, ShardState]:
         return {shard: stored.state for shard, stored in self.store().load_states().items()}

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.cli.consume_screen import summary
-from kinesis_spout.errors import ConfigError
 from kinesis_spout.prometheus_exporter.spout_collector import SpoutCollector
 from kinesis_spout.reading.kpl import AggregatedRecordError
-from kinesis_spout.spout.config import SpoutConfig
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
@@ -216,11 +214,6 @@ def test_aggregates_stop_a_spout_that_refuses_them(one: SimulatedJob) -> None:
     spout.fetch()
     with pytest.raises(AggregatedRecordError):
         spout.spout.next_tuple()
-
-
-def test_an_unknown_way_to_treat_aggregates_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"aggregated_records.*unpack, fail or raw"):
-        SpoutConfig(stream="orders", aggregated_records="keep")
 
 
 @pytest.mark.parametrize("strategy", ["AUTO", "USER_PARTITION_KEY"])

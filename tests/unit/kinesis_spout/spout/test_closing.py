@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs.threads import DaemonPool, ThreadLoop
 from kinesis_spout.spout.dead_letter_queue import LetterRefusedError
 from kinesis_spout.spout.listener import SpoutListener
@@ -20,7 +19,7 @@ from kinesis_spout.testing import service_unavailable
 from state.memory_store import MemoryTree
 from state.znodes.store import ZnodeStateStore
 from tests.support.spout.gates import TIMEOUT_S, Gate, GatedService, GatedTree
-from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, spout_config
+from tests.support.spout.spout_world import PassingClock, SpoutUnderTest
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
@@ -249,9 +248,3 @@ def test_a_spout_opens_again_after_it_was_closed_in_the_middle_of_a_backoff(
     threaded.world.put(1)
     assert taken(spout, 1)
     spout.close()
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, 100_000.0])
-def test_a_close_timeout_that_is_no_duration_is_refused(seconds: float) -> None:
-    with pytest.raises(ConfigError, match="close_timeout_s"):
-        spout_config(close_timeout_s=seconds)

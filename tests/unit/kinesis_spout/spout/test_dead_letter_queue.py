@@ -37,26 +37,40 @@ class Errors(SpoutListener):
 
 
 class Sink:
-    """Refuses the letters whose numbers are in `refused`."""
+    """Refuses the letters whose numbers are in `refused`, and hangs at the gate of one that has
+    one.
+    """
 
     def __init__(self) -> None:
         self.refused: set[str] = set()
+        self.gates: dict[str, Gate] = {}
         self.calls: list[str] = []
         self.taken: list[str] = []
 
     def __call__(self, letter: DeadLetter) -> None:
-        self.calls.append(letter.sequence_number)
-        if letter.sequence_number in self.refused:
+        number = letter.sequence_number
+        self.calls.append(number)
+        if number in self.refused:
             raise OSError("no room")
-        self.taken.append(letter.sequence_number)
+        if (gate := self.gates.get(number)) is not None:
+            gate.go_through()
+        self.taken.append(number)
 
 
 def exhausted(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> list[str]:
-    """Reject so many new records. Returns their sequence numbers."""
+    """Reject so many new records. Returns their sequence numbers. Reads may run in threads."""
     under_test.put(count)
-    came = drain(spout, under_test.loops)
-    assert all(emission.fail("bad", retry=False) for emission in came)
-    return [emission.sequence_number for emission in came]
+    numbers: list[str] = []
+
+    def take() -> bool:
+        under_test.loops.take("fetch")
+        while (emission := spout.next_tuple()) is not None:
+            assert emission.fail("bad", retry=False)
+            numbers.append(emission.sequence_number)
+        return len(numbers) == count
+
+    wait_until(take)
+    return numbers
 
 
 def test_a_letter_that_the_sink_refuses_holds_up_no_other() -> None:
@@ -141,22 +155,6 @@ def test_an_outage_of_the_sink_is_not_said_for_each_letter() -> None:
         assert len(errors.told) == 11
 
 
-class GatedSink(Sink):
-    """Hangs at the gate of a letter that has one. `running`: the calls that have not returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gates: dict[str, Gate] = {}
-
-    def __call__(self, letter: DeadLetter) -> None:
-        if (gate := self.gates.get(letter.sequence_number)) is not None:
-            self.calls.append(letter.sequence_number)
-            gate.go_through()
-            self.taken.append(letter.sequence_number)
-        else:
-            super().__call__(letter)
-
-
 def stepped(under_test: SpoutUnderTest, fact: Callable[[], bool]) -> None:
     """Step the letters until it is so. Their calls run in threads."""
 
@@ -168,10 +166,10 @@ def stepped(under_test: SpoutUnderTest, fact: Callable[[], bool]) -> None:
 
 
 def test_a_call_beyond_the_time_limit_is_left_and_not_made_again_until_it_returns() -> None:
-    under_test, sink = SpoutUnderTest(), GatedSink()
+    under_test, sink = SpoutUnderTest(), Sink()
     spout = under_test.fresh(dead_letter=sink, new_pool=DaemonPool, close_timeout_s=0.1)
     spout.open()
-    numbers = exhausted_in_threads(under_test, spout, LETTERS_AT_ONCE + 1)
+    numbers = exhausted(under_test, spout, LETTERS_AT_ONCE + 1)
     hanging = numbers[:LETTERS_AT_ONCE]
     sink.gates = {number: Gate() for number in hanging}
     for gate in sink.gates.values():
@@ -193,10 +191,10 @@ def test_a_call_beyond_the_time_limit_is_left_and_not_made_again_until_it_return
 
 
 def test_the_calls_that_hang_are_bounded() -> None:
-    under_test, sink = SpoutUnderTest(), GatedSink()
+    under_test, sink = SpoutUnderTest(), Sink()
     spout = under_test.fresh(dead_letter=sink, new_pool=DaemonPool, close_timeout_s=0.1)
     spout.open()
-    numbers = exhausted_in_threads(under_test, spout, 2 * MAX_HANGING)
+    numbers = exhausted(under_test, spout, 2 * MAX_HANGING)
     sink.gates = {number: Gate() for number in numbers}
     for gate in sink.gates.values():
         gate.shut()
@@ -209,19 +207,3 @@ def test_the_calls_that_hang_are_bounded() -> None:
         gate.open()
     stepped(under_test, lambda: len(sink.taken) == len(numbers))
     spout.close()
-
-
-def exhausted_in_threads(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> list[str]:
-    """As `exhausted`, where reads run in threads."""
-    under_test.put(count)
-    numbers: list[str] = []
-
-    def take() -> bool:
-        under_test.loops.take("fetch")
-        while (emission := spout.next_tuple()) is not None:
-            emission.fail("bad", retry=False)
-            numbers.append(emission.sequence_number)
-        return len(numbers) == count
-
-    wait_until(take)
-    return numbers

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from kinesis_spout.errors import ConfigError
-from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.testing import (
     FakeKinesisSettings,
     end_without_children,
@@ -17,7 +15,6 @@ from kinesis_spout.testing import (
 )
 from kinesis_spout.testing.faults.plan import alter
 from kinesis_spout.testing.service import requests
-from state.state_store import TaskShare
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
 
 if TYPE_CHECKING:
@@ -61,29 +58,19 @@ class Reading:
 def not_subscribed(world: SpoutUnderTest) -> NotSubscribed | None:
     """What the spout has told of it by its next commit."""
     world.loops.take("commit")
-    with closing(world.store()) as store:
-        return store.read_runs()[TaskShare(0, 1)].not_subscribed
+    return world.run().not_subscribed
+
+
+@contextmanager
+def opened(world: SpoutUnderTest, **options: Any) -> Iterator[Reading]:
+    with world.fresh(**(EFO | options)) as spout:
+        yield Reading(world, spout)
 
 
 @pytest.fixture
 def reading() -> Iterator[Reading]:
     with opened(SpoutUnderTest()) as found:
         yield found
-
-
-class opened:  # noqa: N801  # used as a function
-    def __init__(self, world: SpoutUnderTest, **options: Any) -> None:
-        spout = world.fresh(**(EFO | options))
-        spout.open()
-        self._closing = closing(spout)
-        self._reading = Reading(world, spout)
-
-    def __enter__(self) -> Reading:
-        self._closing.__enter__()
-        return self._reading
-
-    def __exit__(self, *exc: object) -> None:
-        self._closing.__exit__(*exc)
 
 
 def test_a_consumer_that_is_named_by_its_arn_is_not_registered() -> None:
@@ -268,27 +255,3 @@ def test_a_spout_that_takes_no_records_is_not_pushed_to_without_bound() -> None:
         world.service.connections[-1].cut()
         reading.go_on(20)
         assert reading.came == wanted
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"read_mode": "push"}, "read_mode: 'push' must be polling or efo"),
-        ({"read_mode": "efo"}, "consumer_name: or consumer_arn has to be given"),
-        ({"consumer_name": "a"}, "consumer_name: is of use only with read_mode efo"),
-        (EFO | {"consumer_arn": "arn"}, "and not both"),
-        (EFO | {"consumer_name": "a b"}, "consumer_name: 'a b' must be 1 to 128"),
-        ({"read_mode": "efo", "consumer_arn": "arn:x"}, "consumer_arn: 'arn:x' must be the ARN"),
-        (
-            {
-                "read_mode": "efo",
-                "consumer_arn": "arn:aws:kinesis:us-east-1:1:stream/other/consumer/me:1",
-            },
-            "of the stream that is read",
-        ),
-        (EFO | {"efo_fallback_after_s": 0.0}, "efo_fallback_after_s: 0.0 must be above 0"),
-    ],
-)
-def test_a_bad_setting_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        SpoutConfig(stream=STREAM, **options)

@@ -14,6 +14,9 @@ from scheme.json_scheme import JsonScheme
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 from tests.support.spout.stepped_spout import SteppedSpout, spout_settings
 
+EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
+
+
 # emitting -----------------------------------------------------------------------------------------
 
 
@@ -57,9 +60,6 @@ def test_the_scheme_decodes_the_values_and_malformed_records_are_dead_lettered(
     assert spout.spout.metrics().total.counts.malformed == 1
 
 
-# pending ------------------------------------------------------------------------------------------
-
-
 # errors -------------------------------------------------------------------------------------------
 def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
     one: SimulatedJob,
@@ -85,12 +85,29 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
         ({"application": "a"}, "zookeeper"),
         ({"max_pending": 0}, "max_pending"),
         ({"commit_interval_s": -1}, "commit_interval_s"),
+        *(({"close_timeout_s": seconds}, "close_timeout_s") for seconds in (0.0, -1.0, 100_000.0)),
         ({"task_index": 2, "total_tasks": 2}, "task_index"),
         ({"total_tasks": 2}, "total_tasks"),
         ({"breaker_failures": 0}, "breaker_failures"),
+        ({"aggregated_records": "keep"}, "aggregated_records.*unpack, fail or raw"),
+        ({"read_mode": "push"}, "read_mode: 'push' must be polling or efo"),
+        ({"read_mode": "efo"}, "consumer_name: or consumer_arn has to be given"),
+        ({"consumer_name": "a"}, "consumer_name: is of use only with read_mode efo"),
+        (EFO | {"consumer_arn": "arn"}, "and not both"),
+        (EFO | {"consumer_name": "a b"}, "consumer_name: 'a b' must be 1 to 128"),
+        ({"read_mode": "efo", "consumer_arn": "arn:x"}, "consumer_arn: 'arn:x' must be the ARN"),
+        (
+            {
+                "read_mode": "efo",
+                "consumer_arn": "arn:aws:kinesis:us-east-1:1:stream/other/consumer/me:1",
+            },
+            "of the stream that is read",
+        ),
+        (EFO | {"efo_fallback_after_s": 0.0}, "efo_fallback_after_s: 0.0 must be above 0"),
     ],
 )
 def test_a_bad_setting_is_named(changes: dict[str, Any], said: str) -> None:
+    """In one sentence."""
     with pytest.raises(ConfigError, match=said):
         SpoutConfig(**({"stream": "orders"} | changes))
 

@@ -29,7 +29,7 @@ from state.owner.run_log import FailingReads, NoAnswers
 from state.position import Position
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.state_store import StartPin, TaskShare
+from state.state_store import StartPin
 from state.znodes.store import ZnodeStateStore
 from tests.simulation.in_process import Service
 from tests.simulation.store_outage import OutageTree, StoreOutage
@@ -195,8 +195,7 @@ def test_keys_that_are_refused_show_in_health_until_new_ones_are_accepted(
         health = spout.health()
         assert not health.ok
         assert "UnrecognizedClientException" in (health.last_error or "")
-        with closing(under_test.store()) as store:
-            told = store.read_runs()[TaskShare(0, 1)].failing_reads
+        told = under_test.run().failing_reads
         assert told is not None
         assert "UnrecognizedClientException" in (told.says or "")
         under_test.fake.faults.clear()
@@ -221,8 +220,7 @@ def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
 
     def told() -> FailingReads | None:
         under_test.loops.take("commit")
-        with closing(under_test.store()) as store:
-            return store.read_runs()[TaskShare(0, 1)].failing_reads
+        return under_test.run().failing_reads
 
     with under_test.fresh() as spout:
         pass_time(under_test, spout, 5)
@@ -259,8 +257,7 @@ def test_a_program_that_answers_nothing_is_told_until_it_answers(
 
     def told() -> NoAnswers | None:
         under_test.loops.take("commit")
-        with closing(under_test.store()) as store:
-            return store.read_runs()[TaskShare(0, 1)].no_answers
+        return under_test.run().no_answers
 
     def expire(spout: KinesisSpout, *, acked: int = 0) -> None:
         for number, emission in enumerate(drain(spout, under_test.loops)):

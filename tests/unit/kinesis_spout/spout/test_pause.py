@@ -4,7 +4,6 @@ nothing until the pause is over.
 
 from __future__ import annotations
 
-import threading
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,16 +20,16 @@ from state.position import PositionKind
 from state.retry_policy import RetryPolicy
 from state.state_store import Pause
 from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 PAUSE = Pause(by="ann on host-a", since_ms=0)
 DAY_S = 86_400.0
-WAIT_S = 30.0
 
 
 @contextmanager
@@ -94,19 +93,10 @@ def test_a_pause_is_obeyed_and_ended_at_once() -> None:
         start_loop=ThreadLoop.start, commit_interval_s=3_600.0, idle_poll_s=0.01
     ) as spout:
         with paused(under_test):
-            assert _becomes(lambda: spout.is_paused)
+            wait_until(lambda: spout.is_paused)
             under_test.put(1)
             assert spout.next_tuple() is None
         assert next(spout.emissions()).ack()
-
-
-def _becomes(wanted: Callable[[], bool]) -> bool:
-    """Whether it is true within a while."""
-    for _ in range(int(WAIT_S * 100)):
-        if wanted():
-            return True
-        threading.Event().wait(0.01)
-    return False
 
 
 def test_a_spout_that_is_opened_during_a_pause_pins_its_start() -> None:

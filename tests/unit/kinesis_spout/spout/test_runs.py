@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,17 +10,11 @@ from kinesis_spout.shards.run_recorder import REFUSED_TOLD_S, THROTTLED_TOLD_S
 from kinesis_spout.testing import throttle
 from state.owner.run_log import DEACTIVATED, FAILED, FULL, NOT_TAKEN, SPOUT, STOPPED, Hold
 from state.retry_policy import RetryPolicy
-from state.state_store import TaskShare
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import DeadLetter
-    from state.owner.run_log import RefusedLetters, RunLog
-
-
-def told(under_test: SpoutUnderTest) -> RunLog:
-    with closing(under_test.store()) as store:
-        return store.read_runs()[TaskShare(0, 1)]
+    from state.owner.run_log import RefusedLetters
 
 
 def hold(under_test: SpoutUnderTest) -> Hold | None:
@@ -29,16 +22,19 @@ def hold(under_test: SpoutUnderTest) -> Hold | None:
     for _ in range(2):
         under_test.loops.take("commit")
         under_test.clock.advance(1.0)
-    return told(under_test).hold
+    return under_test.run().hold
 
 
 def test_a_spout_tells_that_it_began_and_was_stopped() -> None:
+    """And its options that matter to who looks: a record is a letter after so many attempts."""
     under_test = SpoutUnderTest()
-    with under_test.fresh(max_pending=7):
-        run = told(under_test).newest
+    retry = RetryPolicy(retry_limit=6, max_age_ms=5_000)
+    with under_test.fresh(max_pending=7, retry=retry):
+        run = under_test.run().newest
         assert run is not None
         assert (run.kind, run.max_pending, run.read_mode, run.end) == (SPOUT, 7, "polling", None)
-    newest = told(under_test).newest
+        assert (run.max_attempts, run.max_age_ms) == (7, 5_000)
+    newest = under_test.run().newest
     assert newest is not None
     assert newest.end is not None
     assert (newest.end.kind, newest.end.says) == (STOPPED, None)
@@ -48,7 +44,7 @@ def test_an_error_that_leaves_the_with_block_is_told() -> None:
     under_test = SpoutUnderTest()
     with pytest.raises(RuntimeError), under_test.fresh():
         raise RuntimeError("no rates")
-    newest = told(under_test).newest
+    newest = under_test.run().newest
     assert newest is not None
     assert newest.end is not None
     assert (newest.end.kind, newest.end.says) == (FAILED, "RuntimeError: no rates")
@@ -95,7 +91,7 @@ def test_a_program_that_takes_no_record_is_told() -> None:
         assert seen == Hold(kind=NOT_TAKEN, since_ms=since_ms)
         assert spout.next_tuple() is not None
         under_test.loops.take("commit")
-        assert told(under_test).hold is None
+        assert under_test.run().hold is None
         while spout.next_tuple() is not None:
             pass
         assert hold(under_test) is None
@@ -110,7 +106,7 @@ def test_throttled_shards_are_told_once_a_minute() -> None:
             under_test.fake.faults.add(throttle(), operation="GetRecords", times=1)
             under_test.loops.take("fetch")
             under_test.loops.take("commit")
-            told_counts.append([one.count for one in told(under_test).throttled.values()])
+            told_counts.append([one.count for one in under_test.run().throttled.values()])
             under_test.clock.advance(THROTTLED_TOLD_S / 2)
         assert told_counts == [[1], [1], [3], [3]]
 
@@ -137,7 +133,7 @@ def test_refused_letters_are_told_once_a_minute_until_they_are_written() -> None
                 emission.fail("bad", retry=False)
             under_test.loops.take("letters")
             under_test.loops.take("commit")
-            return told(under_test).refused_letters
+            return under_test.run().refused_letters
 
         first = refused_after(2)
         assert first is not None
@@ -154,12 +150,4 @@ def test_refused_letters_are_told_once_a_minute_until_they_are_written() -> None
             under_test.clock.advance(60)
             under_test.loops.take("letters")
         under_test.loops.take("commit")
-        assert told(under_test).refused_letters is None
-
-
-def test_a_spout_tells_after_how_many_attempts_a_record_is_a_dead_letter() -> None:
-    under_test = SpoutUnderTest()
-    with under_test.fresh(retry=RetryPolicy(retry_limit=6, max_age_ms=5_000)):
-        run = told(under_test).newest
-        assert run is not None
-        assert (run.max_attempts, run.max_age_ms) == (7, 5_000)
+        assert under_test.run().refused_letters is None

@@ -35,14 +35,6 @@ def test_a_spout_closes_the_plan_that_a_spark_job_left_open_and_reads_its_record
     assert len(spout.pump()) == 3
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_any_task_that_opens_first_closes_the_open_plan(job: SimulatedJob, index: int) -> None:
-    """Whichever share of the application it owns."""
-    plan = left_open(job)
-    SteppedSpout(job, task_index=index, total_tasks=2)
-    assert pointer(job) == PlanPointer(plan, PlanStatus.CLOSED)
-
-
 def test_two_tasks_that_close_the_open_plan_at_once_both_open(job: SimulatedJob) -> None:
     """The second finds the plan changed, looks again, and goes on."""
     plan = left_open(job)
