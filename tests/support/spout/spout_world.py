@@ -100,12 +100,14 @@ class ServiceTerms:
 
 def spout_config(**options: Any) -> SpoutConfig:
     given: dict[str, Any] = {
+        "stream": STREAM,
+        "aws": ServiceTerms().aws,
         "zookeeper": PLACE,
         "application": APPLICATION,
         "starting_position": "TRIM_HORIZON",
         "owner_wait_s": 0.0,
     }
-    return SpoutConfig(stream=STREAM, aws=ServiceTerms().aws, **(given | options))
+    return SpoutConfig(**(given | options))
 
 
 @dataclass

@@ -5,14 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.config import AwsConfig, ReadRate
-from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig, SpoutEmission
+from kinesis_spout.config import ReadRate
+from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutEmission
 from kinesis_spout.spout.services import SpoutServices
 from state.retry_policy import RetryPolicy
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.simulated_job import APPLICATION, STREAM
-from tests.support.spout.spout_world import ServiceTerms, StepLoops
+from tests.support.spout.spout_world import ServiceTerms, StepLoops, spout_config
 
 if TYPE_CHECKING:
     from state.state_store import StateStore
@@ -33,7 +32,15 @@ class SteppedSpout:
         self.letters: list[Any] = []
         self.refuse_letters = False
         self._loops = StepLoops()
-        config = SpoutConfig(**(spout_settings(job) | {"dead_letter": self._take_letter} | changes))
+        given: dict[str, Any] = {
+            "stream": STREAM,
+            "application": APPLICATION,
+            "rate": ReadRate(reads_per_second=1000, bytes_per_second=1e9),
+            "retry": EXACT,
+            "idle_poll_s": 0.01,
+            "dead_letter": self._take_letter,
+        }
+        config = spout_config(**(given | changes))
         random = Random(0)  # noqa: S311  # a test to repeat, not a secret
         terms: Any = ServiceTerms(aws=config.aws, stream=config.stream_ref)
         self.services = SpoutServices(
@@ -91,26 +98,6 @@ class SteppedSpout:
         if self.refuse_letters:
             raise OSError("the dead letters are full")
         self.letters.append(letter)
-
-
-def spout_settings(job: SimulatedJob) -> dict[str, Any]:
-    """As a user would give them; fast unless the test sets something else."""
-    return {
-        "stream": STREAM,
-        "application": APPLICATION,
-        "zookeeper": "in-memory:2181",
-        "aws": AwsConfig(
-            region=REGION,
-            endpoint_url=job.endpoint_url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
-        ),
-        "starting_position": "TRIM_HORIZON",
-        "rate": ReadRate(reads_per_second=1000, bytes_per_second=1e9),
-        "retry": EXACT,
-        "idle_poll_s": 0.01,
-        "owner_wait_s": 0.0,
-    }
 
 
 def payloads(emissions: list[SpoutEmission]) -> list[str]:

@@ -155,27 +155,6 @@ def test_what_was_raw_stays_whole_where_unpack_is_set_later(one: SimulatedJob) -
     assert checkpoint.sequence > third
 
 
-def test_a_user_record_of_another_shard_is_left_out(job: SimulatedJob) -> None:
-    """Its aggregate was addressed before a reshard: the producer puts it again."""
-    mine, other = job.key_of(0), job.key_of(1)
-    data = aggregate_of([b"mine", b"other", b"mine too"], (mine, other))
-    (sequence,) = job.put(1, key=mine, data=data)
-    spout = SteppedSpout(job)
-    spout.fetch()
-    emissions = spout.drain(ack=False)
-    assert payloads(emissions) == ["mine", "mine too"]
-    emissions[0].ack()
-    emissions[1].fail("no")
-    spout.step("commit")
-    spout.crash()
-    spout = SteppedSpout(job).after(60)
-    spout.drain()
-    spout.step("retries")
-    assert payloads(spout.after(5).drain()) == ["mine too"]
-    spout.step("commit")
-    assert state_of(job).checkpoint == SequenceNumber(sequence)
-
-
 def test_user_records_of_other_shards_are_told_and_counted(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:

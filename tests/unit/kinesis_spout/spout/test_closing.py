@@ -142,7 +142,7 @@ def test_a_backoff_ends_when_the_spout_is_closed(
     (emission,) = taken(spout, 1)
     emission.ack()
     threaded.world.fake.faults.add(service_unavailable(), times=1_000_000)
-    wait_until(lambda: len(threaded.world.fake.faults.struck) >= 8)
+    wait_until(lambda: len(threaded.world.fake.faults.struck) >= 5)
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
         assert closed_in_s(spout) < ALLOWED_S
     assert "left to end by themselves" not in caplog.text

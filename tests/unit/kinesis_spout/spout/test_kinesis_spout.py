@@ -9,10 +9,12 @@ import pytest
 
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError, StreamNotFoundError
-from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
+from kinesis_spout.spout.kinesis_spout import SpoutConfig
 from scheme.json_scheme import JsonScheme
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.simulated_job import SimulatedJob, shard
-from tests.support.spout.stepped_spout import SteppedSpout, spout_settings
+from tests.support.spout.spouts import spout_of
+from tests.support.spout.stepped_spout import SteppedSpout
 
 EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
 
@@ -64,11 +66,13 @@ def test_the_scheme_decodes_the_values_and_malformed_records_are_dead_lettered(
 def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
     one: SimulatedJob,
 ) -> None:
-    spout = KinesisSpout(
-        SpoutConfig(
-            **(spout_settings(one) | {"stream": "nowhere", "application": None, "zookeeper": None})
-        )
+    aws = AwsConfig(
+        region=REGION,
+        endpoint_url=one.endpoint_url,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
     )
+    spout = spout_of(aws, stream="nowhere")
     with pytest.raises(StreamNotFoundError):
         spout.open()
     assert not spout.is_open

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from state.shard_state import Lifecycle
-from tests.support.simulated.simulated_job import STREAM, shard, simulated
+from tests.support.simulated.simulated_job import STREAM, shard
 from tests.support.spout.stepped_spout import SteppedSpout, payloads
 
 if TYPE_CHECKING:
@@ -105,30 +104,3 @@ def test_a_loss_names_every_shard_also_those_that_wait_for_their_parents(
     )
     with pytest.raises(DataLossError, match=rf"{named}.*give --no-fail-on-data-loss"):
         SteppedSpout(job)
-
-
-def test_a_closed_shard_whose_records_have_expired_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """Its children are read, once the loss was said."""
-    with simulated(shards=1) as job:
-        put_a_day(job)
-        spout = SteppedSpout(job, fail_on_data_loss=False, **SLOW)
-        read_some(spout, 2)
-        job.fake.split(STREAM, shard(0))
-        job.clock.advance(23.5 * HOUR_S)
-        job.put(2)
-        with caplog.at_level(logging.WARNING, "kinesis_spout"):
-            found = [one for _ in range(4) for one in payloads(spout.after(11.0).pump())]
-        assert found == ["record 0", "record 1"]
-        assert job.states()[shard(0)].lifecycle is Lifecycle.FINISHED
-        assert caplog.text.count("records may be lost") == 1
-
-
-def test_a_spout_that_begins_at_the_edge_of_the_retention_has_some_minutes(
-    one: SimulatedJob,
-) -> None:
-    for _ in range(240):
-        one.put(1, key=one.key_of(0))
-        one.clock.advance(360)
-    spout = SteppedSpout(one, prefetch_records=2)
-    found = [one for _ in range(130) for one in spout.after(2.0).pump(1)]
-    assert len(found) > 230
