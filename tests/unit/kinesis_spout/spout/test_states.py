@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from kinesis_spout.testing import error
-from state.errors import OwnedByAnotherError, StaleOwnerError
+from state.errors import StaleOwnerError
 from state.owner.ownership import this_process
 from tests.support.simulated.simulated_job import (
     APPLICATION,
@@ -97,22 +97,6 @@ def test_an_outcome_after_the_close_does_not_count(one: SimulatedJob) -> None:
     again = SteppedSpout(one)
     again.fetch()
     assert len(again.drain()) == 2
-
-
-def test_a_spout_stops_when_another_owner_has_taken_over(one: SimulatedJob) -> None:
-    one.put(1)
-    spout = SteppedSpout(one)
-    other = one.store()
-    with pytest.raises(OwnedByAnotherError):
-        SteppedSpout(one)
-    spout.services.store.release()
-    other.acquire(this_process(0), timeout_s=0)
-    spout.fetch()
-    spout.drain()
-    spout.coordinate()
-    with pytest.raises(StaleOwnerError):
-        spout.spout.next_tuple()
-    other.close()
 
 
 @pytest.mark.parametrize("is_held", [True, False], ids=["in memory", "fetched later"])
