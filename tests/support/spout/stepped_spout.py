@@ -100,5 +100,15 @@ class SteppedSpout:
         self.letters.append(letter)
 
 
+def emitted(
+    job: SimulatedJob, count: int = 1, **changes: Any
+) -> tuple[SteppedSpout, list[SpoutEmission]]:
+    """A spout, and what it has emitted of so many new records, without an outcome."""
+    job.put(count)
+    spout = SteppedSpout(job, **changes)
+    spout.fetch()
+    return spout, spout.drain(ack=False)
+
+
 def payloads(emissions: list[SpoutEmission]) -> list[str]:
     return [emission.data.decode() for emission in emissions]

@@ -31,6 +31,7 @@ from kinesis_spout.reading.shard_getter import (
 )
 from kinesis_spout.service.client import FetchedPage, KinesisClient
 from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.testing import ManualClock
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 
@@ -40,18 +41,16 @@ if TYPE_CHECKING:
 SHARD = "shardId-000000000000"
 
 
-class SimulatedClock:
+class SimulatedClock(ManualClock):
+    """It begins at 1000 s."""
+
     def __init__(self) -> None:
-        self.seconds = 1000.0
+        super().__init__()
+        self.advance(1000.0 - self.monotonic_s())
 
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += max(0.0, seconds)
+    @property
+    def seconds(self) -> float:
+        return self.monotonic_s()
 
 
 class ScriptedClient(KinesisClient):

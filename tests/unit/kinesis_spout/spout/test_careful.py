@@ -11,7 +11,7 @@ import pytest
 from state.errors import StoreUnavailableError
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
-from tests.support.spout.stepped_spout import SteppedSpout
+from tests.support.spout.stepped_spout import SteppedSpout, emitted
 from tests.support.state.breaking_tree import breaking_store
 
 if TYPE_CHECKING:
@@ -252,10 +252,7 @@ def test_a_record_left_by_an_earlier_spout_is_answered_before_it_is_outlived(
     one: SimulatedJob,
 ) -> None:
     """Also if it is in memory no more, and has to be read again first."""
-    one.put(2)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    _first, second = spout.drain(ack=False)
+    spout, (_first, second) = emitted(one, 2)
     second.ack()
     spout.coordinate()
     spout.crash()

@@ -16,23 +16,13 @@ from kinesis_spout.spout.listener import SpoutListener
 from scheme.raw_scheme import RawScheme
 from tests.support.outcomes.odd_errors import ODD_ERRORS, BareMalformedError, Unprintable
 from tests.support.simulated.simulated_job import SimulatedJob, shard
-from tests.support.spout.stepped_spout import SteppedSpout
+from tests.support.spout.stepped_spout import SteppedSpout, emitted
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.emission import SpoutEmission
     from scheme.record import Record
 
 # In a `with emission:` block these end the program, and are no outcome.
 NO_OUTCOME = (SystemExit, GeneratorExit)
-
-
-def emitted(
-    job: SimulatedJob, count: int = 1, **changes: Any
-) -> tuple[SteppedSpout, list[SpoutEmission]]:
-    job.put(count)
-    spout = SteppedSpout(job, **changes)
-    spout.fetch()
-    return spout, spout.drain(ack=False)
 
 
 def stored_reasons(spout: SteppedSpout) -> dict[str, str | None]:

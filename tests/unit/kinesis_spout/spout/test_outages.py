@@ -127,24 +127,6 @@ def test_a_shard_in_trouble_delays_no_other() -> None:
         assert {one.shard_id for one in pass_time(under_test, spout, 3)} == {shards[3]}
 
 
-def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    under_test = SpoutUnderTest(shards=3)
-    listener = Errors()
-    caplog.set_level(logging.INFO, "kinesis_spout")
-    with under_test.fresh(listeners=(listener,)) as spout:
-        strike(under_test, OUTAGES["503"], operation="GetRecords")
-        pass_time(under_test, spout, 300)
-        under_test.fake.faults.clear()
-        pass_time(under_test, spout, 30)
-    said = [one.getMessage() for one in caplog.records if "fetch" in one.getMessage()]
-    assert len(said) == 2
-    assert "tries again" in said[0]
-    assert "again after 3" in said[1]
-    assert len(listener.seen) > 20
-
-
 def test_a_fault_that_is_gone_at_the_next_attempt_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -157,29 +139,40 @@ def test_a_fault_that_is_gone_at_the_next_attempt_is_not_logged(
     assert not caplog.records
 
 
-def test_health_names_the_shards_that_cannot_be_fetched_since_when_and_why() -> None:
-    under_test = SpoutUnderTest(shards=2)
-    first, _ = [one.shard_id for one in under_test.fake.shards(STREAM)]
-    with under_test.fresh() as spout:
+def test_an_outage_is_logged_when_it_begins_and_ends_and_health_names_its_shards(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Since when, and why."""
+    under_test = SpoutUnderTest(shards=3)
+    first, second, _ = [one.shard_id for one in under_test.fake.shards(STREAM)]
+    listener = Errors()
+    caplog.set_level(logging.INFO, "kinesis_spout")
+    with under_test.fresh(listeners=(listener,)) as spout:
         under_test.loops.take()
         assert spout.health().ok
         began_ms = under_test.clock.now_ms()
-        strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=first)
-        pass_time(under_test, spout, 60)
+        for shard_id in (first, second):
+            strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=shard_id)
+        pass_time(under_test, spout, 300)
         health = spout.health()
         assert not health.ok
         (outage,) = health.outages
-        assert (outage.part, outage.shards) == ("fetch", (first,))
+        assert (outage.part, outage.shards) == ("fetch", (first, second))
         assert began_ms <= outage.since_ms <= began_ms + 2_000
         assert health.since_ms == outage.since_ms
         assert health.last_error == outage.last_error
         assert "try again later" in outage.last_error
-        assert spout.metrics().failing_s["fetch"] > 50
+        assert spout.metrics().failing_s["fetch"] > 290
         under_test.fake.faults.clear()
         pass_time(under_test, spout, 30)
         assert spout.health().ok
         assert spout.metrics().failing_s["fetch"] == 0
         assert spout.metrics().outages["fetch"] == 1
+    said = [one.getMessage() for one in caplog.records if "fetch" in one.getMessage()]
+    assert len(said) == 2
+    assert "tries again" in said[0]
+    assert "again after 3" in said[1]
+    assert len(listener.seen) > 20
 
 
 def test_keys_that_are_refused_show_in_health_until_new_ones_are_accepted(

@@ -16,22 +16,13 @@ from kinesis_spout.spout.session import NothingAckedError
 from scheme.json_scheme import JsonScheme
 from scheme.raw_scheme import RawScheme
 from tests.support.simulated.simulated_job import SimulatedJob, shard
-from tests.support.spout.stepped_spout import SteppedSpout
+from tests.support.spout.stepped_spout import SteppedSpout, emitted
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.spout.emission import SpoutEmission
-
-
-def emitted(
-    job: SimulatedJob, count: int = 1, **changes: Any
-) -> tuple[SteppedSpout, list[SpoutEmission]]:
-    job.put(count)
-    spout = SteppedSpout(job, **changes)
-    spout.fetch()
-    return spout, spout.drain(ack=False)
 
 
 def outcomes(spout: SteppedSpout) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
-from tests.support.spout.stepped_spout import SteppedSpout
+from tests.support.spout.stepped_spout import SteppedSpout, emitted
 from tests.support.state.breaking_tree import breaking_store
 from tests.support.state.interposed_tree import interposed
 
@@ -87,10 +87,7 @@ def test_closing_commits(one: SimulatedJob) -> None:
 
 def test_an_outcome_after_the_close_does_not_count(one: SimulatedJob) -> None:
     """It could not be stored any more. The record comes again."""
-    one.put(2)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    first, second = spout.drain(ack=False)
+    spout, (first, second) = emitted(one, 2)
     spout.spout.close()
     assert not first.ack()
     assert not second.fail("late")
@@ -168,10 +165,7 @@ def test_tasks_share_the_shards_over_a_reshard() -> None:
 # shards that are gone -----------------------------------------------------------------------------
 def restarted_with_a_retry(job: SimulatedJob, **changes: Any) -> SteppedSpout:
     """A spout that has to read record 1 again."""
-    job.put(3)
-    spout = SteppedSpout(job)
-    spout.fetch()
-    first, second, third = spout.drain(ack=False)
+    spout, (first, second, third) = emitted(job, 3)
     second.fail("once")
     first.ack()
     third.ack()
