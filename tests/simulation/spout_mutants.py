@@ -453,7 +453,7 @@ _CAREFUL = (
         "kinesis_spout/spout/openings.py",
         "        self._count = before + 1\n",
         "        self._count = before\n",
-        SPOUT_SIMULATION,
+        CAREFUL,
     ),
     Mutant(
         "a spout counts as having outlived a record that is still in flight",
@@ -482,7 +482,7 @@ _CAREFUL = (
         "        if careful is not None and not careful.has_outcome:\n"
         "            if not careful.may",
         "        if careful is not None and not careful.is_out:\n            if not careful.may",
-        PROPERTY,
+        CAREFUL,
     ),
     Mutant(
         "full speed begins before the last outcome is stored",

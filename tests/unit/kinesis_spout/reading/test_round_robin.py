@@ -117,20 +117,6 @@ def test_a_budget_reserves_for_the_largest_page_and_settles_to_the_real_one() ->
     assert budget.held_bytes == 100
 
 
-def test_a_budget_smaller_than_a_page_allows_one_at_a_time_until_it_is_spent() -> None:
-    """Slow progress instead of none, and never more than the budget and one page."""
-    budget = ByteBudget(1000)
-    assert [budget.try_reserve() for _ in range(2)] == [True, False]
-    budget.settle(999)
-    assert not budget.spent
-    assert budget.try_reserve()
-    budget.settle(1)
-    assert budget.spent
-    assert not budget.try_reserve()
-    budget.release(1)
-    assert budget.try_reserve()
-
-
 @pytest.mark.parametrize(
     "make", [lambda: ByteBudget(0), lambda: buffered(ScriptedGetter("a"), max_records=0)]
 )

@@ -121,8 +121,3 @@ def test_a_start_in_the_future_is_named_as_the_configuration_spells_it(one: Simu
     with pytest.raises(ConfigError, match=r"option starting_position: .* in the future") as caught:
         SteppedSpout(one, starting_position="2200-01-01T00:00:00Z")
     assert caught.value.option == "starting_position"
-
-
-def test_no_secret_shows_in_the_configuration() -> None:
-    aws = AwsConfig(access_key_id="AKIAEXAMPLE", secret_access_key="very-secret")  # the test's own
-    assert "very-secret" not in repr(SpoutConfig(stream="orders", aws=aws))

@@ -266,7 +266,9 @@ def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once(
     shard.restock(wanted, run_of(3), 0)
     spout.reschedule(spout.assigned[A])
     assert [one.sequence for one in out(spout)] == [seq(3)]
+    spout.assigned[A].is_dirty = False
     assert spout.ack_unheld(spout.assigned[A], seq(3), 1)
+    assert spout.assigned[A].is_dirty, "the next commit stores it"
     assert (spout.pending, shard.pending, shard.unresolved) == (0, 0, 0)
 
 
