@@ -161,34 +161,49 @@ def test_an_expired_hint_is_replaced_at_once() -> None:
     assert client.clock.seconds == 1000.0
 
 
-def test_new_iterators_that_expire_at_once_are_waited_out() -> None:
-    """As throttling is: a fault of the service for some seconds must not end a query."""
-    old = ExpiredIteratorError("old")
-    client = ScriptedClient(*[old] * 8, fetched([3]))
+OLD, THROTTLED = ExpiredIteratorError("old"), ThrottledError("of the shard's limits")
+
+
+@pytest.mark.parametrize(("error", "iterators"), [(OLD, 8), (THROTTLED, 0)])
+def test_throttles_and_new_iterators_that_expire_at_once_are_waited_out(
+    error: KinesisError, iterators: int
+) -> None:
+    """A fault of the service for some seconds must not end a query."""
+    client = ScriptedClient(*[error] * 8, fetched([3]))
     assert getter_of(client, iterator="hint").fetch(10).count == 1
     assert 10 < client.clock.seconds - 1000 < 60
-    assert len(client.iterators_for) == 8
+    assert len(client.iterators_for) == iterators
 
 
-def test_a_caller_that_does_not_wait_learns_when_to_ask_for_another_iterator() -> None:
+@pytest.mark.parametrize(
+    ("errors", "raised"), [([OLD, OLD], FetchPostponedError), ([THROTTLED], ThrottledError)]
+)
+def test_a_caller_that_does_not_wait_learns_when_to_call_again(
+    errors: list[KinesisError], raised: type[Exception]
+) -> None:
     """The round robin reads other shards until then, and no call is made too early."""
-    old = ExpiredIteratorError("old")
-    client = ScriptedClient(old, old, fetched([1]))
+    client = ScriptedClient(*errors, fetched([1]))
     getter = getter_of(client, iterator="hint")
-    with pytest.raises(FetchPostponedError, match="old"):
+    with pytest.raises(raised, match=str(errors[0])):
         getter.fetch_unless_throttled(10)
-    assert len(client.iterators_for) == 1
-    assert getter.iterator is None
+    assert len(client.iterators_for) == len(errors) - 1
     assert getter.ready_at_s() > 1000.2
     assert getter.fetch_unless_throttled(10).count == 1
 
 
-def test_iterators_that_expire_for_too_long_end_in_an_error_that_says_so() -> None:
-    """Not an endless loop."""
-    client = ScriptedClient(ExpiredIteratorError("old"))
-    with pytest.raises(
-        ExpiredIteratorError, match=f"new iterator of shard {SHARD} of stream flights .* for 6"
-    ):
+@pytest.mark.parametrize(
+    ("error", "raised", "says"),
+    [
+        (OLD, ExpiredIteratorError, f"new iterator of shard {SHARD} of stream flights .* for 6"),
+        (THROTTLED, StillThrottledError, f"{SHARD} of stream flights .* lower the read rate"),
+    ],
+)
+def test_what_lasts_for_too_long_ends_in_an_error_that_says_so(
+    error: KinesisError, raised: type[Exception], says: str
+) -> None:
+    """It names the shard and what to do, after the time allowed."""
+    client = ScriptedClient(error)
+    with pytest.raises(raised, match=says):
         getter_of(client, iterator="hint", patience_s=60.0).fetch(10)
     assert 1060 <= client.clock.seconds < 1080
 
@@ -390,17 +405,6 @@ def test_a_minute_of_throttling_is_logged_once(caplog: pytest.LogCaptureFixture)
     assert f"shard {SHARD} of stream flights" in told
     assert "31 of its reads were refused in 60 s" in told
     assert "of the shard's limits" in told
-
-
-def test_endless_throttling_becomes_a_clear_error() -> None:
-    """It names the shard and what to do, after the time allowed."""
-    clock = SimulatedClock()
-    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, patience_s=60.0)
-    with pytest.raises(
-        StillThrottledError, match=f"{SHARD} of stream flights .* lower the read rate"
-    ):
-        getter.fetch(10)
-    assert 1060 <= clock.seconds < 1080
 
 
 def test_what_somebody_else_has_read_meanwhile_ends_the_row_of_refusals() -> None:

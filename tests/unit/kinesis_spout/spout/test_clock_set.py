@@ -14,7 +14,7 @@ from state.moves.history import past_at
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.simulation.world import SkewedClock
-from tests.support.spout.spout_world import SpoutUnderTest
+from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
     from state.state_store import HistoryEntry
@@ -122,6 +122,23 @@ def test_neither_loss_nor_lag_is_seen_where_a_clock_was_set(
     assert lags == [pytest.approx(5_000, abs=DATE_MS)]
     machine.work()
     assert "lost" not in caplog.text
+    machine.spout.close()
+
+
+@pytest.mark.parametrize("ahead_s", [-3_600, 3_600])
+def test_a_retry_that_is_read_again_is_due_by_the_spouts_own_time(ahead_s: int) -> None:
+    machine = Machine()
+    machine.open()
+    machine.under_test.put(1)
+    for emission in drain(machine.spout, machine.under_test.loops):
+        emission.fail("no")
+    machine.spout.close()
+    machine.service.advance(100)
+    machine.open()
+    machine.set(ahead_s)
+    machine.under_test.loops.take("retries", "retries")
+    came = drain(machine.spout, machine.under_test.loops)
+    assert [emission.attempt for emission in came] == [2]
     machine.spout.close()
 
 

@@ -16,12 +16,15 @@ from state.retry_policy import RetryPolicy
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 KIB = 1024
 SIZE = 4 * KIB
 BUDGET = 40 * KIB
+MOST_TURNS = 300
 SOON = RetryPolicy(retry_limit=3, first_delay_ms=1, jitter=0)
 
 
@@ -76,6 +79,14 @@ def turns(under_test: SpoutUnderTest, count: int, *names: str) -> None:
         under_test.clock.advance(1)
 
 
+def turns_until(under_test: SpoutUnderTest, fact: Callable[[], bool]) -> None:
+    for _ in range(MOST_TURNS):
+        if fact():
+            return
+        turns(under_test, 1)
+    raise AssertionError("it does not become so")
+
+
 def rejected(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> list[SpoutEmission]:
     """Fail all records so that they are dead-lettered. Nobody holds their emissions after."""
     came = drain(spout, under_test.loops)
@@ -96,9 +107,10 @@ def test_a_sink_that_is_down_makes_the_spout_hold_no_more_than_prefetch_bytes() 
             turns(under_test, 1)
             assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
         sink.is_up = True
-        turns(under_test, 300)
+        turns_until(under_test, lambda: len(sink.taken) == 100)
         assert sorted(sink.taken, key=int) == sorted(numbers, key=int)
         assert sink.sizes == {SIZE}
+        turns(under_test, 1)
         assert held_bytes(spout, size=SIZE) == 0
     (state,) = under_test.states().values()
     assert state.unresolved_count == 0
@@ -113,11 +125,13 @@ def test_retries_go_on_while_the_sink_is_down() -> None:
         for number, emission in enumerate(drain(spout, under_test.loops)):
             emission.fail("bad", retry=bool(number % 2))
         came = set()
-        for turn in range(300):
+        for turn in range(MOST_TURNS):
             turns(under_test, 1)
             while (again := spout.next_tuple()) is not None:
                 came.add(again.sequence_number)
                 again.ack()
+            if len(came) == 50:
+                break
             if not turn % 10:
                 assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
         assert len(came) == 50
@@ -133,9 +147,10 @@ def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
     with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET) as spout:
         rejected(under_test, spout, 60)
         sink.refused = set(numbers[:30])
-        for turn in range(300):
-            under_test.loops.take("retries", "letters")
-            under_test.clock.advance(1)
+        for turn in range(MOST_TURNS):
+            turns(under_test, 1, "retries", "letters")
+            if len(sink.taken) == 30:
+                break
             if not turn % 10:
                 assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
         assert sorted(sink.taken, key=int) == sorted(numbers[30:], key=int)
@@ -153,6 +168,25 @@ def test_timed_out_records_are_held_up_to_prefetch_bytes(*, late: bool) -> None:
         turns(under_test, 3)
         assert spout.metrics().total.counts.timed_out == 100
         assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
+
+
+def test_payloads_that_are_read_again_after_a_restart_are_held_up_to_prefetch_bytes() -> None:
+    """The rest is read as records are resolved, until all have come."""
+    under_test = SpoutUnderTest()
+    failed = put(under_test, 50)
+    with under_test.fresh() as spout:
+        assert all(emission.fail("no") for emission in drain(spout, under_test.loops))
+    under_test.clock.advance(100)
+    came = []
+    with under_test.fresh(prefetch_bytes=BUDGET) as spout:
+        while len(came) < len(failed):
+            turns(under_test, 2, "fetch", "retries")
+            assert 0 < held_bytes(spout, size=SIZE) <= BUDGET + SIZE
+            while (emission := spout.next_tuple()) is not None:
+                came.append((emission.sequence_number, emission.attempt))
+                emission.ack()
+            del emission
+    assert came == [(number, 2) for number in failed]
 
 
 @pytest.mark.parametrize("committed", ["never", "between the acks", "after them"])

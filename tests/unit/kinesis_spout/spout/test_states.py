@@ -17,6 +17,7 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
+from tests.support.spout.spout_world import SpoutUnderTest, drain
 from tests.support.spout.stepped_spout import SteppedSpout, emitted
 from tests.support.state.breaking_tree import breaking_store
 from tests.support.state.interposed_tree import interposed
@@ -42,6 +43,29 @@ def test_a_retry_of_a_clock_that_was_hours_ahead_comes_after_its_own_delay(
     again.after(2.0).fetch()
     again.step("retries")
     assert [emission.attempt for emission in again.drain()] == [2]
+
+
+def test_an_idle_shard_is_not_written_at_every_commit() -> None:
+    """A later time at the tip is stored at long intervals only. With many shards it would be most
+    of all writes.
+    """
+    under_test = SpoutUnderTest(shards=3)
+    under_test.put(3)
+    store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
+    with under_test.fresh(store=store) as spout:
+        for emission in drain(spout, under_test.loops):
+            emission.ack()
+        under_test.loops.take(
+            "commit", "coordinate", "fetch", "fetch", "fetch", "commit", "coordinate"
+        )
+        tree.written.clear()
+        for _ in range(10):
+            under_test.clock.advance(1)
+            under_test.loops.take("fetch", "fetch", "fetch", "commit", "coordinate")
+        assert tree.written == []
+        under_test.clock.advance(3600)
+        under_test.loops.take("fetch", "fetch", "fetch", "commit", "coordinate")
+        assert tree.written != []
 
 
 def test_a_failed_commit_is_repeated_later(one: SimulatedJob) -> None:
