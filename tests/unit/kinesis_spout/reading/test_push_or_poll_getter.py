@@ -201,6 +201,15 @@ def test_a_shard_is_polled_beside_events_without_records() -> None:
     assert shard.getter.fetch_unless_throttled(100).next_iterator == "far inside"
 
 
+def test_the_rest_of_an_event_comes_before_what_is_polled() -> None:
+    shard = Shard().subscribed()
+    shard.feeds[0].events.append(event(1, 2, 3, continuation=3))
+    assert shard.numbers(2) == [1, 2]
+    shard.getter.close()
+    shard.polling.pages.append(polled(4))
+    assert (shard.numbers(), shard.numbers()) == ([3], [4])
+
+
 def test_an_event_that_came_while_nobody_looked_is_not_late() -> None:
     shard = Shard().subscribed()
     shard.clock.advance(LATE_S)
@@ -232,6 +241,13 @@ def test_a_shard_without_a_free_slot_is_polled() -> None:
     other.getter.close()
     assert other.slots.try_take()
     assert not other.slots.try_take()
+
+
+def test_a_closed_getter_polls_and_never_subscribes() -> None:
+    shard = Shard()
+    shard.getter.close()
+    shard.polling.pages.append(polled(1))
+    assert (shard.numbers(), shard.feeds, shard.getter.next_subscribe_s) == ([1], [], None)
 
 
 def test_a_shard_that_is_polled_waits_for_its_limits() -> None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import KinesisError, ServiceUnavailableError
+from kinesis_spout.errors import KinesisError, ServiceUnavailableError, ShardNotFoundError
+from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.reading.subscribed_getter import SubscribedGetter
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
 from kinesis_spout.testing import ManualClock
 from state.position import TRIM_HORIZON, Position
-from tests.support.kinesis.scripted_feeds import Feed, Polling, after, event, polled
+from tests.support.kinesis.scripted_feeds import SHARD, Feed, Polling, after, event, polled
 
 if TYPE_CHECKING:
     from kinesis_spout.reading.subscription_feed import Subscribe
@@ -120,6 +121,16 @@ def test_polling_moves_the_next_subscription_on() -> None:
     shard.clock.advance(20)
     assert shard.numbers() == []
     assert shard.asked == [TRIM_HORIZON, after(1), after(5)]
+
+
+def test_a_shard_that_is_said_to_be_gone_is_polled_at_once() -> None:
+    """The polling getter tells a shard that is gone from a consumer that is."""
+    shard = Shard()
+    shard.nothing()
+    shard.feeds[0].end(ShardNotFoundError("gone"))
+    shard.polling.pages.append(Page.empty(SHARD, gone=True))
+    assert shard.getter.fetch_unless_throttled(10).gone
+    assert shard.getter.ready_at_s() == float("inf")
 
 
 def test_pauses_grow_while_subscriptions_are_refused() -> None:

@@ -177,7 +177,7 @@ def test_payloads_that_are_read_again_after_a_restart_are_held_up_to_prefetch_by
     with under_test.fresh() as spout:
         assert all(emission.fail("no") for emission in drain(spout, under_test.loops))
     under_test.clock.advance(100)
-    came = []
+    came: list[tuple[str, int]] = []
     with under_test.fresh(prefetch_bytes=BUDGET) as spout:
         while len(came) < len(failed):
             turns(under_test, 2, "fetch", "retries")
@@ -222,8 +222,10 @@ def test_an_emission_that_is_held_keeps_no_other_payload(
 
 
 def test_payloads_come_whole_without_tracking() -> None:
+    """Each counts as acked at once."""
     under_test = SpoutUnderTest()
-    put(under_test, 3)
+    numbers = put(under_test, 3)
     with under_test.fresh(tracking=False) as spout:
         assert [len(one.data) for one in drain(spout, under_test.loops)] == [SIZE] * 3
         assert held_bytes(spout, size=SIZE) == 0
+    assert [state.checkpoint_text for state in under_test.states().values()] == numbers[-1:]

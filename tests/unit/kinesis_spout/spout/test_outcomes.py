@@ -115,8 +115,8 @@ STEPS: dict[str, Callable[[SteppedSpout, SpoutEmission], Any]] = {
         ("fail by id", None, 0, 1),
         ("fail a copy", None, 0, 1),
         ("reject", None, 0, 1),
-        ("ack; ack, in vain", None, 1, 0),
-        ("fail; fail, in vain", None, 0, 1),
+        ("ack; ack, uncounted", None, 1, 0),
+        ("fail; fail, uncounted", None, 0, 1),
         ("fail; FailRecordError", None, 0, 1),
         ("ack; KeyError", KeyError, 1, 0),
         ("reject; KeyError", KeyError, 0, 1),
@@ -129,8 +129,8 @@ STEPS: dict[str, Callable[[SteppedSpout, SpoutEmission], Any]] = {
         # a late ack counts, a late failure does not
         ("time out", None, 1, 1),
         ("time out; ack", None, 1, 1),
-        ("time out; fail, in vain", None, 0, 1),
-        ("time out; fail by id, in vain", None, 0, 1),
+        ("time out; fail, uncounted", None, 0, 1),
+        ("time out; fail by id, uncounted", None, 0, 1),
         # blocks in each other have one outcome
         ("an inner block that fails", None, 0, 1),
         ("an inner block; fail", IllegalAckerEventError, 1, 0),
@@ -145,7 +145,7 @@ def test_a_with_block_gives_its_record_one_outcome(
     def process() -> None:
         with emission:
             for step in filter(None, steps.split("; ")):
-                name = step.removesuffix(", in vain")
+                name = step.removesuffix(", uncounted")
                 assert STEPS[name](spout, emission) in {None, step == name}
 
     if raised is None:

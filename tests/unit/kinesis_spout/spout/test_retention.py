@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.support.simulated.simulated_job import SimulatedJob
 
 HOUR_S = 3_600.0
+MOST_ROUNDS = 100
 SLOW: dict[str, Any] = {"prefetch_records": 1, "max_pending": 1}
 
 
@@ -32,9 +33,11 @@ def put_a_day(job: SimulatedJob) -> None:
 
 
 def read_some(spout: SteppedSpout, count: int) -> list[str]:
-    """Read, ack and commit one record after the other."""
+    """Read, ack and commit one record after the other, if there are so many."""
     found: list[SpoutEmission] = []
-    while len(found) < count:
+    for _ in range(MOST_ROUNDS):
+        if len(found) == count:
+            break
         spout.fetch()
         if (emission := spout.spout.next_tuple()) is not None:
             found.append(emission)

@@ -9,7 +9,10 @@ import pytest
 from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from kinesis_spout.testing import error
 from state.errors import StaleOwnerError
+from state.memory_store import MemoryTree
 from state.owner.ownership import this_process
+from state.znodes.store import ZnodeStateStore
+from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.simulated.simulated_job import (
     APPLICATION,
     STREAM,
@@ -17,6 +20,7 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
+from tests.support.spout import spout_world
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 from tests.support.spout.stepped_spout import SteppedSpout, emitted
 from tests.support.state.breaking_tree import breaking_store
@@ -51,7 +55,9 @@ def test_an_idle_shard_is_not_written_at_every_commit() -> None:
     """
     under_test = SpoutUnderTest(shards=3)
     under_test.put(3)
-    store, tree = breaking_store(under_test.backend, application=APPLICATION, stream=STREAM)
+    store, tree = breaking_store(
+        under_test.backend, application=spout_world.APPLICATION, stream=spout_world.STREAM
+    )
     with under_test.fresh(store=store) as spout:
         for emission in drain(spout, under_test.loops):
             emission.ack()
@@ -95,6 +101,55 @@ def test_an_outcome_during_a_commit_is_stored_by_the_next(one: SimulatedJob) -> 
     for acked in (first, second):
         spout.coordinate()
         assert one.states()[shard(0)].checkpoint_text == acked.sequence_number
+
+
+def test_a_shard_is_released_although_the_answer_to_its_last_commit_was_lost() -> None:
+    """The state is stored as finished then, and later commits have nothing to change."""
+    under_test = SpoutUnderTest()
+    under_test.put(1)
+    store, tree = breaking_store(
+        under_test.backend, application=spout_world.APPLICATION, stream=spout_world.STREAM
+    )
+    with under_test.fresh(store=store) as spout:
+        parent = under_test.fake.shards(spout_world.STREAM)[0].shard_id
+        under_test.fake.split(spout_world.STREAM, parent)
+        under_test.clock.advance(10)
+        (emission,) = drain(spout, under_test.loops)
+        emission.ack()
+        tree.break_at(0, after=True)
+        under_test.loops.take("commit", "coordinate")
+        assert under_test.states()[parent].finished
+        tree._writes_left = None
+        under_test.loops.take("commit", "coordinate", "commit", "coordinate")
+        assert parent not in spout.metrics().shards
+        assert len(spout.metrics().shards) == 2
+
+
+@pytest.mark.parametrize("calls_before_the_outage", range(6))
+def test_a_store_outage_during_the_reload_after_a_conflict_does_not_stop_the_spout(
+    calls_before_the_outage: int,
+) -> None:
+    """A commit was written but its answer was lost, so the next one is a conflict; and the states
+    cannot be loaded yet.
+    """
+    under_test = SpoutUnderTest()
+    under_test.put(2)
+    outage = StoreOutage()
+    tree = OutageTree(MemoryTree(under_test.backend), outage)
+    store = ZnodeStateStore(tree, under_test.store().paths, reset_command="reset")
+    with under_test.fresh(store=store) as spout:
+        first, second = drain(spout, under_test.loops)
+        first.ack()
+        outage.skipped, outage.left, outage.lands = 1, 1, True
+        under_test.loops.take("commit", "coordinate")
+        outage.skipped, outage.left = calls_before_the_outage, 5
+        second.ack()
+        under_test.loops.take("commit", "coordinate", "commit", "coordinate")
+        assert spout.next_tuple() is None
+        outage.left = 0
+    assert [state.checkpoint_text for state in under_test.states().values()] == [
+        second.sequence_number
+    ]
 
 
 def test_closing_commits(one: SimulatedJob) -> None:
