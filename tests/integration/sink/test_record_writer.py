@@ -23,6 +23,7 @@ from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.kinesis.large_records import MIB
 from tests.support.kinesis.services import REGION, create_stream, kinesis_client, records_on, serve
 from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, config_of, ok
 
@@ -37,10 +38,11 @@ STREAM, ACCEPTED = "orders", "accepted"
 KEYED = SinkColumns(0, 1, None, None)
 
 
-def batch(numbers: range, *, keys: int = 50) -> pa.RecordBatch:
+def batch(numbers: range, *, keys: int = 50, size: int = 0) -> pa.RecordBatch:
+    """Payloads are numbers, after as many spaces as make them this long."""
     return pa.record_batch(
         {
-            "data": [b"%d" % number for number in numbers],
+            "data": [b"%*d" % (size, number) for number in numbers],
             "partitionKey": [f"key {number % keys}" for number in numbers],
         }
     )
@@ -117,9 +119,12 @@ def test_a_write_within_the_services_limits_ends_and_is_not_fought(ordering: str
     assert ordering == "none" or is_in_order(records)
 
 
-def partly(fake: FakeKinesis, codes: list[str], seed: int, times: int | None) -> Fault:
+def partly(
+    fake: FakeKinesis, codes: list[str], seed: int, times: int | None, *, share: float = 0.1
+) -> Fault:
     """Each request is accepted in part, and from its last record to its first: PutRecords promises
-    no order. Stream `ACCEPTED` has what was accepted, since a fault replaces only the answer.
+    no order. A `share` of the records is refused, but no first one. Stream `ACCEPTED` has what was
+    accepted, since a fault replaces only the answer.
     """
     random = Random(seed)  # noqa: S311  # the same in every run
     refusing = count() if times is None else iter(range(times))
@@ -129,7 +134,7 @@ def partly(fake: FakeKinesis, codes: list[str], seed: int, times: int | None) ->
         refuses = next(refusing, None) is not None
         answers = []
         for index, entry in reversed(list(enumerate(entries))):
-            if refuses and index and random.random() < 0.1:
+            if refuses and index and random.random() < share:
                 answers.append(PutRecordsEntryAnswer(error_code=random.choice(codes)))
                 continue
             place = fake.put(ACCEPTED, entry.partition_key, entry.data or b"")
@@ -165,6 +170,24 @@ def test_requests_that_are_accepted_in_part_lose_and_double_nothing(
     assert counts.retries > 0
     assert counts.size_bytes == sum(len(key) + len(data) for key, data in records)
     assert ordering == "none" or is_in_order(records)
+
+
+def test_large_rows_keep_the_order_of_their_keys_too(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """A request has five of them, and some are refused. None is lost or there twice."""
+    url, fake, client = served
+    create_stream(client, ACCEPTED, shards=4)
+    refusals = partly(fake, ["InternalFailure"], seed=7, times=None, share=0.4)
+    fake.faults.add(refusals, operation="PutRecords", times=None)
+    to = settings(url, ordering="key")
+    with closing(RecordWriter(to, KEYED, clock=WaitlessClock())) as writer:
+        counts = writer.write([batch(range(24), keys=3, size=MIB - 100)])
+    records = on_stream(client, ACCEPTED)
+    assert numbers(records) == list(range(24))
+    assert {len(data) for _, data in records} == {MIB - 100}
+    assert counts.retries > 0
+    assert is_in_order(records)
 
 
 def test_a_key_in_flight_holds_back_its_later_rows_also_when_another_request_was_refused(

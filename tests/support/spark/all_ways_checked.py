@@ -53,6 +53,7 @@ def program(stream: StreamUnderTest, folder: Path, **job: Any) -> dict[str, Any]
         "tracking": tracking | job.pop("tracking", {}),
         "aws": aws,
         "connection": stream.connection(),
+        "sink": {},
         "folder": str(folder),
         "dead": DEAD,
         "copy": COPY,
@@ -81,10 +82,10 @@ def large_streams(endpoint: str, zookeeper: str) -> Iterator[StreamUnderTest]:
 
 
 def check_large_records(run: Run, stream: StreamUnderTest, size: int, folder: Path) -> None:
-    """They come through one by one and whole. `size`: of data and key of a large one.
+    """They come through one by one and whole, and the sink keeps the order of their key.
 
-    One of them fails once, another one always: its letter is on a stream that takes 1 MiB, and the
-    redrive puts it together again.
+    `size`: of data and key of a large one. One of them fails once, another one always: its letter
+    is on a stream that takes 1 MiB, and the redrive puts it together again.
     """
     random = Random(15)  # noqa: S311  # not a secret
     sizes = [9, size - len(KEY), 9, size - len(KEY), 9]
@@ -92,13 +93,15 @@ def check_large_records(run: Run, stream: StreamUnderTest, size: int, folder: Pa
     for payload in payloads:
         stream.put_record(KEY, payload)
     ((late,), (bad,)) = digests([payloads[1]]), digests([payloads[3]])
-    answer = run(program(stream, folder, late=[late], bad=[bad]))
+    job = program(stream, folder, late=[late], bad=[bad], sink={"ordering": "key"})
+    answer = run(job)
 
     assert Counter((digest, attempt) for digest, _, attempt, *_ in answer["tracked"]) == Counter(
         (digest, 2 if digest == late else 1) for digest in digests(payloads) if digest != bad
     )
     assert sorted(digest for digest, _, _ in answer["batch"]) == digests(payloads)
-    assert digests(one["Data"] for one in records_on(stream.client, COPY)) == digests(payloads)
+    copied = [one["Data"] for one in records_on(stream.client, COPY)]
+    assert [digests([one]) for one in copied] == [digests([one]) for one in payloads]
     parts = records_on(stream.client, DEAD)
     assert len(parts) > size // MIB
     assert max(len(one["Data"]) + len(one["PartitionKey"].encode()) for one in parts) <= MIB

@@ -3,8 +3,8 @@ tracked query whose dead letters go to a stream, a batch read, the sink, and a r
 
 The job has `source` and `tracking`: arguments of `KinesisSource` and of its `tracked`; `bad` and
 `late`: SHA-256 of payloads that fail always, and in their first attempt; `aws`: arguments of
-`AwsConfig`; `connection`: options that go with any stream's name; `dead`, `copy` and `back`:
-streams for letters, for the sink and for the redrive; `folder`: a new one.
+`AwsConfig`; `connection`: options that go with any stream's name; `sink`: others of the sink;
+`dead`, `copy` and `back`: streams for letters, for the sink and for the redrive; `folder`: new.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
     tracked = run_query(spark, job)
     frame = load(spark, job, job["source"]["stream"])
     rows = frame.select(F.sha2("data", 256), "partitionKey", F.length("data")).collect()
-    frame.write.format("kinesis").options(**job["connection"] | {"streamName": job["copy"]}).mode(
-        "append"
-    ).save()
+    to_copy = job["connection"] | {"streamName": job["copy"]} | job["sink"]
+    frame.write.format("kinesis").options(**to_copy).mode("append").save()
     letters = load(spark, job, job["dead"]).selectExpr("CAST(data AS STRING) AS value")
     letters.write.text(f"{job['folder']}/letters")
     redrive = Redrive.open(
