@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 def test_an_embedded_zookeeper_serves_every_master_on_one_machine(master: str) -> None:
     assert is_one_machine(master)
     refuse_embedded_on_cluster("embedded:/var/zk", master)
+    refuse_embedded_on_cluster("embedded:/var/zk", None)
 
 
 @pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host", "localhost"])
 def test_an_embedded_zookeeper_is_refused_on_a_cluster(master: str) -> None:
+    """An ensemble serves every one."""
     assert not is_one_machine(master)
+    refuse_embedded_on_cluster("zk1:2181", master)
     with pytest.raises(ConfigError, match=r"embedded:/var/zk.*one machine.*connect string"):
         refuse_embedded_on_cluster("embedded:/var/zk", master)
-
-
-def test_an_ensemble_serves_every_master_and_an_unknown_master_is_accepted() -> None:
-    refuse_embedded_on_cluster("zk1:2181", "yarn")
-    refuse_embedded_on_cluster("embedded:/var/zk", None)
 
 
 def test_a_stream_that_cannot_be_described_is_an_error_before_zookeeper_is_called(

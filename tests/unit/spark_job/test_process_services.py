@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.errors import ConfigError
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices, open_store
-from state.errors import InvalidStoreSettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_job.settings import SourceSettings
 
+ROOT = Path(__file__).resolve().parents[3]
 
-def settings(
-    application: str = "etl", zookeeper: str = "127.0.0.1:1/chroot", **options: str
-) -> SourceSettings:
+
+def settings(application: str = "etl", **options: str) -> SourceSettings:
     return KinesisSource(
-        stream="orders", application=application, zookeeper=zookeeper, region="eu-west-1", **options
+        stream="orders",
+        application=application,
+        zookeeper="127.0.0.1:1/chroot",
+        region="eu-west-1",
+        **options,
     ).settings()
 
 
@@ -35,23 +37,21 @@ def _forget() -> Iterator[None]:
 
 
 def test_a_process_has_one_set_of_services_for_the_same_settings() -> None:
-    """Spark reuses a worker for many tasks. Each unpickles its own, equal settings."""
-    assert ProcessServices.here(settings()) is ProcessServices.here(settings())
-    assert ProcessServices.here(settings()) is not ProcessServices.here(settings("other"))
-
-
-def test_forgotten_services_are_made_again() -> None:
+    """Spark reuses a worker for many tasks, and each unpickles its own, equal settings. A driver
+    has its own: a query that stops closes them, and tasks in the same process go on. Nothing is
+    connected before it is used: no server answers at that address.
+    """
     first = ProcessServices.here(settings())
+    assert ProcessServices.here(settings()) is first
+    assert ProcessServices.here(settings("other")) is not first
+    drivers = ProcessServices.connect(settings())
+    assert drivers is not first
+    drivers.store.close()
+    drivers.client.close()
     ProcessServices.forget_all()
     assert ProcessServices.here(settings()) is not first
 
 
-def test_a_driver_has_services_of_its_own() -> None:
-    """A query that stops closes its own, and tasks in the same process go on."""
-    assert ProcessServices.connect(settings()) is not ProcessServices.here(settings())
-
-
-ROOT = Path(__file__).resolve().parents[3]
 FORKING = """
 import os
 from spark_job.kinesis_source import KinesisSource
@@ -71,29 +71,16 @@ def test_a_forked_process_makes_its_own() -> None:
     """Two processes on one connection would mix up their answers. The process that forks has no
     threads.
     """
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", FORKING], check=False, timeout=60, cwd=ROOT
-        ).returncode
-        == 0
-    )
+    command = [sys.executable, "-c", FORKING]
+    assert subprocess.run(command, check=False, timeout=60, cwd=ROOT).returncode == 0
 
 
 def test_a_shard_is_paced_over_all_tasks_of_the_process() -> None:
     services = ProcessServices.here(settings(reads_per_second="2"))
-    assert services.pacer("a") is services.pacer("a")
     assert services.pacer("a") is not services.pacer("b")
-    pacer = services.pacer("a")
-    pacer.on_fetch(10.0)
-    pacer.on_fetch(10.0)
+    services.pacer("a").on_fetch(10.0)
+    services.pacer("a").on_fetch(10.0)
     assert services.pacer("a").ready_at_s(10.0) == 11.0
-
-
-def test_nothing_is_connected_before_it_is_used() -> None:
-    """No server answers at that address."""
-    services = ProcessServices.connect(settings())
-    services.store.close()
-    services.client.close()
 
 
 def test_a_store_is_bound_to_the_application_the_stream_and_the_root() -> None:
@@ -101,9 +88,3 @@ def test_a_store_is_bound_to_the_application_the_stream_and_the_root() -> None:
     assert (
         store._paths.base == "/chroot/elsewhere/etl/orders"
     )  # no public name says where it writes
-
-
-@pytest.mark.parametrize("application", ["a/b", "..", "a\x00b"])
-def test_an_application_name_that_cannot_name_a_znode_is_refused(application: str) -> None:
-    with pytest.raises((ConfigError, InvalidStoreSettingError), match="application"):
-        open_store(settings(application))

@@ -1,10 +1,15 @@
-"""The cause of a failed query is found in the text that Spark wraps around it."""
+"""The cause of a failed query is found in the text that Spark wraps around it, and is told."""
 
 from __future__ import annotations
 
-import pytest
+import traceback
 
-from spark_job.query_failure import MAX_LENGTH, failure_sentence
+import pytest
+from pyspark.errors import PySparkRuntimeError
+
+from kinesis_spout.errors import KinesisError
+from spark_job.query_failure import MAX_LENGTH, failure_sentence, failure_told, for_spark
+from tests.support.outcomes.odd_errors import ODD_ERRORS
 
 PROXY = """An exception was raised by the Python Proxy. \
 Return Message: Traceback (most recent call last):
@@ -17,92 +22,114 @@ Identifier: [id = 1, runId = 2]
 Logical Plan:
 ~WriteToMicroBatchDataSourceV1
 """
+CHAINED = """OSError: refused
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "a.py", line 1, in f
+    g()
+kinesis_spout.errors.KinesisError: no answer
+\tat org.apache.spark.api.python.X
+"""
 
 
 @pytest.mark.parametrize(
     ("raised", "sentence"),
     [
         ("ValueError: no such thing\nsecond line\n", "ValueError: no such thing second line"),
-        (
-            "kinesis_spout.errors.StreamNotFoundError: stream orders is not there; create it\n",
-            "stream orders is not there; create it",
-        ),
-        (
-            "state.errors.StaleOwnerError: a newer owner has taken over\n",
-            "a newer owner has taken over",
-        ),
+        ("kinesis_spout.errors.StreamNotFoundError: no stream orders\n", "no stream orders"),
+        ("state.errors.StaleOwnerError: a newer owner\n", "a newer owner"),
         ("ZeroDivisionError\n", "ZeroDivisionError"),
         (
-            (
-                "pyspark.errors.exceptions.captured.AnalysisException: [A.B] `nope` is not there. "
-                "SQLSTATE: 42703;\nProject\n"
-            ),
-            "AnalysisException: `nope` is not there.",
+            "pyspark.errors.AnalysisException: [A.B] `no` is not there. SQLSTATE: 42703;\nProject",
+            "AnalysisException: `no` is not there.",
+        ),
+        (CHAINED, "no answer"),
+        (
+            "kinesis_spout.errors.KinesisError: no answer\n\tat a.X(Y.scala:1)\nCaused by: Z",
+            "no answer",
         ),
     ],
 )
-def test_the_python_error_at_the_end_of_the_traceback_is_the_cause(
+def test_the_python_error_at_the_end_of_the_last_traceback_is_the_cause(
     raised: str, sentence: str
 ) -> None:
+    """Without the Java stack that may follow."""
     assert failure_sentence(PROXY.format(raised=raised)) == sentence
 
 
-def test_of_chained_tracebacks_the_last_counts() -> None:
-    first = PROXY.format(
-        raised="OSError: refused\n\n"
-        "The above exception was the direct cause of the following exception:\n"
-    )
-    second = (
-        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n'
-        "kinesis_spout.errors.KinesisError: no answer\n"
-    )
-    assert failure_sentence(first + second + "\tat org.apache.spark.api.python.X\n") == "no answer"
+JOB = (
+    "Job aborted due to stage failure: Task 0 in stage 24.0 failed 1 times, most recent failure: "
+    "Lost task 0.0 in stage 24.0 (TID 27) (host executor driver): "
+    "java.io.IOException: Mkdirs failed to create file:/x/plan=1-a\n\tat a.b(C.java:1)\n"
+)
+CALLED = "An error occurred while calling o1.save.\n"
+OF_TASK = "IOException: Mkdirs failed to create file:/x/plan=1-a"
 
 
-def test_a_java_stack_is_not_part_of_the_sentence() -> None:
-    raised = (
-        "kinesis_spout.errors.KinesisError: no answer\n"
-        "\tat org.apache.spark.X(Y.scala:1)\nCaused by: Z"
-    )
-    assert failure_sentence(PROXY.format(raised=raised)) == "no answer"
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated: disk full SQLSTATE: XXKST\n=== Query ===\n",
+            "Query [id = 1] terminated: disk full",
+        ),
+        ("", "the query failed without saying why"),
+        (
+            f"{CALLED}: java.io.IOException: mkdir of /no/out failed\n\tat org.a.X(Y.java:1)\n",
+            "IOException: mkdir of /no/out failed",
+        ),
+        (JOB, OF_TASK),
+        (f"{CALLED}: org.apache.spark.SparkException: {JOB}", OF_TASK),
+        ("x" * 10_000, f"{'x' * MAX_LENGTH}..."),
+    ],
+    ids=["spark", "none", "java", "task", "task of a call", "long"],
+)
+def test_without_a_python_error_the_first_line_of_spark_or_java_is_the_cause(
+    text: str, sentence: str
+) -> None:
+    """Not what a task's error begins with: stages, task ids and the addresses of executors."""
+    assert failure_sentence(text) == sentence
 
 
-def test_without_a_python_error_sparks_first_line_is_the_cause() -> None:
-    text = (
-        "[STREAM_FAILED] Query [id = 1] terminated with exception: disk full SQLSTATE: XXKST\n"
-        "=== Streaming Query ===\n"
-    )
-    assert failure_sentence(text) == "Query [id = 1] terminated with exception: disk full"
-    assert failure_sentence("") == "the query failed without saying why"
+SPARKS = PySparkRuntimeError(
+    "[STREAM_FAILED] Job aborted\nTraceback (most recent call last):\n"
+    '  File "/etl.py", line 3, in <module>\nkinesis_spout.errors.AccessDeniedError: denied\n'
+)
 
 
-def test_a_java_error_without_its_stack_is_the_cause() -> None:
-    text = (
-        "An error occurred while calling o60.start.\n: java.io.IOException: mkdir of file:/no/out "
-        "failed\n"
-        "\tat org.apache.hadoop.fs.FileSystem.primitiveMkdir(FileSystem.java:1414)\n\tat "
-        "org.apache.hadoop.fs.X(Y.java:1)\n"
-    )
-    assert failure_sentence(text) == "IOException: mkdir of file:/no/out failed"
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(28, "No space left", "/data"),
+            "the function given to tracked(...) raised OSError: [Errno 28] No space left: '/data'",
+        ),
+        (KinesisError("no dead letters; repair the sink"), "no dead letters; repair the sink"),
+        (SPARKS, "denied"),
+    ],
+)
+def test_the_error_that_fails_a_batch_is_told_with_where_it_comes_from(
+    error: Exception, told: str
+) -> None:
+    """Of a Spark error, the cause in its pages of text."""
+    assert failure_told(error) == told
 
 
-def test_a_very_long_cause_is_cut() -> None:
-    assert len(failure_sentence("x" * 10_000)) < MAX_LENGTH + 10
+@pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
+def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException) -> None:
+    """And its sentence can be stored."""
+    taken = for_spark(error, "the function given to tracked(...)")
+    assert isinstance(taken, Exception)
+    trace = "".join(traceback.format_exception(taken))
+    assert len(trace.encode()) < 1_000_000
+    assert type(error).__name__ in trace
+    assert failure_told(taken).startswith("the function given to tracked(...) raised")
+    assert failure_told(error).encode()
 
 
-def test_the_error_of_a_task_is_the_cause_and_not_the_task() -> None:
-    """Spark's message begins with stages, task ids and the addresses of executors."""
-    task = (
-        "Task 0 in stage 24.0 failed 1 times, most recent failure: "
-        "Lost task 0.0 in stage 24.0 (TID 27) (host executor driver)"
-    )
-    java = "java.io.IOException: Mkdirs failed to create file:/x/plan=1-a"
-    sentence = "IOException: Mkdirs failed to create file:/x/plan=1-a"
-    failed = f"Job aborted due to stage failure: {task}: {java}\n\tat a.b(C.java:1)\n"
-    assert failure_sentence(failed) == sentence
-    assert (
-        failure_sentence(
-            f"An error occurred while calling o1.save.\n: org.apache.spark.SparkException: {failed}"
-        )
-        == sentence
-    )
+def test_an_error_that_spark_can_take_is_left_as_it_is() -> None:
+    """An interrupt, too: it is no outcome."""
+    for error in (ValueError("bad"), SPARKS, KeyboardInterrupt()):
+        assert for_spark(error, "the function") is error

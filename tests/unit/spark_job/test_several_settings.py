@@ -1,4 +1,4 @@
-"""Which stream of a query of several gets which option, and what is refused."""
+"""Which stream of a query of several streams gets which option, and what is refused."""
 
 from __future__ import annotations
 
@@ -33,78 +33,73 @@ def test_names_and_arns_are_listed_with_commas() -> None:
     assert [one.label for one in found] == ["orders", "clicks"]
     assert [one.aws.region or one.stream.region for one in found] == ["eu-west-1", "us-east-1"]
     assert [one.id_prefix for one in found] == ["orders/", "clicks/"]
-
-
-def test_a_query_of_one_stream_is_as_it_was() -> None:
-    one = query("orders")
-    assert one.is_of_one
-    assert (one.streams[0].label, one.streams[0].id_prefix) == ("orders", "")
+    alone = query("orders")
+    assert alone.is_of_one
+    assert (alone.streams[0].label, alone.streams[0].id_prefix) == ("orders", "")
 
 
 def test_a_numbered_option_is_of_one_stream() -> None:
-    given = {"stream.2.roleArn": ROLE, "STREAM.1.startingposition": "TRIM_HORIZON"}
-    orders, clicks = query("orders,clicks", **given).streams
-    assert (orders.aws.role_arn, clicks.aws.role_arn) == (None, ROLE)
-    assert (orders.starting_position.text, clicks.starting_position.text) == (
-        "TRIM_HORIZON",
-        "LATEST",
-    )
+    """A consumer of one stream replaces that of all; one of them may be polled."""
+    arn = f"{CLICKS}/consumer/mine:1"
+    given = {
+        "stream.2.roleArn": ROLE,
+        "STREAM.1.startingposition": "TRIM_HORIZON",
+        "readMode": "efo",
+        "consumerName": "all",
+        "stream.2.consumerArn": arn,
+        "stream.3.readMode": "polling",
+    }
+    first, second, third = query(f"orders,{CLICKS},payments", **given).streams
+    assert (first.aws.role_arn, second.aws.role_arn) == (None, ROLE)
+    assert first.starting_position.text == "TRIM_HORIZON"
+    assert second.starting_position.text == "LATEST"
+    assert (first.read_mode, first.consumer_name, first.consumer_arn) == ("efo", "all", None)
+    assert (second.read_mode, second.consumer_name, second.consumer_arn) == ("efo", None, arn)
+    assert (third.read_mode, third.consumer_name, third.consumer_arn) == ("polling", None, None)
 
 
 def test_each_source_of_several_keeps_its_settings() -> None:
     """Also as options, which are all that Spark passes on."""
     several = KinesisSource.several(
         [
-            source(stream="orders", region="eu-west-1", starting_position="-2h"),
-            source(stream_arn=CLICKS, role_arn=ROLE, max_records_per_trigger=7),
+            source(
+                stream="orders",
+                region="eu-west-1",
+                starting_position="-2h",
+                read_mode="efo",
+                consumer_name="a",
+            ),
+            source(
+                stream_arn=CLICKS,
+                max_records_per_trigger=7,
+                access_key_id="AKIAXXXXXXXXXXXXXXXX",
+                secret_access_key="hush-hush",  # no secret of anybody
+                role_arn=ROLE,
+            ),
         ],
         max_records_per_trigger_total=9,
     )
     orders, clicks = several.query().streams
-    assert (orders.aws.region, orders.starting_position.text, orders.aws.role_arn) == (
-        "eu-west-1",
-        "-2h",
-        None,
-    )
-    assert (clicks.stream.arn, clicks.aws.role_arn, clicks.max_records_per_trigger) == (
-        CLICKS,
-        ROLE,
-        7,
-    )
+    assert (orders.aws.region, orders.starting_position.text) == ("eu-west-1", "-2h")
+    assert (orders.aws.role_arn, orders.read_mode, orders.consumer_name) == (None, "efo", "a")
+    assert (clicks.stream.arn, clicks.aws.role_arn) == (CLICKS, ROLE)
+    assert (clicks.max_records_per_trigger, clicks.read_mode) == (7, "polling")
+    assert clicks.consumer_name is None
     assert several.query().max_records == 9
     assert several.options()["stream.2.roleArn"] == ROLE
     lowered = {name.lower(): text for name, text in several.options().items()}
     assert QuerySettings.from_options(lowered) == several.query()
-
-
-def test_a_secret_of_one_stream_is_masked() -> None:
-    several = KinesisSource.several(
-        [
-            source(stream="orders", region="eu-west-1"),
-            source(
-                stream="clicks",
-                region="eu-west-1",
-                access_key_id="AKIAXXXXXXXXXXXXXXXX",
-                secret_access_key="hush-hush",  # no secret of anybody
-            ),
-        ]
-    )
-    assert "hush-hush" not in repr(several) + repr(several.query())
     assert several.options()["stream.2.awsSecretAccessKey"] == "hush-hush"
+    assert "hush-hush" not in repr(several) + repr(several.query())
 
 
 def test_streams_of_one_name_are_told_apart_by_their_arns() -> None:
     """Their states lie under applications of their own."""
-    first, second = (
-        KinesisSource.several(
-            [
-                source(stream_arn=EU, application="etl-eu"),
-                source(stream_arn=US, application="etl-us"),
-            ]
-        )
-        .query()
-        .streams
-    )
+    both = [
+        source(stream_arn=EU, application="etl-eu"),
+        source(stream_arn=US, application="etl-us"),
+    ]
+    first, second = KinesisSource.several(both).query().streams
     assert (first.label, second.label) == (EU, US)
     assert (first.state_name, second.state_name) == ("etl-eu/orders", "etl-us/orders")
 
@@ -131,49 +126,19 @@ def test_what_cannot_be_told_apart_or_placed_is_refused(
         query(names, **own)
 
 
-@pytest.mark.parametrize("sources", [[], [{"stream": "orders", "region": "eu-west-1"}]])
-def test_several_needs_two_streams(sources: list[dict[str, str]]) -> None:
-    with pytest.raises(ConfigError, match="less than two streams"):
-        KinesisStreams(tuple(source(**one) for one in sources))
-
-
-def test_a_list_inside_several_counts_each_stream() -> None:
-    listed = KinesisSource.several(
-        [source(stream="a,b", region="eu-west-1"), source(stream_arn=CLICKS)]
-    )
-    assert [one.label for one in listed.query().streams] == ["a", "b", "clicks"]
+def test_several_needs_two_streams_and_counts_those_of_a_list() -> None:
+    listed = source(stream="a,b", region="eu-west-1")
+    found = KinesisSource.several([listed, source(stream_arn=CLICKS)])
+    assert [one.label for one in found.query().streams] == ["a", "b", "clicks"]
+    for too_few in ((), (source(stream="orders", region="eu-west-1"),)):
+        with pytest.raises(ConfigError, match="less than two streams"):
+            KinesisStreams(too_few)
 
 
 def test_the_reader_of_several_streams_is_pickled_without_connections() -> None:
     data_source = KinesisDataSource(BASE | {"streamName": "orders,clicks"})
     data_source.task_slots = 2
     reader = data_source.streamReader(StructType([StructField("data", BinaryType())]))
-    assert isinstance(reader, SeveralStreamsReader)
     again = pickle.loads(pickle.dumps(reader))  # noqa: S301  # our own bytes
     assert isinstance(again, SeveralStreamsReader)
     assert {one.max_tasks for one in data_source.query().streams} == {2}
-
-
-def test_each_stream_may_have_a_consumer_of_its_own() -> None:
-    """What is given for one stream replaces the consumer of all."""
-    arn = f"{CLICKS}/consumer/mine:1"
-    given = {"readMode": "efo", "consumerName": "all", "stream.2.consumerArn": arn}
-    first, second, third = query(f"orders,{CLICKS},payments", **given).streams
-    assert (first.consumer_name, first.consumer_arn) == ("all", None)
-    assert (second.consumer_name, second.consumer_arn) == (None, arn)
-    assert third.consumer_name == "all"
-
-
-def test_one_of_several_streams_may_be_polled() -> None:
-    given = {"readMode": "efo", "consumerName": "all", "stream.2.readMode": "polling"}
-    first, second = query("orders,clicks", **given).streams
-    assert (first.read_mode, second.read_mode) == ("efo", "polling")
-    assert second.consumer_name is None
-
-
-def test_sources_of_several_streams_keep_their_read_modes() -> None:
-    pushed = source(stream="orders", region="eu-west-1", read_mode="efo", consumer_name="a")
-    polled = source(stream="clicks", region="eu-west-1")
-    first, second = KinesisSource.several([pushed, polled]).query().streams
-    assert (first.read_mode, first.consumer_name) == ("efo", "a")
-    assert (second.read_mode, second.consumer_name) == ("polling", None)
