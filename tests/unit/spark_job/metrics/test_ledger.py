@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from kinesis_spout.reading.fallback import Fallback
+from spark_job.commands.run_progress import Progress
 from spark_job.metrics.ledger import QueryLedger
 from spark_job.metrics.source_report import reports_in
 
@@ -63,15 +66,18 @@ def note(
     *reports: Any,
     now_s: float = 100.0,
     is_batch: bool = True,
-    plans: tuple[str, str] = ("", "1-a"),
-    batch_id: int = 0,
+    **told: Any,
 ) -> None:
-    told = progress(*reports, plans=plans, batch_id=batch_id)
-    ledger.on_progress(run, reports_in(told), now_s, is_batch=is_batch)
+    found = reports_in(progress(*reports, **told))
+    ledger.on_progress(run, found, now_s, is_batch=is_batch)
 
 
-def test_a_report_shows_its_totals_and_how_old_they_are() -> None:
-    ledger = QueryLedger(100)
+@pytest.fixture
+def ledger() -> QueryLedger:
+    return QueryLedger(100)
+
+
+def test_a_report_shows_its_totals_and_how_old_they_are(ledger: QueryLedger) -> None:
     note(ledger, "run", report())
     seen = values(ledger, 102.0)
     assert seen["stream_records_emitted", *KEY] == 10
@@ -83,9 +89,8 @@ def test_a_report_shows_its_totals_and_how_old_they_are() -> None:
     assert seen["records_emitted", *KEY, SHARD] == 10
 
 
-def test_the_lag_is_an_upper_bound_while_nothing_is_reported() -> None:
+def test_the_lag_is_an_upper_bound_while_nothing_is_reported(ledger: QueryLedger) -> None:
     """A batch that hangs reports nothing, and the oldest unread record gets older."""
-    ledger = QueryLedger(100)
     note(ledger, "run", report())
     for name, labels in (("stream_lag_seconds", KEY), ("lag_seconds", (*KEY, SHARD))):
         assert values(ledger, 100.0)[name, *labels] == 6
@@ -95,36 +100,36 @@ def test_the_lag_is_an_upper_bound_while_nothing_is_reported() -> None:
     assert values(ledger, 1e9)["stream_retention_left_seconds", *KEY] == 0
 
 
-def test_counters_go_on_over_a_restart_and_never_back() -> None:
-    """A run counts from its own start, and so does the next one."""
-    ledger = QueryLedger(100)
+def test_counters_go_on_over_a_restart_and_never_back(ledger: QueryLedger) -> None:
+    """A run counts from its own start, and so does the next one; its end hides no later one. A
+    shard that is over leaves its counts in those of the stream.
+    """
     note(ledger, "first", report(emitted=10))
     note(ledger, "first", report(emitted=30))
-    ledger.on_end("first", failed=False, lost_data=False)
     note(ledger, "second", report(emitted=0, shards={}))
+    ledger.on_end("first", failed=False, lost_data=False)
     assert values(ledger)["stream_records_emitted", *KEY] == 30
+    assert not any(SHARD in series for series in values(ledger))
     note(ledger, "second", report(emitted=7))
     assert values(ledger)["stream_records_emitted", *KEY] == 37
     assert values(ledger)["batches", *KEY] == 4
 
 
-def test_a_query_that_ended_leaves_only_what_is_to_be_alerted_on() -> None:
-    ledger = QueryLedger(100)
-    note(ledger, "run", report())
+def test_a_query_that_ended_leaves_only_what_is_to_be_alerted_on(ledger: QueryLedger) -> None:
+    """Of each of its streams."""
+    note(ledger, "run", report(), report(stream="bills", emitted=4))
+    seen = values(ledger)
+    assert seen["stream_records_emitted", *KEY] == 10
+    assert seen["stream_records_emitted", "etl", "bills"] == 4
     ledger.on_end("run", failed=True, lost_data=True)
-    assert values(ledger) == {("data_losses", *KEY): 1, ("query_failures", *KEY): 1}
+    assert values(ledger) == {
+        (name, "etl", stream): 1
+        for name in ("data_losses", "query_failures")
+        for stream in ("orders", "bills")
+    }
 
 
-def test_the_end_of_an_earlier_run_does_not_hide_a_later_one() -> None:
-    ledger = QueryLedger(100)
-    note(ledger, "first", report())
-    note(ledger, "second", report())
-    ledger.on_end("first", failed=False, lost_data=False)
-    assert values(ledger)["stream_records_emitted", *KEY] == 20
-
-
-def test_an_idle_trigger_is_no_batch() -> None:
-    ledger = QueryLedger(100)
+def test_an_idle_trigger_is_no_batch(ledger: QueryLedger) -> None:
     note(ledger, "run", report())
     note(ledger, "run", report(), now_s=110.0, is_batch=False)
     note(ledger, "run", report(), now_s=120.0, plans=("1-a", "1-a"))
@@ -133,11 +138,10 @@ def test_an_idle_trigger_is_no_batch() -> None:
     assert seen["report_age_seconds", *KEY] == 1
 
 
-def test_a_report_that_comes_after_a_newer_one_counts_nothing_twice() -> None:
+def test_a_report_that_comes_after_a_newer_one_counts_nothing_twice(ledger: QueryLedger) -> None:
     """An idle query is asked for its newest report. The events of the batches up to it may follow;
     the next run begins with a lower number.
     """
-    ledger = QueryLedger(100)
     newer = report(emitted=30, lagMs=0)
     note(ledger, "run", newer, is_batch=False, batch_id=7)
     note(ledger, "run", report(emitted=20, shards={}), batch_id=6)
@@ -151,56 +155,30 @@ def test_a_report_that_comes_after_a_newer_one_counts_nothing_twice() -> None:
     assert values(ledger)["stream_records_emitted", *KEY] == 35
 
 
-def test_two_streams_of_one_query_are_two_sets_of_series() -> None:
-    ledger = QueryLedger(100)
-    note(ledger, "run", report(), report(stream="bills", emitted=4))
-    seen = values(ledger)
-    assert seen["stream_records_emitted", *KEY] == 10
-    assert seen["stream_records_emitted", "etl", "bills"] == 4
-    ledger.on_end("run", failed=False, lost_data=False)
-    assert {name for name, *_ in values(ledger)} == {"data_losses", "query_failures"}
-
-
-def test_what_was_pushed_and_polled_goes_on_over_a_restart_and_fallbacks_by_why() -> None:
+def test_what_was_pushed_and_polled_goes_on_over_a_restart_and_fallbacks_by_why(
+    ledger: QueryLedger,
+) -> None:
     """All reasons are there from the beginning; a query that only polls has none of this."""
-    ledger = QueryLedger(100)
+    note(ledger, "polls", report())
+    pushed = {"stream_records_pushed", "stream_records_polled", "subscription_fallbacks"}
+    assert not {name for name, *_ in values(ledger)} & pushed
     note(ledger, "run", report(pushedRecords=5, polledRecords=2, fallbacks={"broken": 1}))
     ledger.on_end("run", failed=False, lost_data=False)
     note(ledger, "next", report(pushedRecords=3, polledRecords=0, fallbacks={"broken": 2}))
     seen = values(ledger)
     assert seen["stream_records_pushed", *KEY] == 8
     assert seen["stream_records_polled", *KEY] == 2
-    assert seen["subscription_fallbacks", *KEY, "broken"] == 3
-    assert {
-        reason: seen["subscription_fallbacks", *KEY, reason]
-        for reason in Fallback
-        if reason is not Fallback.BROKEN
-    } == dict.fromkeys(set(Fallback) - {Fallback.BROKEN}, 0)
-    polling = QueryLedger(100)
-    note(polling, "run", report())
-    assert not {name for name, *_ in values(polling)} & {
-        "stream_records_pushed",
-        "stream_records_polled",
-        "subscription_fallbacks",
-    }
+    reasons = {reason: seen["subscription_fallbacks", *KEY, reason] for reason in Fallback}
+    assert reasons == dict.fromkeys(Fallback, 0) | {Fallback.BROKEN: 3}
 
 
-def test_other_sources_are_left_alone() -> None:
+def test_other_sources_are_left_alone(ledger: QueryLedger) -> None:
     """Their offsets may be anything, also JSON with a member that is named like one of ours."""
     foreign = [None, 7, "12", "no json", {"format": 1}, {"logOffset": 3}, report(lagMs="far")]
-    ledger = QueryLedger(100)
     note(ledger, "run", *foreign)
     ledger.on_end("run", failed=True, lost_data=False)
     assert values(ledger) == {}
     note(ledger, "run", *foreign, json.dumps(report()))
-    assert values(ledger)["stream_records_emitted", *KEY] == 10
-
-
-def test_a_shard_that_is_over_leaves_its_counts_in_those_of_the_stream() -> None:
-    ledger = QueryLedger(100)
-    note(ledger, "run", report())
-    note(ledger, "run", report(shards={}))
-    assert not any(SHARD in series for series in values(ledger))
     assert values(ledger)["stream_records_emitted", *KEY] == 10
 
 
@@ -211,3 +189,29 @@ def test_more_shards_than_are_wanted_have_no_series_of_their_own() -> None:
     assert all(len(series) == 3 for series in values(ledger))
     note(ledger, "run", report(shards={"a": one}))
     assert values(ledger)["lag_seconds", *KEY, "a"] == 1
+
+
+def test_each_stream_of_a_query_has_its_report_and_its_batches() -> None:
+    """A stream has had no batch where its plan has not changed; the first offset names none. The
+    line of the command shows the sum of all streams.
+    """
+    arn = "arn:aws:kinesis:us-east-1:444455556666:stream/orders"
+    streams = [
+        report(application="etl", stream="clicks", lagMs=10, unresolved=2),
+        report(application="us", stream=arn, lagMs=70, unresolved=3),
+    ]
+    told = {
+        "batchId": 1,
+        "sources": [
+            {
+                "startOffset": {"format": 2, "plans": {"etl/clicks": "1-a", "us/orders": "1-b"}},
+                "endOffset": {"format": 2, "plans": {"etl/clicks": "1-a", "us/orders": "2-c"}},
+                "latestOffset": {"format": 2, "streams": streams},
+            }
+        ],
+    }
+    found = [(one.report.stream, one.had_plan) for one in reports_in(told)]
+    assert found == [("clicks", False), (arn, True)]
+    told["sources"][0] |= {"startOffset": None, "endOffset": None}
+    seen = Progress().after(told)
+    assert (seen.lag_ms, seen.unresolved) == (70, 5)
