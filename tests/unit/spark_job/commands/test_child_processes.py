@@ -19,47 +19,30 @@ def open_descriptors() -> int:
 
 def shout(text: str) -> None:
     """Have a child process write to both streams."""
-    subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import os; os.write(1, b'{text}-out\\n'); os.write(2, b'{text}-err\\n')",
-        ],
-        check=True,
-    )
+    script = f"import os; os.write(1, b'{text}-out\\n'); os.write(2, b'{text}-err\\n')"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.parametrize("keep", [False, True])
 def test_children_write_to_the_log_and_we_to_the_screen(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], *, keep: bool
 ) -> None:
+    """Standard output can be kept, for the console sink. The log is appended to, and no descriptor
+    is left.
+    """
     log_file = tmp_path / "new" / "spark.log"
-    with quiet(log_file) as screen:
+    before = open_descriptors()
+    with quiet(log_file, keep_stdout=keep) as screen:
         shout("jvm")
         screen.stdout.write("ours\n")
         screen.stderr.write("ours too\n")
-    shout("later")
-    assert log_file.read_text() == "jvm-out\njvm-err\n"
-    assert capfd.readouterr() == ("ours\nlater-out\n", "ours too\nlater-err\n")
-
-
-def test_stdout_can_be_kept_for_the_console_sink(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    log_file = tmp_path / "spark.log"
-    with quiet(log_file, keep_stdout=True):
-        shout("jvm")
-    assert log_file.read_text() == "jvm-err\n"
-    assert capfd.readouterr() == ("jvm-out\n", "")
-
-
-def test_the_log_is_appended_to_and_no_descriptor_is_left(tmp_path: Path) -> None:
-    log_file = tmp_path / "spark.log"
-    before = open_descriptors()
-    for text in ("first", "second"):
-        with quiet(log_file):
-            os.write(2, f"{text}\n".encode())
-    assert log_file.read_text() == "first\nsecond\n"
+    with quiet(log_file):
+        os.write(2, b"second\n")
     assert open_descriptors() == before
+    shout("later")
+    logged, kept = ("", "jvm-out\n") if keep else ("jvm-out\n", "")
+    assert log_file.read_text() == f"{logged}jvm-err\nsecond\n"
+    assert capfd.readouterr() == (f"{kept}ours\nlater-out\n", "ours too\nlater-err\n")
 
 
 def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

@@ -1,17 +1,21 @@
-"""The options of redrive: their meaning, and which values are refused."""
+"""The options of redrive, which values are refused, and its report for people and for programs."""
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import typer
+from rich.console import Console
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
 from spark_job.commands.redrive import connection_of, selection_of
-from spark_job.dead_letter.redrive import Selection
+from spark_job.commands.redrive_report import Report, show_found
+from spark_job.dead_letter.redrive import Found, Selection
+from spark_job.dead_letter.redrive_letters import ReasonCount
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
@@ -29,10 +33,6 @@ def selected(**given: Any) -> Selection:
     return selection_of(**(defaults | given))
 
 
-def test_without_options_all_letters_are_selected_for_their_own_streams() -> None:
-    assert selected() == Selection()
-
-
 @pytest.mark.parametrize(
     ("text", "time"),
     [
@@ -43,7 +43,8 @@ def test_without_options_all_letters_are_selected_for_their_own_streams() -> Non
     ],
 )
 def test_times_are_written_as_in_other_options(text: str, time: datetime) -> None:
-    """A time without a zone is UTC."""
+    """A time without a zone is UTC. Without options all letters are selected."""
+    assert selected() == Selection()
     assert selected(since=text) == Selection(since=time)
     assert selected(until=text) == Selection(until=time)
 
@@ -91,7 +92,7 @@ def test_reader_options_set_the_connection() -> None:
     [
         (
             {"maxRecordsPerShard": "5"},
-            "maxRecordsPerShard is for reading; the options for putting are region, endpointUrl",
+            "for reading; the options for putting are region, endpointUrl",
         ),
         ({"streamName": "orders"}, "streamName is for reading"),
         ({"regoin": "eu-central-1"}, "did you mean region"),
@@ -103,3 +104,69 @@ def test_reader_options_set_the_connection() -> None:
 def test_another_option_is_refused_by_its_name(options: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         connection_of({}, options)
+
+
+# report -------------------------------------------------------------------------------------------
+FOUND = Found(
+    to_put=1240,
+    put_before=7,
+    without_payload=1,
+    incomplete=4,
+    unreadable=2,
+    reasons=(
+        ReasonCount(
+            target="orders",
+            reason="ValueError: [red]no such order",
+            letters=1234,
+            first_failure=datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
+            last_failure=datetime(2026, 1, 3, tzinfo=UTC),
+        ),
+    ),
+    more_reasons=3,
+)
+
+
+def shown(found: Found) -> list[str]:
+    text = io.StringIO()
+    show_found(Console(file=text, width=120), found)
+    return [" ".join(line.split()) for line in text.getvalue().splitlines()]
+
+
+def test_people_see_a_line_per_reason_and_the_letters_left_out() -> None:
+    """Markup in a reason is printed as text."""
+    assert shown(FOUND)[1:] == [
+        "1,234 orders ValueError: [red]no such order 2026-01-02 03:04Z 2026-01-03 00:00Z",
+        "and 3 more reasons",
+        "1,240 dead letters to put",
+        "7 were put before",
+        "1 have no payload (their records were past the stream's retention) and cannot be put",
+        "4 are in parts of which some are missing, and cannot be put",
+        "2 rows in the files are not dead letters",
+    ]
+    assert shown(Found()) == ["no dead letters to put"]
+    assert shown(Found(to_put=1))[-1] == "1 dead letter to put"
+    assert shown(Found(put_before=7)) == ["no dead letters to put", "7 were put before"]
+
+
+def test_programs_get_the_whole_report_as_json() -> None:
+    reason = {
+        "stream": "orders",
+        "reason": "ValueError: [red]no such order",
+        "letters": 1234,
+        "firstFailure": "2026-01-02T03:04:05.678Z",
+        "lastFailure": "2026-01-03T00:00:00.000Z",
+    }
+    assert Report(path="/dead", found=FOUND, put=1240).as_json() == {
+        "path": "/dead",
+        "dryRun": False,
+        "toPut": 1240,
+        "put": 1240,
+        "putBefore": 7,
+        "withoutPayload": 1,
+        "incomplete": 4,
+        "unreadable": 2,
+        "reasons": [reason],
+        "moreReasons": 3,
+    }
+    dry = Report(path="/dead", found=FOUND, put=None).as_json()
+    assert (dry["dryRun"], dry["put"]) == (True, 0)

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.shared_options import parse_pairs
-from kinesis_spout.errors import ConfigError
 from spark_job.commands.run import load_process, run, source_of
 
 if TYPE_CHECKING:
@@ -25,18 +24,11 @@ def test_reader_options_join_the_named_ones_and_win() -> None:
     assert source.options()["streamName"] == "other"
 
 
-def test_a_misspelt_reader_option_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="maxRecordsPerShard"):
-        source_of(NAMED, {"maxRecordPerShard": "5"})
-
-
 @pytest.mark.parametrize("text", ["key", "=value", " =value", ""])
 def test_a_pair_without_key_or_value_is_wrong_usage(text: str) -> None:
+    """A value may hold equals signs."""
     with pytest.raises(typer.BadParameter, match="key=value"):
         parse_pairs("--option", [text])
-
-
-def test_a_value_may_hold_equals_signs() -> None:
     assert parse_pairs("--option", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
 
 
@@ -65,75 +57,31 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(
         load_process("no_colon")
 
 
+ALL = "--stream s --application etl --zookeeper zk:2181"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("--sink", "parquet"), 2, "needs a directory"),
-        (("--sink", "noop", "--path", "out"), 2, "leave it out"),
-        (("--sink", "orc"), 2, "orc"),
-        (("--available-now", "--trigger", "1 second"), 2, "leave it out"),
-        (("--option", "secret-without-key"), 2, "expected key=value"),
-        (("--application", "etl", "--zookeeper", "zk:2181"), 1, "option --stream is missing"),
-        (("--stream", "s", "--zookeeper", "zk:2181"), 1, "option --application is missing"),
-        (("--stream", "s", "--application", "a"), 1, "option --zookeeper is missing"),
-        (
-            ("--stream", "a/b", "--application", "a", "--zookeeper", "zk:2181"),
-            1,
-            "option --stream: 'a/b' is not a stream name",
-        ),
-        (
-            ("--option", "streamname=a/b", "--application", "a", "--zookeeper", "zk:2181"),
-            1,
-            "option streamName: 'a/b' is not a stream name",
-        ),
-        (
-            (
-                "--stream",
-                "s",
-                "--application",
-                "etl",
-                "--zookeeper",
-                "zk:2181",
-                "--from",
-                "LATTEST",
-            ),
-            1,
-            "option --from: 'LATTEST'",
-        ),
-        (
-            (
-                "--stream",
-                "s",
-                "--application",
-                "etl",
-                "--zookeeper",
-                "zk:2181",
-                "--option",
-                "maxRecordPerShard=1",
-            ),
-            1,
-            "maxRecordsPerShard",
-        ),
-        (
-            (
-                "--stream",
-                "s",
-                "--application",
-                "etl",
-                "--zookeeper",
-                "zk:2181",
-                "--process",
-                "nope:f",
-            ),
-            1,
-            "No module named 'nope'",
-        ),
+        ("--sink parquet", 2, "needs a directory"),
+        ("--sink noop --path out", 2, "leave it out"),
+        ("--sink orc", 2, "orc"),
+        ("--available-now --trigger 1s", 2, "leave it out"),
+        ("--option secret-without-key", 2, "expected key=value"),
+        ("--application etl --zookeeper zk:2181", 1, "option --stream is missing"),
+        ("--stream s --zookeeper zk:2181", 1, "option --application is missing"),
+        ("--stream s --application a", 1, "option --zookeeper is missing"),
+        (f"{ALL} --stream a/b", 1, "option --stream: 'a/b' is not a stream name"),
+        (f"{ALL} --option streamname=a/b", 1, "option streamName: 'a/b' is not a stream name"),
+        (f"{ALL} --from LATTEST", 1, "option --from: 'LATTEST'"),
+        (f"{ALL} --option maxRecordPerShard=1", 1, "did you mean maxRecordsPerShard"),
+        (f"{ALL} --process nope:f", 1, "No module named 'nope'"),
     ],
 )
 def test_bad_input_is_refused_before_spark_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
+    arguments: str,
     code: int,
     text: str,
 ) -> None:
@@ -141,7 +89,7 @@ def test_bad_input_is_refused_before_spark_starts(
     monkeypatch.setenv("COLUMNS", "200")
     command = typer.Typer(pretty_exceptions_enable=False)
     command.command()(run)
-    ended = CliRunner().invoke(command, arguments)
+    ended = CliRunner().invoke(command, arguments.split())
     assert ended.exit_code == code
     assert text in ended.output
     assert "secret-without-key" not in ended.output

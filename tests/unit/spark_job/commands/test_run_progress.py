@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from spark_job.commands.run_progress import Progress, ProgressLine
@@ -27,33 +28,37 @@ def test_batches_and_rows_add_up_and_a_repeated_report_counts_once() -> None:
     assert str(progress) == "2 batches  15 rows  10 rows/s"
 
 
-def test_lag_and_unresolved_are_the_sources_own_report() -> None:
-    progress = Progress().after(report(0, 1, latestOffset='{"lagMs": 90000, "unresolved": 7}'))
-    assert (progress.lag_ms, progress.unresolved) == (90_000, 7)
-    assert str(progress).endswith("lag 90 s  7 unresolved")
+FIGURES = (
+    '{"lagMs": 90000, "unresolved": 1200, "oldestUnresolvedMs": 61000, "deadLettered": 3, '
+    '"outage": true}'
+)
+OUTAGE = "most records fail, no new ones are read"
 
 
-def test_retries_dead_letters_and_outages_are_shown() -> None:
-    figures = (
-        '{"lagMs": 0, "unresolved": 1200, "oldestUnresolvedMs": 61000, "deadLettered": 3, '
-        '"outage": true}'
-    )
-    assert str(Progress().after(report(0, 1, latestOffset=figures))).endswith(
-        "lag 0 ms  1,200 unresolved (oldest 61 s)  3 dead-lettered  most records fail, no new ones "
-        "are read"
-    )
+@pytest.mark.parametrize(
+    ("figures", "shown"),
+    [
+        ('{"lagMs": 0, "unresolved": 7}', "  lag 0 ms  7 unresolved"),
+        (
+            FIGURES,
+            f"  lag 90 s  1,200 unresolved (oldest 61 s)  3 dead-lettered  {OUTAGE}",
+        ),
+        ("soon", ""),
+        (None, ""),
+    ],
+)
+def test_lag_retries_dead_letters_and_outages_are_the_sources_own_report(
+    figures: str | None, shown: str
+) -> None:
+    """An unreadable one is left out."""
+    progress = Progress().after(report(0, 1, latestOffset=figures))
+    assert str(progress) == f"1 batch  1 rows  2 rows/s{shown}"
 
 
 def test_dead_letters_stay_counted_when_a_report_has_none() -> None:
-    progress = (
-        Progress().after(report(0, 1, latestOffset='{"deadLettered": 3}')).after(report(1, 1))
+    assert (
+        Progress().after(report(0, 1, latestOffset=FIGURES)).after(report(1, 1)).dead_lettered == 3
     )
-    assert progress.dead_lettered == 3
-
-
-def test_an_unreadable_report_of_the_source_is_left_out() -> None:
-    assert str(Progress().after(report(0, 1, latestOffset="soon"))) == "1 batch  1 rows  2 rows/s"
-    assert Progress().after(report(0, 1, latestOffset=None)).lag_ms is None
 
 
 def test_without_a_terminal_only_new_figures_are_printed() -> None:
