@@ -249,10 +249,6 @@ def test_a_stream_that_was_created_again_is_not_read_as_the_one_that_was_loaded(
     [
         ({"streamName": "absent"}, "check the stream's name"),
         ({"shardIds": "shardId-00000000001"}, "did you mean shardId-"),
-        ({"startingPosition": '{"shardId-7": "LATEST"}'}, "which the stream does not list"),
-        ({"startingPosition": "AT:17"}, "a sequence number belongs to one"),
-        ({"startingPosition": "-1h", "endingPosition": "-2h"}, "which is earlier"),
-        ({"endingPosition": "2100-01-01"}, "which is in the future"),
     ],
 )
 def test_a_range_that_cannot_be_is_one_error_before_a_task_begins(

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.testing.service.answers import ListShardsAnswer, ShardAnswer
 
-PIN = LoadPin.at(1_800_000_000_000, 0)
 MIDDLE, LAST = 2**127, 2**128 - 1
 
 
@@ -57,32 +56,20 @@ class ListingClient(KinesisClient):
         return self.listings.pop(0) if len(self.listings) > 1 else self.listings[0]
 
 
-def test_children_that_are_listed_late_are_waited_for() -> None:
+def test_children_that_are_listed_late_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A listing that stays incomplete is read with a warning."""
     whole = (PARENT, *CHILDREN)
     client = ListingClient([PARENT], [PARENT, CHILDREN[0]], whole, [PARENT])
     assert complete_listing(client, ManualClock()) == whole
-
-
-def test_a_listing_that_stays_incomplete_is_read_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    assert not caplog.text
     listed = (PARENT, CHILDREN[0])
     assert complete_listing(ListingClient(listed), ManualClock()) == listed
     assert f"no open shard for the hash keys {MIDDLE} to {LAST}" in caplog.text
 
 
-def test_only_a_reader_that_was_asked_to_takes_filters() -> None:
-    """Spark refuses one that does, while its setting is off."""
-    plain, filtering = (
-        new_reader({"streamName": "orders", "pushDownFilters": text}, PIN)
-        for text in ("false", "true")
-    )
-    takes = [type(one).pushFilters.__qualname__.split(".")[0] for one in (plain, filtering)]
-    assert takes == ["DataSourceReader", "FilteringBatchReader"]
-
-
 def test_a_partition_that_spark_makes_where_there_is_none_has_no_rows() -> None:
-    assert list(new_reader({"streamName": "orders"}, PIN).read(InputPartition(None))) == []
+    reader = new_reader({"streamName": "orders"}, LoadPin.at(1_800_000_000_000, 0))
+    assert list(reader.read(InputPartition(None))) == []
 
 
 def stream_of(records: int, *, shards: int) -> FakeKinesis:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from spark_job.batch_read.pushed_filters import HINT_MARGIN_MS, PushedFilters
+from spark_job.batch_read.pushed_filters import PushedFilters
 from spark_job.rows import ARROW_SCHEMA
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ARRIVAL = ("approximateArrivalTimestamp",)
 SHARD = ("shardId",)
 STREAM = ("streamName",)
 T = datetime(2026, 1, 31, 12, tzinfo=UTC)
-T_MS = int(T.timestamp() * 1000)
+ELSEWHERE = T.astimezone(timezone(timedelta(hours=5, minutes=30)))
 
 
 def rows(*arrivals: datetime | None) -> pa.RecordBatch:
@@ -89,33 +89,15 @@ def test_other_filters_are_left_to_spark(one: Filter) -> None:
         (GreaterThanOrEqual(ARRIVAL, T), [T, T + timedelta(milliseconds=1)]),
         (LessThan(ARRIVAL, T), [T - timedelta(milliseconds=1)]),
         (LessThanOrEqual(ARRIVAL, T), [T - timedelta(milliseconds=1), T]),
+        (LessThan(ARRIVAL, ELSEWHERE), [T - timedelta(milliseconds=1)]),
     ],
 )
 def test_arrival_times_are_compared_exactly(one: Filter, expected: list[datetime]) -> None:
+    """A time of another zone is the same time."""
     pushed, left = PushedFilters.of([one])
     assert left == []
     millisecond = timedelta(milliseconds=1)
     assert kept(pushed, T - millisecond, T, T + millisecond, None) == expected
-
-
-def test_a_time_of_another_zone_is_the_same_time() -> None:
-    elsewhere = T.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    assert PushedFilters.of([LessThan(ARRIVAL, T)]) == PushedFilters.of(
-        [LessThan(ARRIVAL, elsewhere)]
-    )
-
-
-def test_the_bounds_of_what_is_fetched_have_a_margin() -> None:
-    pushed, _ = PushedFilters.of(
-        [
-            GreaterThan(ARRIVAL, T),
-            GreaterThan(ARRIVAL, T - timedelta(hours=1)),
-            LessThan(ARRIVAL, T + timedelta(hours=1)),
-        ]
-    )
-    assert pushed.from_ms == T_MS - HINT_MARGIN_MS
-    assert pushed.until_ms == T_MS + 3_600_000 + HINT_MARGIN_MS
-    assert (PushedFilters().from_ms, PushedFilters().until_ms) == (None, None)
 
 
 MOMENTS = st.datetimes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,19 +42,14 @@ def shard(number: int) -> ShardInfo:
 
 
 SHARDS = tuple(map(shard, range(3)))
+BACKWARDS = {"shardIds": "shardId-0", "startingPosition": "AFTER:5", "endingPosition": "AT:5"}
 
 
 def ranges(
     filters: PushedFilters | None = None, *, now_ms: int = LOADED_MS, **options: str
 ) -> list[ShardRange]:
-    return ranges_of(options, filters or PushedFilters(), now_ms)
-
-
-def ranges_of(
-    options: dict[str, str], filters: PushedFilters, now_ms: int = LOADED_MS
-) -> list[ShardRange]:
     settings = BatchSettings.from_options({"streamName": "orders"} | options)
-    return shard_ranges(settings, SHARDS, PIN, filters, service_time_ms=now_ms)
+    return shard_ranges(settings, SHARDS, PIN, filters or PushedFilters(), service_time_ms=now_ms)
 
 
 def pushed(*filters: Any) -> PushedFilters:
@@ -65,7 +61,8 @@ def at(time_ms: int) -> datetime:
 
 
 def test_by_default_each_shard_is_read_from_its_oldest_record_to_the_load() -> None:
-    assert ranges() == [
+    """An end at a record is no later than that."""
+    whole = [
         ShardRange(
             shard_id=one.shard_id,
             start=TRIM_HORIZON,
@@ -74,9 +71,15 @@ def test_by_default_each_shard_is_read_from_its_oldest_record_to_the_load() -> N
         )
         for one in SHARDS
     ]
+    assert ranges() == whole
+    start, end = Position.at(SequenceNumber(5)), Position.after(SequenceNumber(9))
+    assert ranges(shardIds="shardId-1", startingPosition="AT:5", endingPosition="AFTER:9") == [
+        replace(whole[1], start=start, end=end)
+    ]
 
 
 def test_times_ago_are_counted_from_the_load_whenever_the_action_runs() -> None:
+    """Nothing is missed from before the stream was created. A range without time is not read."""
     early, late = (
         ranges(now_ms=now_ms, startingPosition="-2h", endingPosition="-1h")
         for now_ms in (LOADED_MS, LOADED_MS + 9 * HOUR_MS)
@@ -85,41 +88,23 @@ def test_times_ago_are_counted_from_the_load_whenever_the_action_runs() -> None:
     assert early[0].start == Position.at_timestamp(LATEST_MS - 2 * HOUR_MS)
     assert early[0].until_ms == LATEST_MS - HOUR_MS
     assert early[0].covered_ms == LATEST_MS - 2 * HOUR_MS
-
-
-def test_nothing_is_missed_from_before_the_stream_was_created() -> None:
     assert ranges(startingPosition="-900h")[0].covered_ms == PIN.created_ms
-
-
-def test_an_end_at_a_record_is_no_later_than_the_load() -> None:
-    one = ranges(shardIds="shardId-1", startingPosition="AT:5", endingPosition="AFTER:9")
-    assert one == [
-        ShardRange(
-            shard_id="shardId-1",
-            start=Position.at(SequenceNumber(5)),
-            end=Position.after(SequenceNumber(9)),
-            until_ms=LATEST_MS,
-            hash_range=HashRange(*SHARDS[1].hash_key_range),
-        )
-    ]
-
-
-def test_a_range_without_time_is_not_read() -> None:
     assert ranges(startingPosition="LATEST") == []
     assert ranges(startingPosition="-1h", endingPosition="-1h") == []
 
 
 def test_shards_that_a_filter_excludes_are_not_read() -> None:
-    assert [one.shard_id for one in ranges(pushed(EqualTo(("shardId",), "shardId-2")))] == [
-        "shardId-2"
-    ]
+    (read,) = ranges(pushed(EqualTo(("shardId",), "shardId-2")))
+    assert read.shard_id == "shardId-2"
     assert ranges(pushed(EqualTo(("streamName",), "other"))) == []
 
 
 def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> None:
+    """With a margin."""
     arrival = ("approximateArrivalTimestamp",)
     filters = pushed(
         GreaterThanOrEqual(arrival, at(LATEST_MS - 2 * HOUR_MS)),
+        GreaterThanOrEqual(arrival, at(LATEST_MS - 3 * HOUR_MS)),
         LessThan(arrival, at(LATEST_MS - HOUR_MS)),
     )
     start_ms = LATEST_MS - 2 * HOUR_MS - HINT_MARGIN_MS
@@ -141,33 +126,25 @@ def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> N
         ({"startingPosition": "AT:5"}, "belongs to one"),
         ({"endingPosition": "AFTER:5"}, "belongs to one"),
         ({"startingPosition": "-1h", "endingPosition": "-2h"}, "from -1h to -2h, which is earlier"),
-        (
-            {"shardIds": "shardId-0", "startingPosition": "AFTER:5", "endingPosition": "AT:5"},
-            "which is earlier",
-        ),
+        (BACKWARDS, "which is earlier"),
         ({"endingPosition": at(LOADED_MS + HOUR_MS).isoformat()}, "which is in the future"),
     ],
 )
 def test_a_range_that_cannot_be_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ranges_of(options, PushedFilters())
+        ranges(**options)
 
 
 def test_an_end_that_was_in_the_future_at_the_load_may_be_in_the_past_of_the_action() -> None:
     end_ms = LOADED_MS + HOUR_MS
-    read = ranges(now_ms=end_ms, endingPosition=at(end_ms).isoformat())
-    assert read[0].until_ms == end_ms
+    assert ranges(now_ms=end_ms, endingPosition=at(end_ms).isoformat())[0].until_ms == end_ms
 
 
-def test_the_action_waits_until_tips_show_the_whole_range() -> None:
+def test_the_action_waits_until_tips_show_the_whole_range_and_tasks_are_dealt_shards() -> None:
     read = ranges()
     assert settled_in_s(read, LOADED_MS) == (1_000 + TIP_MARGIN_MS) / 1000
     assert settled_in_s(read, LOADED_MS + HOUR_MS) == 0
     assert settled_in_s([], LOADED_MS) == 0
-
-
-def test_shards_are_dealt_to_the_tasks() -> None:
-    read = ranges()
     assert grouped(read, 64) == [(one,) for one in read]
     assert grouped(read, 2) == [(read[0], read[2]), (read[1],)]
     assert grouped([], 2) == []
