@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,15 +23,16 @@ def test_a_shard_that_never_refused_is_not_limited() -> None:
     assert pacer.ready_at_s(7.0) == 7.0
 
 
-def test_after_a_refusal_a_shard_pauses_and_then_gets_what_the_service_allows() -> None:
-    pacer = PutPacer()
+@pytest.mark.parametrize("shards", [1, 4])
+def test_after_a_refusal_a_shard_pauses_and_then_gets_what_the_service_allows(shards: int) -> None:
+    """Shards that cannot be told apart get what it allows to all of them."""
+    pacer = PutPacer(shards=shards)
     pacer.on_refused(10.0)
     assert pacer.may_send(10.05) == (0.0, 0.0)
-    ready_s = pacer.ready_at_s(10.05)
-    assert 10.1 <= ready_s < 10.11
+    assert 10.1 <= pacer.ready_at_s(10.05) < 10.11
     records, size_bytes = pacer.may_send(10.3)
-    assert math.isclose(records, 0.2 * RECORDS_PER_SECOND)
-    assert math.isclose(size_bytes, 0.2 * BYTES_PER_SECOND)
+    assert math.isclose(records, shards * 0.2 * RECORDS_PER_SECOND)
+    assert math.isclose(size_bytes, shards * 0.2 * BYTES_PER_SECOND)
 
 
 def test_the_share_falls_with_refusals_and_rises_again() -> None:
@@ -74,11 +76,3 @@ def test_no_more_is_sent_than_the_service_allows(events: list[tuple[float, bool,
         sent_bytes += count * size_bytes
         assert sent_records <= (now_s + 0.5) * RECORDS_PER_SECOND + 1
         assert sent_bytes <= (now_s + 0.5) * BYTES_PER_SECOND + RECORD_BYTES
-
-
-def test_shards_that_cannot_be_told_apart_get_what_the_service_allows_to_all_of_them() -> None:
-    pacer = PutPacer(shards=4)
-    pacer.on_refused(10.0)
-    records, size_bytes = pacer.may_send(10.3)
-    assert math.isclose(records, 4 * 0.2 * RECORDS_PER_SECOND)
-    assert math.isclose(size_bytes, 4 * 0.2 * BYTES_PER_SECOND)

@@ -38,13 +38,13 @@ def shards(count: int) -> OpenShards:
     )
 
 
-def record(shard: int, of: int = 4, key: str = "k", data: bytes = b"") -> OutgoingRecord:
-    """A record whose explicit hash key is in the shard."""
-    return OutgoingRecord(key, data, str(shard * (END // of)))
+def record(shard: int, data: bytes = b"") -> OutgoingRecord:
+    """A record whose explicit hash key is in this shard of four."""
+    return OutgoingRecord("k", data, str(shard * (END // 4)))
 
 
-def queue_of(*records: OutgoingRecord, by_key: bool = False, count: int = 4) -> PutQueue:
-    queue = PutQueue(shards(count), by_key=by_key)
+def queue_of(*records: OutgoingRecord) -> PutQueue:
+    queue = PutQueue(shards(4), by_key=False)
     for one in records:
         queue.add(one)
     return queue
@@ -90,33 +90,6 @@ def test_a_refused_record_waits_in_its_place_and_holds_back_no_other_shard() -> 
     assert 0.1 <= ready_s < 0.2
     assert datas(queue.take(0.2)) == [b"a", b"d"]
     assert len(queue) == 3
-
-
-def test_a_shard_that_refuses_is_sent_no_more_than_the_service_allows() -> None:
-    queue = queue_of(*(record(0) for _ in range(900)))
-    request = queue.take(0)
-    queue.on_answer(request, [PutResult(None, THROTTLED)] * len(request), 0.0)
-    assert len(queue.take(0.2255)) == 125
-    assert len(queue.take(0.2255)) == 0
-    assert len(queue.take(0.3505)) in {124, 125}
-
-
-def test_with_an_order_by_key_a_key_has_one_record_in_flight() -> None:
-    a, b, other = (
-        record(0, key="a", data=b"1"),
-        record(0, key="a", data=b"2"),
-        record(0, key="b", data=b"3"),
-    )
-    queue = queue_of(a, b, other, by_key=True)
-    request = queue.take(0)
-    assert datas(request) == [b"1", b"3"]
-    assert queue.take(0) == []
-    assert queue.ready_at_s(0) is None
-    queue.on_answer(request, [PutResult(None, THROTTLED), PutResult("0", None)], 0.0)
-    request = queue.take(1.0)
-    assert datas(request) == [b"1"]
-    queue.on_answer(request, accepted(request), 1.0)
-    assert datas(queue.take(1.0)) == [b"2"]
 
 
 def test_a_record_in_another_shard_than_expected_shows_a_reshard() -> None:

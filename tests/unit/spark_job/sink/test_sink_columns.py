@@ -54,10 +54,7 @@ def test_columns_are_found_by_name_in_any_case_and_others_are_ignored() -> None:
     found = SinkColumns.of(schema("id bigint, DATA string, partitionkey string"), has_stream=True)
     assert found == SinkColumns(1, 2, None, None)
     assert SinkColumns.of(schema(ALL), has_stream=False) == SinkColumns(0, 1, 2, 3)
-
-
-def test_the_option_goes_before_the_column_of_stream_names() -> None:
-    """A frame that was read from a stream has this column; its rows must not return there."""
+    # A frame that was read from a stream has this column; its rows must not return there.
     assert SinkColumns.of(schema(ALL), has_stream=True).stream_name is None
 
 
@@ -73,26 +70,28 @@ def test_the_option_goes_before_the_column_of_stream_names() -> None:
 def test_a_frame_that_cannot_be_written_is_refused(ddl: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SinkColumns.of(schema(ddl), has_stream=True)
-
-
-def test_a_frame_without_a_stream_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"the stream is not named.*streamName or streamArn"):
         SinkColumns.of(schema("data binary"), has_stream=False)
 
 
 def test_text_is_put_as_utf_8_and_a_null_key_becomes_a_random_one() -> None:
-    text, binary = records(data=["\u20ac", "b"], partitionKey=["k", None]), records(data=[b"\xff"])
-    assert text[0] == OutgoingRecord("k", "\u20ac".encode())
-    keys = {text[1].partition_key, binary[0].partition_key}
-    assert len(keys) == 2
-    assert all(len(key) == 16 for key in keys)
-    assert binary[0].data == b"\xff"
-
-
-def test_an_explicit_hash_key_goes_with_the_record() -> None:
+    """Which counts in the size of its record, as for the service. An explicit hash key goes with
+    the record.
+    """
     last = str(2**128 - 1)
-    put = records(data=[b"a"] * 3, partitionKey=["k"] * 3, explicitHashKey=["0", last, None])
-    assert [one.explicit_hash_key for one in put] == ["0", last, None]
+    hashes = ["0", last, *[None] * 998]
+    keys = ["k", *[None] * 999]
+    put = records(data=["\u20ac"] * 1000, partitionKey=keys, explicitHashKey=hashes)
+    assert put[0] == OutgoingRecord("k", "\u20ac".encode(), "0")
+    assert [one.explicit_hash_key for one in put] == hashes
+    random = {one.partition_key for one in put[1:]}
+    assert len(random) == 999
+    assert all(len(key) == 16 and int(key, 16) >= 0 for key in random)
+    (binary,) = records(data=[b"\xff" * 984])
+    assert binary.data == b"\xff" * 984
+    with pytest.raises(UnwritableRecordError, match="more than 1000 bytes"):
+        records(data=[b"x" * 985])
+    assert records(data=pa.array([], pa.binary())) == []
 
 
 @pytest.mark.parametrize(
@@ -114,25 +113,6 @@ def test_a_row_that_cannot_be_put_stops_its_batch_before_anything_is_put(
 ) -> None:
     with pytest.raises(UnwritableRecordError, match=message):
         records(**columns)
-
-
-def test_an_empty_batch_has_no_records() -> None:
-    assert records(data=pa.array([], pa.binary())) == []
-
-
-def test_null_keys_become_random_ones_and_the_others_stay() -> None:
-    found = records(data=[b"a"] * 1000, partitionKey=["k", *[None] * 999])
-    assert found[0].partition_key == "k"
-    random = {record.partition_key for record in found[1:]}
-    assert len(random) == 999
-    assert all(len(key) == 16 and int(key, 16) >= 0 for key in random)
-
-
-def test_a_random_key_counts_in_the_size_of_its_record() -> None:
-    """The service counts it too."""
-    assert len(records(data=[b"x" * 984])) == 1
-    with pytest.raises(UnwritableRecordError, match="more than 1000 bytes"):
-        records(data=[b"x" * 985])
 
 
 @pytest.mark.parametrize("name", ["partitionKey", "streamName"])
