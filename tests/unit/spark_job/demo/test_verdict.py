@@ -25,7 +25,7 @@ from spark_job.demo.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -36,7 +36,7 @@ def flight(row: int, **changes: int | str | None) -> Flight:
 PUT = [flight(0), flight(1, dep_delay=None), flight(2)]
 
 
-def write(folder: Path, rows: list[Mapping[str, Any]]) -> Path:
+def write(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     folder.mkdir(parents=True)
     table = pa.Table.from_pylist([dict(row) | {"shardId": "s"} for row in rows])
     pq.write_table(table, folder / "part-0.parquet")
@@ -54,7 +54,7 @@ def write(folder: Path, rows: list[Mapping[str, Any]]) -> Path:
             for changes in ({"dep_delay": 7}, {"carrier": "XX"}, {"tailnum": None}, {"dest": ""})
         ),
         *(
-            ([*PUT, flight(0) | {"row": number}], {"processed": 3, "unknown": (number,)})
+            ([*PUT, {**flight(0), "row": number}], {"processed": 3, "unknown": (number,)})
             for number in (3, -1, None, "1")
         ),
     ],
@@ -157,7 +157,7 @@ def test_one_dead_letter_for_each_cancelled_flight_is_right(tmp_path: Path) -> N
         letter(SOME_CANCELLED[0]),
         letter(ONE, attempts=1),
         letter(ONE, reason="something else"),
-        letter(ONE, data=json.dumps(ONE | {"distance": 0}).encode()),
+        letter(ONE, data=json.dumps({**ONE, "distance": 0}).encode()),
         letter(ONE, data=None),
         letter(ONE, data=b"no JSON"),
         letter(ONE, data=b"[]"),

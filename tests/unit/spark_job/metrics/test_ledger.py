@@ -200,7 +200,7 @@ def test_each_stream_of_a_query_has_its_report_and_its_batches() -> None:
         report(application="etl", stream="clicks", lagMs=10, unresolved=2),
         report(application="us", stream=arn, lagMs=70, unresolved=3),
     ]
-    told = {
+    told: dict[str, Any] = {
         "batchId": 1,
         "sources": [
             {

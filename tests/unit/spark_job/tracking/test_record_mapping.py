@@ -16,6 +16,7 @@ from pyspark.sql import Row
 
 from kinesis_spout.errors import ConfigError
 from scheme.errors import MalformedRecordError
+from scheme.record import Record
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.outcomes import (
@@ -36,7 +37,6 @@ from tests.support.outcomes.odd_errors import ODD_ERRORS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from scheme.record import Record
 
 VALUES: tuple[Any, ...] = ("a", 1.0)
 ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC)
@@ -52,24 +52,20 @@ def rows(
     *numbers: int, shard: str = "s", key: Callable[[int], str | None] = str, attempt: int = 1
 ) -> pa.RecordBatch:
     entries = [
-        (
-            "orders",
-            shard,
-            str(n),
-            0,
-            key(n),
-            f"payload {n}".encode(),
-            ARRIVAL,
-            attempt,
-            f"{shard}:{n}:{attempt}",
-        )
+        {
+            "streamName": "orders",
+            "shardId": shard,
+            "sequenceNumber": str(n),
+            "subSequenceNumber": 0,
+            "partitionKey": key(n),
+            "data": b"payload %d" % n,
+            "approximateArrivalTimestamp": ARRIVAL,
+            "attempt": attempt,
+            "messageId": f"{shard}:{n}:{attempt}",
+        }
         for n in numbers
     ]
-    columns = [
-        pa.array(column, field.type)
-        for column, field in zip(zip(*entries, strict=True), ARROW_SCHEMA, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_pylist(entries, schema=ARROW_SCHEMA)
 
 
 @dataclass
@@ -112,38 +108,40 @@ def one_row(record: Record) -> dict[str, Any]:
     return {"id": record.message_id, "total": 1.0}
 
 
+def fails_alone(found: Mapped, outcome: Outcome, *, blocks: bool = False) -> str:
+    """Of records 1, 2 and 3 the second fails, and holds back the third where it blocks. Returns the
+    reason.
+    """
+    noted, reason = found.failed()[2]
+    assert noted is outcome
+    assert [row["id"] for row in found.output] == (["s:1:1"] if blocks else ["s:1:1", "s:3:1"])
+    assert reason is not None
+    return reason
+
+
 def test_the_column_of_notes_adds_a_few_bytes_to_a_row_of_output() -> None:
     """Spark gets each of these bytes through a socket."""
     mapper = RecordMapper(
         function=one_row, columns=COLUMNS, rules={}, on_failure=OnFailure.CONTINUE
     )
     output = next(mapper(iter([rows(*range(1, 10_001))])))
-    plain = output.drop_columns([NOTE])
-    assert len(written(output)) - len(written(plain)) < 10_000 * 6
-
-
-def written(batch: pa.RecordBatch) -> pa.Buffer:
-    stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, batch.schema) as writer:
-        writer.write_batch(batch)
-    return stream.getvalue()
+    with_notes, without = (
+        batch.serialize().size for batch in (output, output.drop_columns([NOTE]))
+    )
+    assert with_notes - without < 10_000 * 6
 
 
 def test_a_row_becomes_a_record_with_all_of_its_fields() -> None:
     (record,) = records_of(rows(7, attempt=2))
-    assert (record.stream_name, record.shard_id, record.sequence_number, record.partition_key) == (
-        "orders",
-        "s",
-        "7",
-        "7",
+    assert record == Record(
+        stream_name="orders",
+        shard_id="s",
+        sequence_number="7",
+        partition_key="7",
+        data=b"payload 7",
+        approximate_arrival_ms=int(ARRIVAL.timestamp() * 1000),
+        attempt=2,
     )
-    assert (record.data, record.sub_sequence_number, record.attempt, record.message_id) == (
-        b"payload 7",
-        0,
-        2,
-        "s:7:2",
-    )
-    assert record.approximate_arrival_ms == int(ARRIVAL.timestamp() * 1000)
 
 
 @dataclass
@@ -172,29 +170,57 @@ def test_a_function_may_return_one_row_or_several_or_none(output: object, count:
     assert found.notes == []
 
 
+class Unfit:
+    """A value whose conversion raises."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __float__(self) -> float:
+        raise self._error
+
+    __index__ = __str__ = __int__ = __len__ = __iter__ = __float__  # type: ignore[assignment]  # so do they
+
+    @property
+    def __arrow_array__(self) -> Any:
+        raise self._error
+
+
+class OddName(str):
+    """A column's name whose text cannot be made."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __format__ = __str__  # type: ignore[assignment]  # that is the point
+
+
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
         ({"id": "a"}, "the function's output has no column total"),
         ({"id": "a", "total": 1.0, "more": 1}, "has a column more that its schema lacks"),
-        (
-            {"id": 1, "total": 1.0},
-            "column id of the function's output is an int that does not fit string",
-        ),
-        (
-            {"id": "a", "total": "secret"},
-            "column total of the function's output is a str that does not fit double",
-        ),
-        (
-            {"id": None, "total": 1.0},
-            "column id of the function's output is None, and the schema says NOT NULL",
-        ),
+        ({"id": 1, "total": 1.0}, "column id of the function's output is an int that does not fit"),
+        ({"id": "a", "total": "secret"}, "is a str that does not fit double"),
+        ({"id": None, "total": 1.0}, "is None, and the schema says NOT NULL"),
         (("a",), "a tuple of 1; the schema has 2 columns"),
         ("secret", "the function returned a str; it may return a dict"),
         (5, "the function returned an int"),
         ([{"id": "a", "total": 1.0}, 5], "the function returned an int among its rows"),
         ([{"id": "a", "total": 1.0}, {"id": "a"}], "has no column total"),
+        ({"id": "half \ud83d", "total": 1.0}, ""),
+        ({"id": "a", "total": Unfit(RuntimeError("no number"))}, ""),
+        ({"id": Unfit(SystemExit(1)), "total": 1.0}, ""),
+        ({"id": "a", "total": 10**400}, ""),
+        ({"id": "a", "total": 1.0, OddName("more"): 1}, ""),
+        ({"id": "a", "total": 1.0, "half \ud83d": 1}, ""),
+        ({1: "a", 2: 1.0}, ""),
+        (type("", (), {})(), ""),
+        ([type("", (), {})()], ""),
     ],
+    ids=lambda _: "",
 )
 def test_a_wrong_output_fails_its_record_with_a_reason_that_holds_no_value(
     output: object, reason: str
@@ -203,16 +229,12 @@ def test_a_wrong_output_fails_its_record_with_a_reason_that_holds_no_value(
     for on_failure in OnFailure:
         found = mapped(
             lambda record: output if number(record) == 2 else one_row(record),
-            rows(1, 2, 3, key=str),
+            rows(1, 2, 3),
             on_failure=on_failure,
         )
-        outcome, noted = found.failed()[2]
-        assert outcome is Outcome.RETRY
-        assert noted is not None
+        noted = fails_alone(found, Outcome.RETRY, blocks=on_failure is OnFailure.BLOCK_SHARD)
         assert reason in noted
         assert "secret" not in noted
-        blocked = on_failure is OnFailure.BLOCK_SHARD
-        assert [row["id"] for row in found.output] == (["s:1:1"] if blocked else ["s:1:1", "s:3:1"])
 
 
 def test_the_exception_of_a_function_is_the_outcome_of_its_record() -> None:
@@ -296,117 +318,45 @@ def test_any_exception_fails_its_record_alone(
         raise error
 
     found = mapped(function, rows(1, 2, 3), on_failure=on_failure)
-    outcome, reason = found.failed()[2]
     is_rejected = isinstance(error, Reject | MalformedRecordError)
-    assert outcome is (Outcome.REJECT if is_rejected else Outcome.RETRY)
-    assert reason is not None
+    reason = fails_alone(
+        found,
+        Outcome.REJECT if is_rejected else Outcome.RETRY,
+        blocks=on_failure is OnFailure.BLOCK_SHARD and not is_rejected,
+    )
     assert len(reason) <= MAX_REASON_CHARS
     assert "\0" not in reason
-    blocks = on_failure is OnFailure.BLOCK_SHARD and not is_rejected
-    assert [row["id"] for row in found.output] == (["s:1:1"] if blocks else ["s:1:1", "s:3:1"])
 
 
 def test_an_interrupt_is_no_outcome_of_a_record() -> None:
-    def function(record: Record) -> object:
+    def function(_: Record) -> object:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         mapped(function, rows(1))
 
 
-class Unfit:
-    """A value whose conversion raises."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __float__(self) -> float:
-        raise self._error
-
-    __index__ = __str__ = __int__ = __len__ = __iter__ = __float__  # type: ignore[assignment]  # so do they
-
-    @property
-    def __arrow_array__(self) -> Any:
-        raise self._error
-
-
-class OddName(str):
-    """A column's name whose text cannot be made."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-    __format__ = __str__  # type: ignore[assignment]  # that is the point
-
-
-@pytest.mark.parametrize("on_failure", OnFailure)
-@pytest.mark.parametrize(
-    "output",
-    [
-        {"id": "half \ud83d", "total": 1.0},
-        {"id": "a", "total": Unfit(RuntimeError("no number"))},
-        {"id": Unfit(SystemExit(1)), "total": 1.0},
-        {"id": "a", "total": 10**400},
-        {"id": "a", "total": 1.0, OddName("more"): 1},
-        {"id": "a", "total": 1.0, "half \ud83d": 1},
-        {1: "a", 2: 1.0},
-        type("", (), {})(),
-        [type("", (), {})()],
-    ],
-    ids=lambda _: "",
-)
-def test_any_output_that_cannot_be_a_row_fails_its_record_alone(
-    output: object, on_failure: OnFailure
-) -> None:
-    found = mapped(
-        lambda record: output if number(record) == 2 else one_row(record),
-        rows(1, 2, 3),
-        on_failure=on_failure,
-    )
-    outcome, reason = found.failed()[2]
-    assert outcome is Outcome.RETRY
-    assert reason is not None
-    blocks = on_failure is OnFailure.BLOCK_SHARD
-    assert [row["id"] for row in found.output] == (["s:1:1"] if blocks else ["s:1:1", "s:3:1"])
-
-
 def test_a_failure_note_holds_the_record_and_its_ordinal() -> None:
     def function(record: Record) -> object:
         return one_row(record) if number(record) != 4 else 1 / 0
 
-    found = mapped(function, rows(1, 2), rows(3, 4))
-    (note,) = found.notes
-    assert (note["messageId"], note["data"], note["partitionKey"], note["ordinal"]) == (
-        "s:4:1",
-        b"payload 4",
-        "4",
-        3,
-    )
-    assert note["approximateArrivalTimestamp"] == ARRIVAL
+    (note,) = mapped(function, rows(1, 2), rows(3, 4)).notes
+    assert (note["messageId"], note["data"], note["ordinal"]) == ("s:4:1", b"payload 4", 3)
+    assert (note["partitionKey"], note["approximateArrivalTimestamp"]) == ("4", ARRIVAL)
 
 
 def test_summaries_count_new_rows_and_retries_of_each_shard() -> None:
     rules = {"s": ShardRules(last_retry=(20, 0))}
-    mixed = (
-        pa.Table.from_batches([rows(9, 20, 100, 101), rows(7, 8, shard="t")])
-        .combine_chunks()
-        .to_batches()[0]
-    )
+    both = pa.Table.from_batches([rows(9, 20, 100, 101), rows(7, 8, shard="t")])
+    (mixed,) = both.combine_chunks().to_batches()
     found = mapped(one_row, mixed, rows(9, shard="t"), rules=rules)
     counted = [
         (s["shardId"], s["newCount"], s["newFirst"], s["newLast"], s["retryRows"])
         for s in found.summaries
     ]
     assert counted == [("s", 2, "100", "101", 2), ("t", 2, "7", "8", 0), ("t", 1, "9", "9", 0)]
-    assert len({summary["run"] for summary in found.summaries}) == 1
-
-
-def test_two_evaluations_have_different_run_ids() -> None:
-    assert (
-        mapped(one_row, rows(1)).summaries[0]["run"] != mapped(one_row, rows(1)).summaries[0]["run"]
-    )
+    (run,) = {summary["run"] for summary in found.summaries}
+    assert mapped(one_row, mixed).summaries[0]["run"] != run  # another evaluation
 
 
 def test_later_rows_of_a_failed_key_are_not_tried() -> None:
@@ -433,26 +383,15 @@ def test_later_rows_of_a_failed_key_are_not_tried() -> None:
 
 def test_block_key_a_record_without_a_partition_key_blocks_no_other_record() -> None:
     """As in a stream with record distribution AUTO."""
-    called: list[int] = []
-
-    def function(record: Record) -> object:
-        called.append(number(record))
-        return 1 / 0 if number(record) == 2 else one_row(record)
-
-    found = mapped(function, rows(1, 2, 3, key=lambda _: None), on_failure=OnFailure.BLOCK_KEY)
-    assert called == [1, 2, 3]
-    assert [(note["sequenceNumber"], note["partitionKey"]) for note in found.notes] == [("2", None)]
-    assert len({order_key(None, "s", (number, 0)) for number in called}) == 3
-    assert found.notes[0]["key"] == order_key(None, "s", (2, 0))
-
-
-def test_a_rejected_record_blocks_nothing() -> None:
-    def function(record: Record) -> object:
-        if number(record) == 1:
-            raise Reject("bad")
-        return one_row(record)
-
-    assert len(mapped(function, rows(1, 2, 3), on_failure=OnFailure.BLOCK_SHARD).output) == 2
+    found = mapped(
+        lambda record: 1 / 0 if number(record) == 2 else one_row(record),
+        rows(1, 2, 3, key=lambda _: None),
+        on_failure=OnFailure.BLOCK_KEY,
+    )
+    fails_alone(found, Outcome.RETRY)
+    (note,) = found.notes
+    assert (note["partitionKey"], note["key"]) == (None, order_key(None, "s", (2, 0)))
+    assert len({order_key(None, "s", (number, 0)) for number in (1, 2, 3)}) == 3
 
 
 def test_exhausted_rows_are_not_tried() -> None:
