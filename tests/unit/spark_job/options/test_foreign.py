@@ -14,83 +14,49 @@ OURS = {option.name for option in OPTIONS.values()}
 STATE = {"applicationName": "etl", "zookeeper": "zk1:2181"}
 
 
-@pytest.mark.parametrize(
-    ("foreign", "ours"),
-    [
-        (
-            {
-                "kinesis.streamName": "orders",
-                "kinesis.endpointUrl": "https://kinesis.eu-west-1.amazonaws.com",
-                "kinesis.kinesisRegion": "eu-west-1",
-                "kinesis.consumerType": "SubscribeToShard",
-                "kinesis.consumerName": "reader",
-                "kinesis.startingPosition": "AT_TIMESTAMP 2026-01-31T12:00:00Z",
-                "kinesis.failOnDataLoss": "true",
-                "kinesis.maxFetchRecordsPerShard": "500",
-                "kinesis.describeShardInterval": "50s",
-                "kinesis.getRecords.fetchIntervalMs": "250",
-                "kinesis.stsRoleArn": "arn:aws:iam::123456789012:role/r",
-                "kinesis.stsSessionName": "etl",
-                "kinesis.awsAccessKeyId": "id",
-                "kinesis.awsSecretKey": "secret",
-                "kinesis.sessionToken": "token",
-            },
-            {
-                "streamName": "orders",
-                "endpointUrl": "https://kinesis.eu-west-1.amazonaws.com",
-                "region": "eu-west-1",
-                "readMode": "efo",
-                "consumerName": "reader",
-                "startingPosition": "2026-01-31T12:00:00Z",
-                "failOnDataLoss": "true",
-                "maxRecordsPerShard": "500",
-                "shardRefreshInterval": "50s",
-                "readsPerSecond": "4",
-                "roleArn": "arn:aws:iam::123456789012:role/r",
-                "roleSessionName": "etl",
-                "awsAccessKeyId": "id",
-                "awsSecretAccessKey": "secret",
-                "awsSessionToken": "token",
-            },
-        ),
-        (
-            {
-                "streamName": "orders",
-                "region": "eu-west-1",
-                "endpoint": "kinesis.eu-west-1.amazonaws.com",
-                "initialPosition": "earliest",
-                "consumerMode": "polling",
-                "awsAccessKey": "id",
-                "awsSecretKey": "secret",
-                "roleArn": "arn:aws:iam::123456789012:role/r",
-                "roleExternalId": "x",
-                "roleSessionName": "etl",
-                "shardFetchInterval": "2m",
-                "minFetchPeriod": "400ms",
-            },
-            {
-                "streamName": "orders",
-                "region": "eu-west-1",
-                "endpointUrl": "https://kinesis.eu-west-1.amazonaws.com",
-                "startingPosition": "TRIM_HORIZON",
-                "readMode": "polling",
-                "awsAccessKeyId": "id",
-                "awsSecretAccessKey": "secret",
-                "roleArn": "arn:aws:iam::123456789012:role/r",
-                "roleExternalId": "x",
-                "roleSessionName": "etl",
-                "shardRefreshInterval": "2m",
-                "readsPerSecond": "2.5",
-            },
-        ),
-    ],
-    ids=["awslabs", "databricks"],
+ROLE = "arn:aws:iam::123456789012:role/r"
+URL = "https://kinesis.eu-west-1.amazonaws.com"
+NOON = "2026-01-31T12:00:00Z"
+AWSLABS = (
+    ("kinesis.streamName", "orders", "streamName", "orders"),
+    ("kinesis.endpointUrl", URL, "endpointUrl", URL),
+    ("kinesis.kinesisRegion", "eu-west-1", "region", "eu-west-1"),
+    ("kinesis.consumerType", "SubscribeToShard", "readMode", "efo"),
+    ("kinesis.consumerName", "reader", "consumerName", "reader"),
+    ("kinesis.startingPosition", f"AT_TIMESTAMP {NOON}", "startingPosition", NOON),
+    ("kinesis.failOnDataLoss", "true", "failOnDataLoss", "true"),
+    ("kinesis.maxFetchRecordsPerShard", "500", "maxRecordsPerShard", "500"),
+    ("kinesis.describeShardInterval", "50s", "shardRefreshInterval", "50s"),
+    ("kinesis.getRecords.fetchIntervalMs", "250", "readsPerSecond", "4"),
+    ("kinesis.stsRoleArn", ROLE, "roleArn", ROLE),
+    ("kinesis.stsSessionName", "etl", "roleSessionName", "etl"),
+    ("kinesis.awsAccessKeyId", "id", "awsAccessKeyId", "id"),
+    ("kinesis.awsSecretKey", "secret", "awsSecretAccessKey", "secret"),
+    ("kinesis.sessionToken", "token", "awsSessionToken", "token"),
 )
+DATABRICKS = (
+    ("streamName", "orders", "streamName", "orders"),
+    ("region", "eu-west-1", "region", "eu-west-1"),
+    ("endpoint", "kinesis.eu-west-1.amazonaws.com", "endpointUrl", URL),
+    ("initialPosition", "earliest", "startingPosition", "TRIM_HORIZON"),
+    ("consumerMode", "polling", "readMode", "polling"),
+    ("awsAccessKey", "id", "awsAccessKeyId", "id"),
+    ("awsSecretKey", "secret", "awsSecretAccessKey", "secret"),
+    ("roleArn", ROLE, "roleArn", ROLE),
+    ("roleExternalId", "x", "roleExternalId", "x"),
+    ("roleSessionName", "etl", "roleSessionName", "etl"),
+    ("shardFetchInterval", "2m", "shardRefreshInterval", "2m"),
+    ("minFetchPeriod", "400ms", "readsPerSecond", "2.5"),
+)
+
+
+@pytest.mark.parametrize("table", [AWSLABS, DATABRICKS], ids=["awslabs", "databricks"])
 def test_options_that_mean_the_same_give_the_same_settings(
-    foreign: dict[str, str], ours: dict[str, str]
+    table: tuple[tuple[str, str, str, str], ...],
 ) -> None:
     """In any case, as Spark has them."""
-    expected = SourceSettings.from_options(ours | STATE)
+    foreign = {name: text for name, text, *_ in table}
+    expected = SourceSettings.from_options({name: text for *_, name, text in table} | STATE)
     assert SourceSettings.from_options(foreign | STATE) == expected
     lower = {name.lower(): text for name, text in foreign.items()}
     assert SourceSettings.from_options(lower | STATE) == expected
