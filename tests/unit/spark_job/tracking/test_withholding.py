@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from msgspec.structs import replace
 
 from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
@@ -47,10 +48,6 @@ def states(*rows: tuple[int, str | None]) -> dict[str, ShardState]:
     }
 
 
-def test_a_plan_without_retries_has_no_rules() -> None:
-    assert plan_rules(plan(), {}, OnFailure.BLOCK_KEY) == {}
-
-
 def test_rows_up_to_the_last_planned_retry_are_retries() -> None:
     assert plan_rules(plan(planned(3), planned(7, 9)), {}, OnFailure.CONTINUE) == {
         "s": ShardRules(last_retry=(9, 0))
@@ -58,19 +55,11 @@ def test_rows_up_to_the_last_planned_retry_are_retries() -> None:
 
 
 def test_only_the_exhausted_retries_of_a_plan_are_withheld() -> None:
-    rules = plan_rules(
-        plan(planned(3, exhausted=True), planned(5), planned(7, 9, exhausted=True)),
-        {},
-        OnFailure.CONTINUE,
-    )["s"]
+    made = plan(planned(3, exhausted=True), planned(5), planned(7, 9, exhausted=True))
+    rules = plan_rules(made, {}, OnFailure.CONTINUE)["s"]
     outcomes = {number: rules.outcome((number, 0), None) for number in (3, 4, 5, 7, 8, 9, 10)}
-    assert [number for number, outcome in outcomes.items() if outcome is Outcome.EXHAUSTED] == [
-        3,
-        7,
-        8,
-        9,
-    ]
-    assert {outcomes[number] for number in (4, 5, 10)} == {None}
+    exhausted = (3, 7, 8, 9)
+    assert outcomes == dict.fromkeys(outcomes) | dict.fromkeys(exhausted, Outcome.EXHAUSTED)
 
 
 def test_a_record_queued_outside_the_plan_blocks_only_later_rows_of_its_key() -> None:
@@ -84,21 +73,15 @@ def test_a_queued_range_without_a_key_blocks_all_later_rows() -> None:
     rules = plan_rules(plan(), states((5, None)), OnFailure.BLOCK_KEY)["s"]
     assert rules.outcome((6, 0), "a") is Outcome.BLOCKED
     assert rules.outcome((4, 0), "a") is None
-
-
-def test_nothing_is_blocked_with_on_failure_continue() -> None:
+    assert plan_rules(plan(), {}, OnFailure.BLOCK_KEY) == {}
     assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
 
 
 def withheld(rules: dict[str, ShardRules], *rows: tuple[int, str | None]) -> list[int]:
     """The numbers of the rows of shard s, given with their partition keys, that are withheld."""
-    columns = ["shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId"]
-    batch = pa.RecordBatch.from_pylist(
-        [
-            dict(zip(columns, ("s", str(number), 0, key, f"s:{number}:1"), strict=True))
-            for number, key in rows
-        ]
-    )
+    columns = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
+    values = [("s", str(number), 0, key, f"s:{number}:1") for number, key in rows]
+    batch = pa.RecordBatch.from_pylist([dict(zip(columns, row, strict=True)) for row in values])
     found = pa.Table.from_batches(WithheldRowFinder(rules, with_keys=True)(iter([batch])))
     return [int(message_id.split(":")[1]) for message_id in found["messageId"].to_pylist()]
 
@@ -149,18 +132,16 @@ def test_block_key_a_queued_record_of_an_ancestor_blocks_also_while_its_retry_is
     assert rules["g"].outcome((500, 0), "a") is None
 
 
-def test_block_key_a_queued_range_of_an_ancestor_blocks_all_rows() -> None:
-    rules = plan_rules(plan(), over_a_split((500, None)), OnFailure.BLOCK_KEY)["s"]
+@pytest.mark.parametrize(
+    ("on_failure", "key"), [(OnFailure.BLOCK_KEY, None), (OnFailure.BLOCK_SHARD, "a")]
+)
+def test_a_queued_range_or_with_block_shard_a_record_of_an_ancestor_blocks_all_rows(
+    on_failure: OnFailure, key: str | None
+) -> None:
+    rules = plan_rules(plan(), over_a_split((500, key)), on_failure)["s"]
     assert rules.outcome((1, 0), "b") is Outcome.BLOCKED
-
-
-def test_block_shard_a_queued_record_of_an_ancestor_blocks_all_rows() -> None:
-    rules = plan_rules(plan(), over_a_split((500, "a")), OnFailure.BLOCK_SHARD)["s"]
     assert rules.outcome((1, 0), None) is Outcome.BLOCKED
-
-
-def test_continue_a_queued_record_of_an_ancestor_blocks_nothing() -> None:
-    assert plan_rules(plan(), over_a_split((500, None)), OnFailure.CONTINUE) == {}
+    assert plan_rules(plan(), over_a_split((500, key)), OnFailure.CONTINUE) == {}
 
 
 def failed(number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k") -> FailedRecord:
