@@ -48,11 +48,17 @@ def test_a_python_without_our_packages_is_refused_before_a_query(bare: Path) -> 
     assert f"set PYSPARK_PYTHON={sys.executable} before" in str(caught.value)
 
 
+def python_that(folder: Path, does: str) -> Path:
+    """A program by the name of one."""
+    python = folder / "python3"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(0o755)
+    return python
+
+
 def test_a_python_of_another_version_is_refused(tmp_path: Path) -> None:
     """Spark would not run its tasks."""
-    python = tmp_path / "python9"
-    python.write_text("#!/bin/sh\necho '[\"/opt/python9\", [3, 9], []]'\n")
-    python.chmod(0o755)
+    python = python_that(tmp_path, "echo '[\"/opt/python9\", [3, 9], []]'")
     with pytest.raises(ConfigError, match=r"with /opt/python9 .* which is version 3\.9, and"):
         refuse_other_python(session_with(str(python)))
 
@@ -66,23 +72,18 @@ def test_the_programs_own_python_is_not_started(name: str) -> None:
 
 def test_what_cannot_be_detected_is_left_to_spark(tmp_path: Path) -> None:
     """A Python that is on the executors only, one that does not answer, and Spark Connect."""
-    silent = tmp_path / "python3"
-    silent.write_text("#!/bin/sh\nexit 1\n")
-    silent.chmod(0o755)
-    refuse_other_python(session_with(str(silent)))
+    refuse_other_python(session_with(str(python_that(tmp_path, "exit 1"))))
     refuse_other_python(session_with("./environment/bin/python"))
     refuse_other_python(SimpleNamespace())  # type: ignore[arg-type]  # Connect has no context
 
 
 def test_pure_packages_may_come_with_the_jobs_files(tmp_path: Path) -> None:
     """`--py-files`, which only workers unpack."""
-    python = tmp_path / "python3"
-    version = list(sys.version_info[:2])
-    python.write_text(
-        '#!/bin/sh\nmissing=; for one in "$@"; do [ "$one" = kazoo ] && missing=\'"kazoo"\'; done\n'
-        f"echo '[\"{python}\", {version}, ['$missing']]'\n"
+    python = python_that(
+        tmp_path,
+        'missing=; for one in "$@"; do [ "$one" = kazoo ] && missing=\'"kazoo"\'; done\n'
+        f"echo '[\"$0\", {list(sys.version_info[:2])}, ['$missing']]'",
     )
-    python.chmod(0o755)
     with pytest.raises(ConfigError, match="has no package kazoo"):
         refuse_other_python(session_with(str(python)))
     refuse_other_python(session_with(str(python), ["ours.zip"]))

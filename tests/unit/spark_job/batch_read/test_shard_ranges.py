@@ -130,7 +130,7 @@ def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> N
         ({"endingPosition": at(LOADED_MS + HOUR_MS).isoformat()}, "which is in the future"),
     ],
 )
-def test_a_range_that_cannot_be_is_refused(options: dict[str, str], message: str) -> None:
+def test_a_range_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ranges(**options)
 

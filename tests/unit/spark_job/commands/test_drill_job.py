@@ -12,37 +12,29 @@ from kinesis_spout.drills.teller import Teller
 from spark_job.commands.drill_job import Outages, letters_to, telling, users_function
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
-def test_an_outage_lasts_while_its_file_is_there(tmp_path: Path) -> None:
-    outages = Outages(str(tmp_path))
-    outages.check(Outage.RECORDS)
-    (tmp_path / "records").touch()
-    with pytest.raises(OSError, match="outage of records"):
-        outages.check(Outage.RECORDS)
-    outages.check(Outage.SINK)
-    (tmp_path / "records").unlink()
-    outages.check(Outage.RECORDS)
-
-
-def test_no_letter_is_told_in_an_outage(tmp_path: Path) -> None:
+def test_in_an_outage_nothing_is_called_or_told_while_its_file_is_there(tmp_path: Path) -> None:
     """A letter that is told counts as written."""
-    (tmp_path / "letters").touch()
-    told = tmp_path / "job.told"
-    write = letters_to(Teller(str(told)), Outages(str(tmp_path)))
-    with pytest.raises(OSError, match="outage of letters"):
-        write([])
-    assert told.read_bytes() == b""
-
-
-def test_a_function_is_not_called_while_the_sink_is_out(tmp_path: Path) -> None:
-    (tmp_path / "sink").touch()
+    outages, told = Outages(str(tmp_path)), tmp_path / "job.told"
     called: list[object] = []
-    process = telling(called.append, Teller(str(tmp_path / "told")), Outages(str(tmp_path)))
-    with pytest.raises(OSError, match="outage of sink"):
-        process(_EmptyBatch())  # type: ignore[arg-type]  # the part of a batch that it uses
+    batch: Any = _EmptyBatch()
+    outages.check(Outage.RECORDS)
+    calls: dict[Outage, Callable[[], object]] = {
+        Outage.RECORDS: lambda: outages.check(Outage.RECORDS),
+        Outage.LETTERS: lambda: letters_to(Teller(str(told)), outages)([]),
+        Outage.SINK: lambda: telling(called.append, Teller(str(told)), outages)(batch),
+    }
+    for outage, call in calls.items():
+        (tmp_path / outage.value).touch()
+        with pytest.raises(OSError, match=f"outage of {outage.value}"):
+            call()
+        (tmp_path / outage.value).unlink()
+        outages.check(outage)
     assert called == []
+    assert told.read_bytes() == b""
 
 
 USERS_MODULE = """
@@ -74,17 +66,5 @@ def test_a_function_gets_the_scratch_directory_where_a_parameter_asks_for_it(
 class _EmptyBatch:
     """Of a tracked batch, what is asked before the function is called."""
 
-    def __init__(self) -> None:
-        self.df = self
-
-    def select(self, *_columns: str) -> _EmptyBatch:
-        return self
-
-    def toArrow(self) -> _EmptyBatch:  # noqa: N802  # Spark's name
-        return self
-
-    def to_pylist(self) -> list[object]:
-        return []
-
-    def at_end(self, _callback: object) -> None:
-        return None
+    def __getattr__(self, name: str) -> Any:
+        return self if name == "df" else lambda *_: [] if name == "to_pylist" else self
