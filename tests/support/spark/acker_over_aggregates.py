@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job import DeadLetter, KinesisSource, acker
+from tests.support.spark.spark_job_under_test import caught_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,12 +58,6 @@ def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
         retry_first_delay="10ms",
         retry_max_delay="20ms",
     )
-    query = (
-        source.read_stream(spark)
-        .writeStream.foreachBatch(tracked)
-        .option("checkpointLocation", f"{job['folder']}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    writer = source.read_stream(spark).writeStream.foreachBatch(tracked)
+    caught_up(writer, f"{job['folder']}/checkpoint")
     return answer

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 from kinesis_spout.config import AwsConfig, StreamRef
 from spark_job import DeadLetter, KinesisSource, Retry, register
 from spark_job.dead_letter.redrive import Redrive, Selection
+from tests.support.spark.spark_job_under_test import caught_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,14 +71,9 @@ def run_query(spark: SparkSession, job: dict[str, Any]) -> list[tuple[Any, ...]]
 
     source = KinesisSource(**job["source"])
     letters = DeadLetter.to_stream(job["dead"], **job["aws"])
-    query = (
-        source.read_stream(spark)
-        .writeStream.foreachBatch(source.tracked(process, dead_letter=letters, **job["tracking"]))
-        .option("checkpointLocation", f"{job['folder']}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    tracked = source.tracked(process, dead_letter=letters, **job["tracking"])
+    writer = source.read_stream(spark).writeStream.foreachBatch(tracked)
+    caught_up(writer, f"{job['folder']}/checkpoint")
     return processed
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_job import DeadLetter, KinesisSource, register
-from tests.support.spark.spark_job_under_test import session
+from tests.support.spark.spark_job_under_test import caught_up, session
 
 if TYPE_CHECKING:
     from scheme import Record
@@ -28,16 +28,14 @@ POISON = b"record 3"
 
 def run(job: dict[str, Any]) -> None:
     addresses = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    spark = session("local-cluster[1,1,1024]", addresses)
+    spark = session({"master": "local-cluster[1,1,1024]", "conf": addresses})
     directory = Path(job["directory"])
     source = KinesisSource(**job["source"])
     names = ("access_key_id", "secret_access_key")
     letters = DeadLetter.to_stream(job["letters"], **{name: job["source"][name] for name in names})
     tracked = source.tracked(_each, dead_letter=letters, retry_limit=0)
-    query = source.read_stream(spark).writeStream.foreachBatch(tracked)
-    checkpoint = str(directory / "checkpoint")
-    query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    query.start().awaitTermination()
+    writer = source.read_stream(spark).writeStream.foreachBatch(tracked)
+    caught_up(writer, str(directory / "checkpoint"))
 
     register(spark)
     read = spark.read.format("kinesis").options(streamName=source.stream, **job["keys"]).load()

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from spark_job import DeadLetter, KinesisSource, register
-from tests.support.spark.spark_job_under_test import session
+from tests.support.spark.spark_job_under_test import caught_up, session
 
 if TYPE_CHECKING:
     from scheme import Record
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run(job: dict[str, Any]) -> None:
-    spark = session("local[2]", {})
+    spark = session(job)
     register(spark)
     letters = DeadLetter.to_stream("letters", payload_only=True, **job["letters"])
     source = KinesisSource(**job["source"])
@@ -32,14 +32,8 @@ def run(job: dict[str, Any]) -> None:
     def handle(batch: TrackedBatch) -> None:
         batch.map_records(fail, "n BIGINT").count()
 
-    query = (
-        source.read_stream(spark)
-        .writeStream.foreachBatch(source.tracked(handle, retry_limit=0, dead_letter=letters))
-        .option("checkpointLocation", job["checkpoint"])
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    tracked = source.tracked(handle, retry_limit=0, dead_letter=letters)
+    caught_up(source.read_stream(spark).writeStream.foreachBatch(tracked), job["checkpoint"])
     rows = spark.createDataFrame([(b"data", "key")], "data BINARY, partitionKey STRING")
     rows.write.format("kinesis").options(**job["sink"]).mode("append").save()
     spark.stop()

@@ -15,13 +15,11 @@ import sys
 from typing import Any
 
 from spark_job import register
-from tests.support.spark.spark_job_under_test import session
+from tests.support.spark.spark_job_under_test import caught_up, session
 
 
 def run(job: dict[str, Any]) -> None:
-    spark = session(job["master"], job.get("conf", {}))
-    for file in job.get("pyFiles", []):
-        spark.sparkContext.addPyFile(file)
+    spark = session(job)
     register(spark)
     rows = spark.read.parquet(job["rows"]).repartition(4)
     rows.write.format("kinesis").options(**job["connection"]).mode("append").save()
@@ -29,8 +27,7 @@ def run(job: dict[str, Any]) -> None:
     frame.write.parquet(f"{job['out']}/batch")
     source = spark.readStream.format("kinesis").options(**job["connection"] | job["query"]).load()
     writer = source.writeStream.format("parquet").option("path", f"{job['out']}/query")
-    writer = writer.option("checkpointLocation", f"{job['out']}/checkpoint")
-    writer.trigger(availableNow=True).start().awaitTermination()
+    caught_up(writer, f"{job['out']}/checkpoint")
     spark.stop()
 
 

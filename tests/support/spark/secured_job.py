@@ -59,7 +59,7 @@ def run(job: dict[str, Any]) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "INFO",
     }
-    spark = session("local[2]", conf)
+    spark = session({"conf": conf})
 
     with serve(spark, 0) as server:
         for name in READ:

@@ -14,15 +14,13 @@ import sys
 from typing import Any
 
 from spark_job import register
-from tests.support.spark.spark_job_under_test import session
+from tests.support.spark.spark_job_under_test import caught_up, session
 
 SCHEMA = "data BINARY, partitionKey STRING"
 
 
 def run(job: dict[str, Any]) -> None:
-    spark = session(job["master"], job.get("conf", {}))
-    for file in job.get("pyFiles", []):
-        spark.sparkContext.addPyFile(file)
+    spark = session(job)
     register(spark)
     if "checkpoint" not in job:
         rows = spark.read.schema(SCHEMA).parquet(job["rows"]).repartition(4)
@@ -30,13 +28,7 @@ def run(job: dict[str, Any]) -> None:
     else:
         files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1")
         writer = files.parquet(job["rows"]).repartition(4).writeStream.format("kinesis")
-        query = (
-            writer.options(**job["sink"])
-            .option("checkpointLocation", job["checkpoint"])
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        caught_up(writer.options(**job["sink"]), job["checkpoint"])
     spark.stop()
 
 

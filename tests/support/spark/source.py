@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,19 +66,13 @@ class StreamUnderTest:
     read_mode: dict[str, Any] = field(default_factory=dict)
 
     def put(self, count: int) -> None:
-        while count > 0:
-            chunk = min(count, 500)
-            entries = [
-                {
-                    "Data": f"record {self.count + n}".encode(),
-                    "PartitionKey": f"key {self.count + n}",
-                }
-                for n in range(chunk)
-            ]
+        end = self.count + count
+        while self.count < end:
+            numbers = range(self.count, min(end, self.count + 500))
+            entries = [{"Data": b"record %d" % n, "PartitionKey": f"key {n}"} for n in numbers]
             for answer in self.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
                 self.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
-            self.count += chunk
-            count -= chunk
+            self.count = numbers.stop
 
     def put_record(self, partition_key: str, data: bytes) -> str:
         """Returns `shardId:sequenceNumber`."""
@@ -96,14 +90,9 @@ class StreamUnderTest:
     def split(self, index: int = 0) -> str:
         """Split an open shard in the middle; returns its id."""
         shard = self.open_shards()[index]
-        low, high = (
-            int(shard["HashKeyRange"]["StartingHashKey"]),
-            int(shard["HashKeyRange"]["EndingHashKey"]),
-        )
+        middle = sum(map(int, shard["HashKeyRange"].values())) // 2
         self.client.split_shard(
-            StreamName=STREAM,
-            ShardToSplit=shard["ShardId"],
-            NewStartingHashKey=str((low + high) // 2),
+            StreamName=STREAM, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle)
         )
         return str(shard["ShardId"])
 
@@ -161,41 +150,31 @@ class StreamUnderTest:
 
     def logs(self, application: str = APPLICATION) -> dict[int, TaskResult]:
         """What the tasks of the newest plan have published."""
-        store = self._store(application)
-        try:
+        with self._store(application) as store:
             pointer = store.read_pointer()
             return {} if pointer is None else dict(store.read_ends(pointer.id))
-        finally:
-            store.close()
 
     def states(self, application: str = APPLICATION) -> dict[str, ShardState]:
-        store = self._store(application)
-        try:
+        with self._store(application) as store:
             return {shard: stored.state for shard, stored in store.load_states().items()}
-        finally:
-            store.close()
 
     def tells_errors(self) -> bool:
         """Whether the newest run says that an error of its sink or function would be told."""
-        store = self._store(APPLICATION)
-        try:
+        with self._store(APPLICATION) as store:
             told = store.read_runs().get(None)
             return told is not None and told.newest is not None and told.newest.tells_errors
-        finally:
-            store.close()
 
     def last_end(self, application: str = APPLICATION) -> str | None:
         """What the last run that ended has told of its end."""
-        store = self._store(application)
-        try:
+        with self._store(application) as store:
             ends = [run.end for log in store.read_runs().values() for run in log.runs if run.end]
             return ends[-1].says if ends else None
-        finally:
-            store.close()
 
-    def _store(self, application: str) -> ZookeeperStateStore:
-        return ZookeeperStateStore(
-            self.zookeeper, root="kinesis-spout", application=application, stream=STREAM
+    def _store(self, application: str) -> closing[ZookeeperStateStore]:
+        return closing(
+            ZookeeperStateStore(
+                self.zookeeper, root="kinesis-spout", application=application, stream=STREAM
+            )
         )
 
     def checkpoints(self) -> dict[str, str]:

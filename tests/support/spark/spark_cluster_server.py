@@ -19,15 +19,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
-
 from spark_job import KinesisSource
+from tests.support.spark.spark_job_under_test import session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql import DataFrame, SparkSession
 
 POLL_S = 1
 
@@ -40,7 +36,9 @@ def run(spark: SparkSession, job: dict[str, Any]) -> None:
         batch.write.mode("overwrite").parquet(str(out / f"batch={batch_id:05}"))
         written.append(batch_id)
 
-    query = triggered(writer(spark, job, write), job.get("trigger")).start()
+    writer = KinesisSource(**job["source"]).read_stream(spark).writeStream.foreachBatch(write)
+    every = {"processingTime": job["trigger"]} if job.get("trigger") else {"availableNow": True}
+    query = writer.option("checkpointLocation", job["checkpoint"]).trigger(**every).start()
     try:
         while not query.awaitTermination(POLL_S):
             if Path(job["stop"]).exists() or (most is not None and len(written) >= most):
@@ -49,39 +47,19 @@ def run(spark: SparkSession, job: dict[str, Any]) -> None:
         query.stop()
 
 
-def writer(
-    spark: SparkSession, job: dict[str, Any], write: Callable[[DataFrame, int], None]
-) -> DataStreamWriter:
-    frame = KinesisSource(**job["source"]).read_stream(spark)
-    return frame.writeStream.foreachBatch(write).option("checkpointLocation", job["checkpoint"])
-
-
-def triggered(stream: DataStreamWriter, interval: str | None) -> DataStreamWriter:
-    return (
-        stream.trigger(availableNow=True)
-        if interval is None
-        else stream.trigger(processingTime=interval)
-    )
-
-
 def tell(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
 
 def main(wheel: str) -> None:
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
-    for key, value in {
+    conf = {
         "spark.executor.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
-    }.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.addPyFile(wheel)
+    }
+    spark = session({"master": "local-cluster[2,1,1024]", "conf": conf, "pyFiles": [wheel]})
     tell({"ok": True})
     for line in sys.stdin:
         job = json.loads(line)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from scheme import Record
     from spark_job import TrackedBatch
@@ -36,31 +38,32 @@ if TYPE_CHECKING:
 WANTED = JsonScheme("n BIGINT NOT NULL, kind STRING NOT NULL")
 
 
-def session(master: str, conf: dict[str, str]) -> SparkSession:
-    builder = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-    )
-    for key, value in conf.items():
+def session(job: dict[str, Any]) -> SparkSession:
+    """A Spark with a job's `master` and settings `conf`, and with its `pyFiles` on executors."""
+    builder = SparkSession.builder.master(job.get("master", "local[2]"))
+    plain = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    for key, value in (plain | job.get("conf", {})).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    for file in job.get("pyFiles", []):
+        spark.sparkContext.addPyFile(file)
+    return spark
+
+
+def caught_up(writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
+    """The query that this starts, after its end: when it has read what is there."""
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
 
 
 def run(job: dict[str, Any]) -> None:
-    spark = session(job.get("master", "local[2]"), job.get("conf", {}))
-    for file in job.get("pyFiles", []):
-        spark.sparkContext.addPyFile(file)
+    spark = session(job)
     out = Path(job["out"])
     source = KinesisSource(**job["source"])
-    query = (
-        source.read_stream(spark)
-        .writeStream.foreachBatch(tracked(source, job) if job.get("tracked") else whole(out))
-        .option("checkpointLocation", job["checkpoint"])
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    function = tracked(source, job) if job.get("tracked") else whole(out)
+    writer = source.read_stream(spark).writeStream.foreachBatch(function)
+    query = caught_up(writer, job["checkpoint"])
     progress = [json.loads(p.json) for p in query.recentProgress]
     (out.parent / "progress.json").write_text(json.dumps(progress))
     if job.get("pyFiles"):
