@@ -36,8 +36,6 @@ from tests.support.state.dying_store import DyingTree
 from tests.unit.kinesis_spout.spout.test_clock_set import MachineClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kinesis_spout.service.client import KinesisClient
 
 DAY_MS = 24 * 3600_000
@@ -72,16 +70,13 @@ def run_job(job: SimulatedJob, start: str = "") -> tuple[str, list[int]]:
         coordinator.close()
 
 
-def leave_unresolved(job: SimulatedJob, shard_id: str, numbers: Sequence[int]) -> None:
-    """As if these records had failed."""
+def leave_unresolved(job: SimulatedJob, *failed: SequenceNumber) -> None:
+    """As if these records of the first shard had failed."""
     with closing(job.store()) as store:
         store.acquire(this_process(0), timeout_s=1)
-        stored = store.load_states()[shard_id]
+        stored = store.load_states()[shard(0)]
         records = tuple(
-            UnresolvedRecord(
-                first=SequenceNumber(number), last=SequenceNumber(number), attempts=1, due_ms=0
-            )
-            for number in numbers
+            UnresolvedRecord(first=one, last=one, attempts=1, due_ms=0) for one in failed
         )
         state = replace(
             stored.state, unresolved=records, checkpoint=None, lifecycle=Lifecycle.ACTIVE
@@ -126,34 +121,11 @@ def test_unresolved_records_before_the_position_stay_and_are_not_repeated(
     """Those after it are read again instead of retried."""
     numbers = one.put(6)
     plan, _ = run_job(one)
-    leave_unresolved(one, shard(0), [numbers[1], numbers[4]])
+    leave_unresolved(one, SequenceNumber(numbers[1]), SequenceNumber(numbers[4]))
     move = moved(one, f"AT:{numbers[3]}", shard(0))[shard(0)]
     assert (move.dropped, effect(move)) == (1, ("0", "3"))
     assert [str(each.first) for each in move.after.unresolved] == [str(numbers[1])]
     assert sorted(run_job(one, plan)[1]) == [numbers[1], *numbers[3:]]
-
-
-def test_a_shard_moved_forward_goes_on_from_there(one: SimulatedJob) -> None:
-    numbers = one.put(2)
-    plan, _ = run_job(one)
-    numbers += one.put(5)
-    move = moved(one, f"AFTER:{numbers[4]}", shard(0))[shard(0)]
-    assert effect(move) == ("3", "0")
-    assert move.skips
-    assert run_job(one, plan)[1] == numbers[5:]
-
-
-def test_latest_skips_all_that_is_there(one: SimulatedJob) -> None:
-    """The time is stored: nothing has arrived since. A record that comes is read."""
-    one.put(2)
-    plan, _ = run_job(one)
-    one.put(3)
-    one.clock.advance(60)
-    move = moved(one, "LATEST")[shard(0)]
-    assert effect(move) == ("3", "0")
-    assert move.after.read_position.timestamp_ms is not None
-    later = one.put(2)
-    assert run_job(one, plan)[1] == later
 
 
 def test_a_time_goes_to_the_first_record_from_then_on(one: SimulatedJob) -> None:
@@ -191,19 +163,6 @@ def test_a_time_before_a_reshard_moves_each_generation(job: SimulatedJob) -> Non
     assert late[shard(0)].after.read_position == SHARD_END
 
 
-def test_a_shard_that_is_moved_to_its_end_lets_its_children_start(job: SimulatedJob) -> None:
-    """What it has left is skipped."""
-    key = job.key_of(0)
-    run_job(job)
-    job.put(3, key=key)
-    job.fake.split(STREAM, shard(0))
-    child = job.put(2, key=key)
-    move = moved(job, "SHARD_END", shard(0))[shard(0)]
-    assert effect(move) == ("3", "0")
-    assert move.after.checkpoint_text == "SHARD_END"
-    assert run_job(job)[1] == child
-
-
 def test_latest_goes_over_a_reshard(job: SimulatedJob) -> None:
     """A closed shard that has unread records goes to its end, and its new children to now."""
     key = job.key_of(0)
@@ -219,16 +178,14 @@ def test_latest_goes_over_a_reshard(job: SimulatedJob) -> None:
     assert run_job(job)[1] == later
 
 
-def test_an_open_shard_has_no_end(one: SimulatedJob) -> None:
+def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
+    """Where later records are there, a number that is not is a note: it has expired."""
+    old = one.put(3)
     run_job(one)
     with pytest.raises(MoveRefusedError, match="is open, so it has no end yet"):
         moved(one, "SHARD_END", shard(0))
-
-
-def test_a_number_that_the_shard_does_not_have_is_refused(one: SimulatedJob) -> None:
-    """Where later records are there, it is a note: the number has expired."""
-    old = one.put(3)
-    run_job(one)
+    with pytest.raises(MoveRefusedError, match=f"did you mean {shard(0)}"):
+        moved(one, "LATEST", "shardId-00000000000")
     for to in (f"AT:{old[-1] + 1000}", f"AFTER:{old[-1] + 1}", "AT:5"):
         with pytest.raises(MoveRefusedError, match=r"has no record \d+"):
             moved(one, to, shard(0))
@@ -240,32 +197,6 @@ def test_a_number_that_the_shard_does_not_have_is_refused(one: SimulatedJob) -> 
     assert move.note == (
         f"record {old[1]} has expired, or never was in the shard; the oldest one is {young[0]}"
     )
-
-
-def test_a_shard_that_the_application_does_not_know_is_refused(one: SimulatedJob) -> None:
-    run_job(one)
-    with pytest.raises(MoveRefusedError, match=f"did you mean {shard(0)}"):
-        moved(one, "LATEST", "shardId-00000000000")
-
-
-def test_many_records_are_counted_up_to_a_limit(one: SimulatedJob) -> None:
-    one.put(30)
-    run_job(one)
-    move = moved(one, "TRIM_HORIZON", count=10, write=False)[shard(0)]
-    assert str(move.repeated) == "more than 10"
-    assert str(moved(one, "TRIM_HORIZON", count=30, write=False)[shard(0)].repeated) == "30"
-
-
-def test_a_moved_shard_is_no_data_loss(one: SimulatedJob) -> None:
-    """A job that has not run for longer than the retention, and is moved to now, starts."""
-    one.put(3)
-    plan, _ = run_job(one)
-    one.clock.advance(100 * 3600)
-    one.put(1)
-    one.clock.advance(60)
-    moved(one, "LATEST")
-    later = one.put(1)
-    assert run_job(one, plan)[1] == later
 
 
 @pytest.mark.parametrize("to", ["TRIM_HORIZON", "LATEST", "-1h", "AT"])
@@ -291,18 +222,6 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     assert move_lines(move)[4] == (
         f"  what arrived from {since} to {until} was not read, and is not in the stream any more"
     )
-
-
-def test_where_all_records_have_expired_a_move_says_so(one: SimulatedJob) -> None:
-    """With no record left there is nothing to count."""
-    one.put(3)
-    run_job(one)
-    one.put(4)
-    one.clock.advance(26 * 3600)
-    for to in ("TRIM_HORIZON", "LATEST"):
-        move = moved(one, to, write=False)[shard(0)]
-        assert effect(move) == ("0", "0")
-        assert move.expired_ms is not None
 
 
 def test_nothing_unread_is_gone_where_all_was_read_in_time(one: SimulatedJob) -> None:
@@ -432,7 +351,7 @@ def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob)
     one.clock.advance(23 * 3600)
     young = one.put(2)
     run_job(one)
-    leave_unresolved(one, shard(0), [old[0], young[1]])
+    leave_unresolved(one, SequenceNumber(old[0]), SequenceNumber(young[1]))
     one.clock.advance(2 * 3600)
     move = moved(one, "TRIM_HORIZON")[shard(0)]
     assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
@@ -515,25 +434,12 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
     assert run_job(one, plan)[1] == []
 
 
-def test_a_shard_that_is_not_listed_any_more_stays(job: SimulatedJob) -> None:
-    """Moved back it would look as if it had vanished unread. By name, it is refused."""
-    with closing(job.store()) as store:
-        run_job(job)
-        store.acquire(this_process(0), timeout_s=1)
-        gone = ShardState(shard_id=shard(9), read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
-        store.save_states([StateChange(before=None, after=gone)])
-    move = moved(job, "TRIM_HORIZON")[shard(9)]
-    assert (move.after, move.note) == (gone, "is not listed any more, so it stays as it is")
-    with pytest.raises(MoveRefusedError, match="is not listed any more"):
-        moved(job, "TRIM_HORIZON", shard(9))
-
-
 REFUSED = Position.parse("AT:123")
 
 
-def stand_at(job: SimulatedJob, position: Position, *expired: int) -> None:
+def stand_at(job: SimulatedJob, position: Position) -> None:
     """As an earlier version has left an application whose start the service refuses: pinned, and in
-    the state of each shard. `expired`: unresolved records of the first shard.
+    the state of each shard.
     """
     with closing(job.store()) as store, closing(job.client()) as client:
         shards = tuple(one.shard_id for one in client.list_shards())
@@ -543,8 +449,6 @@ def stand_at(job: SimulatedJob, position: Position, *expired: int) -> None:
         )
         states = [ShardState(shard_id=one, read_position=position) for one in shards]
         store.save_states([StateChange(before=None, after=one) for one in states])
-    if expired:
-        leave_unresolved(job, shards[0], expired)
 
 
 @pytest.mark.parametrize(
@@ -577,18 +481,6 @@ def test_a_start_that_the_service_refuses_is_left_by_all_shards_that_have_no_sta
     assert sorted(run_job(job)[1]) == sorted(numbers)
 
 
-def test_a_shard_that_has_nothing_to_read_leaves_a_refused_position_with_its_expired_records(
-    one: SimulatedJob,
-) -> None:
-    """They stay unresolved, and become dead letters."""
-    old = one.put(1)
-    stand_at(one, REFUSED, *old)
-    one.clock.advance(26 * 3600)
-    move = moved(one, "TRIM_HORIZON", shard(0))[shard(0)]
-    assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
-    assert move.after.read_position == Position.at_timestamp(one.clock.now_ms() - DAY_MS)
-
-
 def test_the_state_of_another_stream_is_refused(one: SimulatedJob) -> None:
     with closing(one.store()) as store:
         store.bind_stream(StreamIdentity(arn="arn:another", name=STREAM, created_ms=1))
@@ -618,20 +510,7 @@ def test_a_position_within_an_aggregate_goes_on_within_it(
     (aggregate,) = one.put(1, data=aggregate_of(users))
     (plain,) = one.put(1, data=b"plain")
     plan, _ = run_job(one)
-    with closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        stored = store.load_states()[shard(0)]
-        failed = tuple(
-            UnresolvedRecord(
-                first=SequenceNumber(aggregate, sub),
-                last=SequenceNumber(aggregate, sub),
-                attempts=1,
-                due_ms=0,
-            )
-            for sub in (1, 4)
-        )
-        state = replace(stored.state, unresolved=failed, checkpoint=None)
-        store.move_states([StateChange(before=stored, after=state)])
+    leave_unresolved(one, SequenceNumber(aggregate, 1), SequenceNumber(aggregate, 4))
     move = moved(one, f"{kind}:{aggregate}.2", shard(0))[shard(0)]
     assert (effect(move), move.dropped) == (("0", "2"), 1)
     assert effect(moved(one, f"AT:{aggregate}.4", shard(0), write=False)[shard(0)]) == ("1", "0")

@@ -120,23 +120,6 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
         rewound(one, start_ms)
 
 
-def test_what_has_expired_since_is_told(one: SimulatedJob) -> None:
-    run_ = Run(one)
-    one.put(2)
-    run_.read()
-    then_ms = run_.now_ms()
-    one.put(2)
-    run_.read()
-    one.clock.advance(20 * 3600)
-    kept = one.put(2)
-    arrived_ms = run_.now_ms()
-    run_.read()
-    one.clock.advance(5 * 3600)
-    (move,) = rewound(one, then_ms).move.moves
-    assert (str(move.repeated), move.lost_until_ms) == ("2", arrived_ms)
-    assert run_.read() == kept
-
-
 def test_what_has_expired_of_a_shard_that_was_at_its_beginning_is_told(one: SimulatedJob) -> None:
     """Its oldest record then is not its oldest one now. A shard that the history first knows within
     the retention has lost nothing.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 import threading
-import zlib
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError, EventStreamError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from kinesis_spout.testing import ManualClock, drop, internal_failure
-from kinesis_spout.testing.http.event_stream import initial_response
 from tests.support.kinesis.fake_calls import SHARD, STREAM
 from tests.support.kinesis.services import ServedFake, kinesis_client, serve
 
@@ -72,38 +69,6 @@ def test_boto3_reads_a_shard_to_its_end(fake: ServedFake, client: Any, consumer_
         assert list(events) == []
 
 
-def test_the_connection_is_kept_after_a_subscription(
-    fake: ServedFake, client: Any, consumer_arn: str
-) -> None:
-    """The last chunk ends the response, and the client sends its next request."""
-    fake.model.split(STREAM, SHARD)
-    with subscribe(client, consumer_arn) as pushes:
-        assert len(list(pushes)) == 1
-    assert client.list_streams()["StreamNames"] == [STREAM]
-
-
-def test_boto3_sees_that_another_subscription_took_over(
-    client: Any, consumer_arn: str, clock: ManualClock
-) -> None:
-    """An exception message among the events, with its code."""
-    with subscribe(client, consumer_arn) as pushes:
-        events = iter(pushes)
-        next(events)
-        clock.advance(5)
-        with (
-            subscribe(client, consumer_arn),
-            pytest.raises(EventStreamError, match="ResourceInUseException"),
-        ):
-            list(events)
-
-
-def test_a_refused_subscription_is_an_error_answer(client: Any, consumer_arn: str) -> None:
-    """Not an event: the call itself fails."""
-    with subscribe(client, consumer_arn), pytest.raises(ClientError) as refused:
-        subscribe(client, consumer_arn)
-    assert refused.value.response["Error"]["Code"] == "ResourceInUseException"
-
-
 def test_faults_apply_to_subscriptions_by_their_shard(
     fake: ServedFake, client: Any, consumer_arn: str
 ) -> None:
@@ -145,18 +110,3 @@ def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:
     reader.join(LIMIT_S)
     assert not reader.is_alive()
     assert len(outcome) == 1
-
-
-def test_a_message_is_framed_as_specified() -> None:
-    """The first message, written out by hand: lengths, their checksum, headers, payload, checksum
-    of everything.
-    """
-    message = initial_response()
-    length, head_length, prelude_check = struct.unpack(">III", message[:12])
-    assert length == len(message)
-    assert prelude_check == zlib.crc32(message[:8])
-    assert struct.unpack(">I", message[-4:]) == (zlib.crc32(message[:-4]),)
-    assert message[12:].startswith(
-        b"\x0d:message-type\x07\x00\x05event\x0b:event-type\x07\x00\x10initial-response"
-    )
-    assert message[12 + head_length : -4] == b"{}"

@@ -100,33 +100,3 @@ def test_an_auto_stream_takes_records_without_keys_and_spreads_all_of_them(clien
     with pytest.raises(ClientError) as refused:
         client.put_record(StreamName=STREAM, Data=b"x", SequenceNumberForOrdering="0")
     assert code(refused) == "InvalidArgumentException"
-
-
-def test_the_strategy_of_an_on_demand_stream_is_switched_for_new_records(client: Any) -> None:
-    arn = create(client, StreamModeDetails={"StreamMode": "ON_DEMAND"})
-    assert summary(client)["RecordDistributionStrategy"] == "USER_PARTITION_KEY"
-    with pytest.raises(ClientError) as refused:
-        put_without_keys(client, 1)
-    assert code(refused) == "ValidationException"
-
-    def switch(strategy: str) -> None:
-        client.update_stream_record_distribution_strategy(
-            StreamARN=arn, RecordDistributionStrategy=strategy
-        )
-
-    switch("AUTO")
-    put_without_keys(client, 5)
-    switch("USER_PARTITION_KEY")
-    with pytest.raises(ClientError):
-        put_without_keys(client, 1)
-    assert keys(client) == {None: 5}
-
-
-def test_a_provisioned_stream_has_no_strategy(client: Any) -> None:
-    arn = create(client)
-    assert "RecordDistributionStrategy" not in summary(client)
-    with pytest.raises(ClientError) as refused:
-        client.update_stream_record_distribution_strategy(
-            StreamARN=arn, RecordDistributionStrategy="AUTO"
-        )
-    assert code(refused) == "InvalidArgumentException"

@@ -1,15 +1,13 @@
-"""Subscriptions of a FakeKinesis: their events and their ends. The test moves the clock."""
+"""Consumers and subscriptions of a FakeKinesis: phases, events, ends. The test moves the clock."""
 
 from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.testing import ServiceError
+from kinesis_spout.testing import FakeKinesis, ServiceError
 from kinesis_spout.testing.service import requests
 from tests.support.kinesis.fake_calls import SHARD, STREAM, new_fake
 from tests.support.kinesis.fake_consumers import deregister, event_of, pushed, register, subscribe
-
-MIB = 1024 * 1024
 
 
 def test_a_quiet_shard_pushes_an_empty_event_every_five_seconds() -> None:
@@ -21,24 +19,6 @@ def test_a_quiet_shard_pushes_an_empty_event_every_five_seconds() -> None:
     assert subscription.next_event() is None
     clock.advance(0.001)
     assert event_of(subscription).records == []
-
-
-def test_a_run_of_empty_pages_is_pushed_as_events_without_records() -> None:
-    """They are behind the tip, and come before the records after the run."""
-    fake, clock = new_fake()
-    arn = register(fake)
-    fake.put(STREAM, "key", b"before")
-    fake.insert_empty_pages(STREAM, SHARD, 3)
-    fake.put(STREAM, "key", b"after")
-    clock.advance(1)
-    subscription = subscribe(fake, arn)
-    events = [event_of(subscription)]
-    for _ in range(4):
-        clock.advance(0.2)
-        events.append(event_of(subscription))
-    found = [[record.data for record in event.records] for event in events]
-    assert found == [[b"before"], [], [], [], [b"after"]]
-    assert [event.millis_behind_latest > 0 for event in events] == [True, True, True, True, False]
 
 
 @pytest.mark.parametrize("kind", ["TRIM_HORIZON", "LATEST"])
@@ -109,29 +89,25 @@ def test_a_subscription_ends_with_its_consumer_stream_or_shard(gone: str) -> Non
     assert subscription.ended
 
 
-def test_a_refused_subscription_leaves_the_one_before_alone() -> None:
-    """A request with an invalid position replaces nothing."""
-    fake, clock = new_fake()
+def status_of(fake: FakeKinesis, arn: str) -> str:
+    return fake.describe_stream_consumer(
+        requests.StreamConsumer(consumer_arn=arn)
+    ).consumer_description.consumer_status
+
+
+def test_a_consumer_goes_through_its_phases() -> None:
+    """CREATING and DELETING last as long as set; then it is ACTIVE, and gone. Only an ACTIVE one
+    subscribes.
+    """
+    fake, clock = new_fake(consumer_ms=1_000)
     arn = register(fake)
-    first = subscribe(fake, arn)
-    clock.advance(5)
-    with pytest.raises(ServiceError, match="InvalidArgumentException"):
-        subscribe(fake, arn, "AT_SEQUENCE_NUMBER", sequence_number="12345")
-    assert pushed(first) == []
-
-
-def test_two_mebibytes_a_second_are_pushed() -> None:
-    """With limits, an event of 1 MiB delays the next one by half a second."""
-    fake, clock = new_fake(limits=True)
-    for _ in range(3):
-        fake.put(STREAM, "key", b"x" * (MIB - 3))
-    subscription = subscribe(fake, register(fake))
-    event = event_of(subscription)
-    assert (len(event.records), event.continuation_sequence_number) == (
-        1,
-        event.records[-1].sequence_number,
-    )
-    clock.advance(0.499)
-    assert subscription.next_event() is None
-    clock.advance(0.001)
-    assert len(pushed(subscription)) == 1
+    assert status_of(fake, arn) == "CREATING"
+    with pytest.raises(ServiceError, match="ResourceInUseException"):
+        subscribe(fake, arn)
+    clock.advance(1)
+    assert status_of(fake, arn) == "ACTIVE"
+    deregister(fake, arn)
+    assert status_of(fake, arn) == "DELETING"
+    clock.advance(1)
+    with pytest.raises(ServiceError, match="ResourceNotFoundException"):
+        status_of(fake, arn)
