@@ -128,20 +128,6 @@ def test_unresolved_records_before_the_position_stay_and_are_not_repeated(
     assert sorted(run_job(one, plan)[1]) == [numbers[1], *numbers[3:]]
 
 
-def test_a_time_goes_to_the_first_record_from_then_on(one: SimulatedJob) -> None:
-    one.put(3)
-    one.clock.advance(3600)
-    second = one.put(2)
-    one.clock.advance(3600)
-    third = one.put(2)
-    plan, _ = run_job(one)
-    move = moved(one, "-90m")[shard(0)]
-    assert move.after.read_position == Position.at(SequenceNumber(second[0]))
-    assert move.after.verified_until_ms == START_MS + 3_600_000
-    assert effect(move) == ("0", "4")
-    assert run_job(one, plan)[1] == second + third
-
-
 def test_a_time_before_a_reshard_moves_each_generation(job: SimulatedJob) -> None:
     """The parent to the time, its children to their beginnings. A shard that was over before the
     time stays.

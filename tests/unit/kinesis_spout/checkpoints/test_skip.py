@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.record import unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
-from state.errors import ConflictError
 from state.owner.ownership import this_process
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
@@ -19,7 +18,7 @@ from state.report import OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import StateChange, StoredState
+from state.state_store import StoredState
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.played_outcomes import PlayedOutcomes
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, run_tracked
@@ -74,21 +73,24 @@ def test_a_shard_whose_last_record_is_given_up_is_finished() -> None:
     assert found.after.lifecycle is Lifecycle.FINISHED
 
 
-def test_a_range_is_given_up_as_a_whole() -> None:
+@pytest.mark.parametrize(
+    ("one", "named"),
+    [
+        (record(30, 50, count=4), [number(40)]),
+        (record(30, 50, count=4), [number(30), number(31)]),
+        (record(30, whole=True), [number(30, 3)]),
+    ],
+)
+def test_a_range_or_a_whole_aggregate_is_given_up_as_a_whole(
+    one: UnresolvedRecord, named: list[SequenceNumber]
+) -> None:
     """Of what is between its ends nothing is known."""
-    found = skipped(state(record(20), record(30, 50, count=4)), number(40))
-    assert (found.records, found.count) == ((record(30, 50, count=4),), 4)
-    assert found.after.unresolved == (record(20),)
-
-
-def test_two_numbers_of_a_range_are_one_skip() -> None:
-    found = skipped(state(record(30, 50, count=4)), number(30), number(31))
-    assert found.count == 4
-
-
-def test_a_whole_aggregate_is_named_by_each_of_its_numbers() -> None:
-    found = skipped(state(record(20, whole=True)), number(20, 3))
-    assert found.records == (record(20, whole=True),)
+    found = skipped(state(record(20), one), *named)
+    assert (found.records, found.count, found.after.unresolved) == (
+        (one,),
+        one.count,
+        (record(20),),
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,16 +100,8 @@ def test_a_whole_aggregate_is_named_by_each_of_its_numbers() -> None:
 def test_what_is_not_unresolved_is_refused(named: SequenceNumber, said: str) -> None:
     with pytest.raises(MoveRefusedError, match=f"is not unresolved but {said}"):
         skipped(state(record(30)), named)
-
-
-def test_an_unknown_shard_is_refused() -> None:
     with pytest.raises(MoveRefusedError, match="has no shard shardId-0; did you mean"):
         find_skip({"shardId-00": StoredState(state(), 0)}, "shardId-0", None)
-
-
-def test_nothing_to_skip_changes_nothing() -> None:
-    before = state()
-    assert skipped(before).after is before
 
 
 def write(job: SimulatedJob, *numbers: int) -> Skip:
@@ -172,19 +166,6 @@ def test_what_an_open_plan_has_read_is_settled_beside_it(one: SimulatedJob) -> N
     assert read_all(one, again, second)[1] == []
     after = one.states()[shard(0)]
     assert (after.unresolved, after.checkpoint) == ((), number(put[-1]))
-
-
-def test_a_state_that_has_changed_since_is_not_written_over(one: SimulatedJob) -> None:
-    one.put(2)
-    coordinator = one.coordinator()
-    read_all(one, coordinator)
-    coordinator.close()
-    with closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        stored = store.load_states()[shard(0)]
-        store.save_states([StateChange(stored, replace(stored.state, verified_until_ms=1))])
-        with pytest.raises(ConflictError):
-            write_skip(store, Skip(stored, stored.state, ()))
 
 
 def read_back(job: SimulatedJob, *wanted: UnresolvedRecord) -> list[bytes]:

@@ -41,12 +41,48 @@ def places(
     return {one.shard.shard_id: str(one.position) for one in placed(origin, listed, at)}
 
 
-def test_a_position_and_an_end_are_kept() -> None:
-    both = shard("a"), shard("b", is_closed=True)
-    assert places({"a": "AFTER:5", "b": "SHARD_END"}, *both) == {
-        "a": "AFTER:5",
+LINE = (shard("a"), shard("b", "a"), shard("c", "b"))
+MERGED = (shard("a"), shard("b"), shard("c", "a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("says", "family", "found"),
+    [
+        (
+            {"a": "AFTER:5", "b": "SHARD_END"},
+            (shard("a"), shard("b", is_closed=True)),
+            {"a": "AFTER:5", "b": "SHARD_END"},
+        ),
+        # of a named one, also over one that is not named, and where no position is named
+        (
+            {"a": "AFTER:5", "c": None},
+            LINE,
+            {"a": "AFTER:5", "b": "TRIM_HORIZON", "c": "TRIM_HORIZON"},
+        ),
+        # a parent need not be listed any more
+        ({"a": "SHARD_END"}, LINE[1:2], {"b": "TRIM_HORIZON"}),
+        # one parent was not begun, the other was
+        (
+            {"a": "SHARD_END", "b": "TRIM_HORIZON"},
+            MERGED,
+            {"a": "SHARD_END", "b": "TRIM_HORIZON", "c": "TRIM_HORIZON"},
+        ),
+    ],
+)
+def test_a_position_is_kept_and_a_child_of_a_named_shard_is_read_from_its_beginning(
+    says: dict[str, str | None], family: tuple[ShardInfo, ...], found: dict[str, str]
+) -> None:
+    assert places(says, *family) == found
+
+
+def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgotten() -> None:
+    assert places({"c": "AFTER:5"}, *LINE, drops_finished=True) == {
+        "a": "SHARD_END",
         "b": "SHARD_END",
+        "c": "AFTER:5",
     }
+    with pytest.raises(MigrationError, match="does not say where it is in a, b;"):
+        places({"c": "AFTER:5"}, *LINE)
 
 
 def test_an_open_shard_is_not_done() -> None:
@@ -59,43 +95,12 @@ def test_an_open_shard_is_not_done() -> None:
     assert places({"a": "SHARD_END"}, *family) == {"a": "SHARD_END", "b": "TRIM_HORIZON"}
 
 
-def test_a_shard_that_comes_from_a_named_one_is_read_from_its_beginning() -> None:
-    """Also where the one between them is not named; and where it is named without a position."""
-    family = (shard("a"), shard("b", "a"), shard("c", "b"))
-    assert places({"a": "AFTER:5", "c": None}, *family) == {
-        "a": "AFTER:5",
-        "b": "TRIM_HORIZON",
-        "c": "TRIM_HORIZON",
-    }
-
-
-def test_a_parent_need_not_be_listed_any_more() -> None:
-    assert places({"a": "SHARD_END"}, shard("b", "a")) == {"b": "TRIM_HORIZON"}
-
-
-def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgotten() -> None:
-    family = (shard("a"), shard("b", "a"), shard("c", "b"))
-    assert places({"c": "AFTER:5"}, *family, drops_finished=True) == {
-        "a": "SHARD_END",
-        "b": "SHARD_END",
-        "c": "AFTER:5",
-    }
-    with pytest.raises(MigrationError, match="does not say where it is in a, b;"):
-        places({"c": "AFTER:5"}, *family)
-
-
 def test_of_a_shard_without_a_position_the_time_is_asked_for() -> None:
     """Also of one that has no relation to any."""
     both = (shard("a"), shard("b"))
     with pytest.raises(MigrationError, match="does not say where it is in a, b; give --at"):
         places({"a": None}, *both)
     assert set(places({"a": None}, *both, at=AT).values()) == {str(AT)}
-
-
-def test_a_merged_shard_waits_for_none_that_is_not_named() -> None:
-    """One parent was not begun, the other was: the child is read from its beginning."""
-    family = (shard("a"), shard("b"), shard("c", "a", "b"))
-    assert places({"a": "SHARD_END", "b": "TRIM_HORIZON"}, *family)["c"] == "TRIM_HORIZON"
 
 
 def test_shards_that_expired_unread_are_told() -> None:

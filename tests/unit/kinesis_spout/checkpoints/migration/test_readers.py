@@ -5,16 +5,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl
 from kinesis_spout.checkpoints.migration.origin import MigrationError
-from kinesis_spout.checkpoints.migration.spark_checkpoint import read_checkpoint
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from tests.support.migration.captured import write_files
 
@@ -81,21 +77,6 @@ def test_what_is_no_lease_is_a_sentence(items: list[kcl.Item], said: str) -> Non
         kcl.origin_of(items, "t", "orders")
 
 
-_VALUES = st.dictionaries(
-    st.sampled_from(
-        ["leaseKey", "checkpoint", "checkpointSubSequenceNumber", "leaseOwner", "entityType"]
-    ),
-    st.dictionaries(st.sampled_from(["S", "N", "SS"]), st.text(max_size=8) | st.none()),
-)
-
-
-@given(st.lists(_VALUES, max_size=3))
-def test_any_items_are_leases_or_a_sentence(items: list[dict[str, Any]]) -> None:
-    """No other error comes out."""
-    with suppress(MigrationError):
-        kcl.origin_of(items, "t", "orders")
-
-
 # awslabs
 
 
@@ -126,6 +107,13 @@ def test_before_its_first_commit_it_stands_at_its_start(tmp_path: Path) -> None:
     }
 
 
+def test_an_idle_shard_is_read_from_the_time_of_its_last_batch(tmp_path: Path) -> None:
+    """It stored LATEST, and has not found a record since. Backups and checksums are no batches."""
+    idle, later = (offsets(0, {A: place(kind)}) for kind in ("LATEST", "TRIM_HORIZON"))
+    files = {"offsets/0": idle, "offsets/.1.crc": "", "offsets/2.tmp": later, "commits/0": "v1\n{}"}
+    assert of_awslabs(tmp_path, files) == {A: "2023-11-14T22:13:18.000Z"}
+
+
 def test_a_shard_that_it_left_when_it_was_closed_is_read_on(tmp_path: Path) -> None:
     """Its last end is in an earlier batch. One that ended there is done."""
     end = "sources/0/shard-source"
@@ -141,14 +129,6 @@ def test_a_shard_that_it_left_when_it_was_closed_is_read_on(tmp_path: Path) -> N
         },
     )
     assert found == {A: "AFTER:5", B: str(SHARD_END), C: "AT:11"}
-
-
-def test_an_idle_shard_is_read_from_the_time_of_its_last_batch(tmp_path: Path) -> None:
-    """It stored LATEST, and has not found a record since."""
-    found = of_awslabs(
-        tmp_path, {"offsets/0": offsets(0, {A: place("LATEST")}), "commits/0": "v1\n{}"}
-    )
-    assert found == {A: "2023-11-14T22:13:18.000Z"}
 
 
 @pytest.mark.parametrize(
@@ -174,11 +154,6 @@ def test_what_is_no_checkpoint_of_awslabs_is_a_sentence(
 ) -> None:
     with pytest.raises(MigrationError, match=said):
         awslabs.origin_of(write_files(tmp_path, files), "orders")
-
-
-def test_what_is_no_item_of_its_table_is_a_sentence() -> None:
-    with pytest.raises(MigrationError, match="without metadataKey"):
-        awslabs.ends_in([{"leaseKey": {"S": A}}])
 
 
 # databricks
@@ -228,9 +203,3 @@ def test_what_is_no_progress_is_a_sentence(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(MigrationError, match=r"is not the progress of a query|has no endOffset"):
         databricks.of_progress(file, "orders")
-
-
-def test_backups_and_checksums_are_no_batches(tmp_path: Path) -> None:
-    good = offsets(0, {})
-    files = {"offsets/0": good, "offsets/.1.crc": "", "offsets/2.tmp": "", "offsets/.2.swp": ""}
-    assert read_checkpoint(write_files(tmp_path, files)).committed is None
