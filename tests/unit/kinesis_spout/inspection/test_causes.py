@@ -39,7 +39,6 @@ from state.task_log import TaskLog
 from state.znodes.access import NodeAccess
 from tests.support.inspection.looks import (
     AT_TIP,
-    BEGAN_MS,
     HOUR_MS,
     IDENTITY,
     NOW_MS,
@@ -81,9 +80,6 @@ IN_FLIGHT = failed(
 FAILURE = RunEnd(time_ms=NOW_MS - 20_000, kind=FAILED, says="records have expired unread")
 SPOUT: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
 GONE: dict[str, Any] = {"owners": (), "log": run_log(60_000)}
-DENIED = RunEnd(
-    time_ms=NOW_MS - 9_000, kind=FAILED, says="ZooKeeper denies access to /x; check the user"
-)
 YOUNG: dict[str, Any] = {  # the fourth that was started within two minutes
     "owners": (OwnerView(None, structs.replace(OWNER.info, since_ms=NOW_MS - 5_000)),),
     "log": run_log(90_000, 60_000, 40_000, 5_000),
@@ -167,7 +163,6 @@ def with_access(seen: Look, access: Mapping[str, NodeAccess]) -> Look:
 
 NEVER_ASKED = look(ONE, state(1, after(5), at_tip=True))
 MEND, START, WAIT = "correct what fails with 'no rates'", "start the job", "wait for its end"
-SEE_LOG = "see the end of the job's own log"
 # A look, the chain of causes that explain it, and how the first deed begins.
 TABLE: list[tuple[Look, str]] = [
     (stood(identity=RECREATED, tips={}), "another stream -> remove that state"),
@@ -194,18 +189,9 @@ TABLE: list[tuple[Look, str]] = [
     (drained(), "finished -> nothing to do"),
     (look(HERE), "vanished -> look again in a minute"),
     (look(ONE), "not tracked -> wait for the next listing"),
-    # not tracked, as nothing runs
-    (look(ONE, owners=()), "not tracked > no owner -> start the job"),
     (look(ONE, LAPSED, owners=()), "lapsed > not read > no owner -> raise the stream's retention"),
-    # lapsed, with nothing left to read
-    (look(ONE, LAPSED, tips=TIP), "lapsed -> raise the stream's retention"),
     (
         look(listed(0, closed=True), listed(1, 0), state(0), state(1, after(0), 0), owners=()),
-        "waits for parents > not read > no owner -> start the job",
-    ),
-    # a new shard waits for its parents too
-    (
-        look(listed(0, closed=True), listed(1, 0), state(0), owners=()),
         "waits for parents > not read > no owner -> start the job",
     ),
     (stood(tips=TIP), "idle -> nothing to do"),
@@ -226,8 +212,6 @@ TABLE: list[tuple[Look, str]] = [
         "end to be settled > sink writes -> wait for its end",
     ),
     (stood(tips={1: behind(1_000)}), "healthy -> nothing to do"),
-    # healthy, not asked
-    (look(ONE, state(1, after(5), verified_until_ms=NOW_MS - 1_000)), "healthy -> nothing to do"),
     (moved(NOW_MS - 120_000), "catching up -> wait; at this pace it is at the"),
     (moved(NOW_MS - 61_000), "falling behind -> give the job more cores"),
     # falling behind, by its own limits of reading
@@ -249,11 +233,6 @@ TABLE: list[tuple[Look, str]] = [
         ),
         "falling behind -> raise the limit of the batches: maxRecordsPerTrigger",
     ),
-    # of which only the looker lacks the right
-    (
-        replace(look(ONE, state(1, after(9)), before=(HERE,)), refused="denied; allow it"),
-        "of unknown pace -> wait a minute and look again",
-    ),
     (moved(None), "of unknown pace -> wait a minute and look again"),
     (
         moved(NOW_MS - 61_000, **YOUNG),
@@ -267,11 +246,6 @@ TABLE: list[tuple[Look, str]] = [
         family(failed(3), policy=BLOCK_SHARD, tips=BEHIND),
         "held by an ancestor > retry waits -> correct what fails",
     ),
-    # held by an ancestor's record without a key
-    (
-        family(failed(3), policy=BLOCK_KEY, tips=BEHIND),
-        "held by an ancestor > retry waits -> correct what fails",
-    ),
     (
         family(
             failed(3, key="k"), failed(8, key="k", due_ms=NOW_MS - 1), policy=BLOCK_KEY, tips=TIP
@@ -279,8 +253,6 @@ TABLE: list[tuple[Look, str]] = [
         "idle > order over a reshard > retry waits -> correct what fails",
     ),
     (drained(failed(3), policy=CONTINUE), "retry waits -> correct what fails"),
-    # retries, and nothing runs
-    (drained(failed(3), owners=()), "retries > no owner -> correct what fails"),
     (
         look(
             ONE,
@@ -302,32 +274,8 @@ TABLE: list[tuple[Look, str]] = [
         drained(failed(3, attempts=4), policy=CONTINUE),
         "to be dead-lettered > not to be seen -> wait a moment and look again",
     ),
-    # a failing record of a busy shard that keeps up
-    (
-        look(
-            ONE,
-            state(1, after(9), unresolved=(failed(3),)),
-            before=(HERE,),
-            tips={1: behind(1_000)},
-            policy=CONTINUE,
-        ),
-        "healthy > retry waits -> correct what fails",
-    ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), tips=BEHIND, policy=CONTINUE),
-        "not read > unresolved limit -> correct what fails",
-    ),
-    # unresolved limit, beside a batch of other shards
-    (
-        look(
-            ONE,
-            listed(2),
-            state(1, after(5), unresolved=(failed(3),)),
-            state(2, after(5)),
-            plan=plan(task(slice_of(state(2, after(5))))),
-            tips=BEHIND,
-            policy=CONTINUE,
-        ),
         "not read > unresolved limit -> correct what fails",
     ),
     (
@@ -354,14 +302,6 @@ TABLE: list[tuple[Look, str]] = [
     ),
     # restarts
     (stood(**YOUNG), "not read > crash loop -> see the end of the job's own log"),
-    # a run that lasts longer, behind those that crashed
-    (
-        stood(
-            owners=(OwnerView(None, structs.replace(OWNER.info, since_ms=NOW_MS - 30_000)),),
-            log=run_log(180_000, 130_000, 80_000, 30_000),
-        ),
-        "not read > crash loop > not to be seen -> see the end of the job's own log",
-    ),
     # runs that are hours apart are no loop
     (
         stood(owners=(), log=run_log(9 * HOUR_MS, 6 * HOUR_MS, 3 * HOUR_MS)),
@@ -369,11 +309,6 @@ TABLE: list[tuple[Look, str]] = [
     ),
     # run over, told
     (stood(**ended(DONE)), "not read > run over -> see that its next run"),
-    # a run that was to end
-    (
-        stood(plan=plan(status=PlanStatus.SETTLED, until_ms=BEGAN_MS), owners=()),
-        "not read > run over -> start the job again when its next run is due",
-    ),
     (stood(**ended(STOPPED)), "not read > run stopped -> start the job"),
     (stood(**GONE), "not read > run vanished -> start the job"),
     # frozen until its session ended
@@ -398,35 +333,11 @@ TABLE: list[tuple[Look, str]] = [
         ),
         "not read > failed before > task not begun -> see whether a Spark job of the batch runs",
     ),
-    # a later batch than the one that failed
-    (
-        stood(
-            plan=plan(task(OPEN), created_ms=NOW_MS - 10_000),
-            log=run_log(HOUR_MS + 60_000, HOUR_MS, ends=(FAILURE, None)),
-        ),
-        "not read > task not begun -> see whether a Spark job of the batch runs",
-    ),
-    # killed twice in one batch
-    (
-        stood(
-            plan=plan(task(OPEN), created_ms=NOW_MS - 90_000),
-            owners=(),
-            log=run_log(100_000, 50_000),
-        ),
-        "not read > run vanished -> see ",
-    ),
     (
         stood(log=run_log(HOUR_MS, shards=(shard(0),))),
         "not read > shard not told -> start it again without --shard, or with this shard too",
     ),
-    # what an earlier owner told is not told of this one
-    (
-        stood(log=run_log(2 * HOUR_MS, shards=(shard(0),), hold=Hold(kind=FULL, since_ms=1))),
-        "not read > not to be seen -> wait a moment",
-    ),
     (stood(paused=True), "not read > paused -> end the pause"),
-    # paused, and nothing runs
-    (stood(paused=True, **GONE), "not read > paused > run vanished -> end the pause"),
     (
         stood(log=run_log(HOUR_MS, trigger_ms=900_000)),
         "not read > trigger waits -> wait until 08:15:00",
@@ -434,16 +345,6 @@ TABLE: list[tuple[Look, str]] = [
     (
         stood(owners=(spout_task(0, 2),), total_tasks=2),
         "not read > task missing -> start the second of the 2 tasks (index 1)",
-    ),
-    # task missing, whose last run failed
-    (
-        stood(
-            owners=(spout_task(0, 2),),
-            total_tasks=2,
-            share=TaskShare(1, 2),
-            log=run_log(HOUR_MS, ends=(FAILURE,), kind="spout"),
-        ),
-        "not read > task missing -> mend what that error names",
     ),
     # what a program does with its records
     # records that were not answered in time
@@ -454,8 +355,6 @@ TABLE: list[tuple[Look, str]] = [
     (held_back(DEACTIVATED), "not read > deactivated -> make its program call"),
     (held_back(FULL), "not read > full -> see what the program waits for"),
     (held_back(NOT_TAKEN, 10_000), "not read > not taken -> see what the program does"),
-    # busy with a record
-    (held_back(NOT_TAKEN, 9_999), "not read > not to be seen -> wait a moment"),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
         "healthy > letters refused -> correct dead_letter, or what it writes to",
@@ -470,8 +369,6 @@ TABLE: list[tuple[Look, str]] = [
         ),
         "not read > letters refused -> correct dead_letter, or what it writes to",
     ),
-    # a spout whose retries are not used up, and whose letters were refused
-    (spout_look(failed(3), refused_letters=REFUSED), "healthy > retry waits -> correct what fails"),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
         "not subscribed > healthy -> see the others; or, if it is gone",
@@ -486,18 +383,7 @@ TABLE: list[tuple[Look, str]] = [
         ),
         "not subscribed > healthy -> allow kinesis:SubscribeToShard",
     ),
-    # not subscribed, and throttled: the consumer is what one can mend
-    (
-        spout_look(
-            tip=behind(60_000),
-            not_subscribed=NOT_SUBSCRIBED,
-            throttled={shard(1): Throttle(count=7, last_ms=NOW_MS - 5_000)},
-        ),
-        "not subscribed > not read > throttled -> see the others; or, if it is gone",
-    ),
     (drained(IN_FLIGHT, **SPOUT), "unanswered -> see why the program"),
-    # unanswered, and out for a moment
-    (drained(IN_FLIGHT, before=(state(1, after(2)),), **SPOUT), "unanswered -> wait for its ack"),
     # an unanswered record keeps the end of a closed shard
     (
         look(
@@ -514,11 +400,6 @@ TABLE: list[tuple[Look, str]] = [
         spout_look(tip=behind(60_000), failing_reads=FailingReads(since_ms=NOW_MS - 50_000)),
         "not read > reads fail -> see why Kinesis (it answers explain)",
     ),
-    # idle, and its reads fail
-    (
-        spout_look(failing_reads=FailingReads(since_ms=NOW_MS - 50_000, says="no route")),
-        "idle, and nobody reads it > reads fail -> see why Kinesis (it answers explain)",
-    ),
     # the service refuses its reads
     (
         spout_look(
@@ -528,18 +409,6 @@ TABLE: list[tuple[Look, str]] = [
         "not read > reads fail -> check it",
     ),
     (spout_look(no_answers=SILENT), "answers none -> make the program ack or fail each record"),
-    # answers none, and is behind
-    (
-        spout_look(tip=behind(60_000), no_answers=SILENT),
-        "answers none > not read > not to be seen -> make the program ack or fail each record",
-    ),
-    # answered none
-    (
-        stood(tips={1: behind(1_000)}, **ended(DONE, kind="spout", no_answers=SILENT)),
-        "answers none -> make the program ack or fail each record",
-    ),
-    # a spout's own plan-less wait
-    (stood(plan=plan(task(OPEN)), **SPOUT), "not read > not to be seen -> wait a moment"),
     # the steps of a batch
     (in_plan(None, delivery_limit=5), "not read > search -> wait until the search"),
     (in_plan(SEALED, status=PlanStatus.CLOSED), "not read > settling -> wait for its end"),
@@ -573,11 +442,6 @@ TABLE: list[tuple[Look, str]] = [
     ),
     # the service, and ZooKeeper
     (NEVER_ASKED, "not read > was at its tip -> explain this shard alone"),
-    # a tip that was asked counts more than the state, which may be of an hour ago
-    (
-        look(ONE, state(1, after(5), at_tip=True), tips=BEHIND),
-        "not read > not to be seen -> wait a moment",
-    ),
     (
         replace(NEVER_ASKED, throttled={shard(1)}),
         "not read > throttled -> see who else reads the stream",
@@ -588,13 +452,6 @@ TABLE: list[tuple[Look, str]] = [
             log=run_log(HOUR_MS, throttled={shard(1): Throttle(count=7, last_ms=NOW_MS - 60_000)})
         ),
         "not read > throttled -> see who else reads the stream",
-    ),
-    # its consumer was throttled before the backlog came
-    (
-        stood(
-            log=run_log(HOUR_MS, throttled={shard(1): Throttle(count=7, last_ms=NOW_MS - HOUR_MS)})
-        ),
-        "not read > not to be seen -> wait a moment",
     ),
     # the service fails
     (
@@ -617,14 +474,6 @@ TABLE: list[tuple[Look, str]] = [
         ),
         "set back > not read > no owner -> start the job",
     ),
-    # set back, and caught up again
-    (
-        moved(
-            NOW_MS - 61_000,
-            move=OperatorMove(cause="set", time_ms=NOW_MS - 9, back=frozenset({shard(2)})),
-        ),
-        "falling behind -> give the job more cores",
-    ),
     (
         with_access(stood(), {"/a/state": NodeAccess(NOBODY, NOBODY)}),
         "not read > nobody may write > not to be seen -> give the application's identity",
@@ -634,21 +483,6 @@ TABLE: list[tuple[Look, str]] = [
             stood(**GONE), {"/a": NodeAccess(ALL, ALL), "/a/runs/all": NodeAccess(ANN, ANN)}
         ),
         "not read > reserved nodes > run vanished -> see whether the application is digest ann",
-    ),
-    # reserved nodes, which the run was refused
-    (
-        with_access(
-            stood(owners=(), log=run_log(60_000, ends=(DENIED,))),
-            {"/a": NodeAccess(ALL, ALL), "/a/state": NodeAccess(ANN, ANN)},
-        ),
-        "not read > reserved nodes > run failed -> see whether the application is digest ann",
-    ),
-    # all nodes are one identity's
-    (
-        with_access(
-            stood(**GONE), {"/a": NodeAccess(ANN, ANN), "/a/runs/all": NodeAccess(ANN, ANN)}
-        ),
-        "not read > run vanished -> start the job",
     ),
     (stood(), "not read > not to be seen -> wait a moment and look again"),
     (
@@ -673,10 +507,6 @@ TABLE: list[tuple[Look, str]] = [
 
 def kinds(explained: Explanation) -> list[str]:
     return [cause.kind for cause in explained.causes]
-
-
-def said(seen: Look, index: int = 1) -> str:
-    return " / ".join(cause.says for cause in explain(seen, shard(index)).causes)
 
 
 def deeds(seen: Look, index: int = 1) -> list[str]:

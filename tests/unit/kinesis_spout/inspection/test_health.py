@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from kinesis_spout.inspection.explanation import explain
-from kinesis_spout.inspection.health import Health, Look, TipAnswer, worth_asking
+from kinesis_spout.inspection.health import Health, Look, worth_asking
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy
 from state.task_log import TaskLog
@@ -28,7 +25,6 @@ from tests.support.inspection.looks import (
     shard,
     slice_of,
     snapshot,
-    spout_task,
     state,
     task,
 )
@@ -80,11 +76,6 @@ def test_a_batch_may_take_as_long_as_the_one_before() -> None:
     assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=late)) is Health.STALLED
     down = look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=usual, owners=())
     assert health(down) is Health.STALLED
-
-
-def test_a_first_batch_has_the_window_only() -> None:
-    first = plan(created_ms=NOW_MS - WINDOW_MS - 1, previous_ms=None)
-    assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=first)) is Health.STALLED
 
 
 def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -> None:
@@ -152,13 +143,6 @@ def test_a_record_that_was_due_and_that_nobody_tries_is_stalled() -> None:
     assert health(look(ONE, waits, owners=())) is Health.OK
 
 
-def test_a_shard_without_a_state_lags_when_it_stays_so() -> None:
-    seen = look(ONE, listed(2), state(2, after(1)))
-    assert health(seen) is Health.LAGGING
-    fresh = Look(before=snapshot(listed(2), now_ms=BEGAN_MS), now=snapshot(ONE, listed(2)))
-    assert health(fresh) is Health.OK
-
-
 def moving(*, ms: int, lag_ms: int) -> Look:
     """A position that moved by `ms` of stream time in the window."""
     verified_ms = NOW_MS - lag_ms
@@ -179,28 +163,6 @@ def test_records_are_lost_when_the_horizon_reaches_the_position() -> None:
     assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed(shard(1)) == 0.5
 
 
-@pytest.mark.parametrize("is_asked", [True, False])
-def test_a_position_that_moves_to_earlier_arrivals_has_no_speed(*, is_asked: bool) -> None:
-    """Arrival times need not be in the order of the records, and an operator may set a shard back.
-    Neither is a speed below zero. What is unread then expires as if the position stood still.
-    """
-    seen = moving(ms=-109, lag_ms=4 * HOUR_MS)
-    if is_asked:
-        was = TipAnswer(BEGAN_MS, NOW_MS - 4 * HOUR_MS + 109)
-        seen = replace(moving(ms=1, lag_ms=4 * HOUR_MS), tips_before={shard(1): was})
-    assert seen.has_moved(shard(1))
-    assert seen.speed(shard(1)) is None
-    assert seen.lost_in_ms(shard(1)) == 20 * HOUR_MS
-    assert explain(seen, shard(1)).root.kind == "of unknown pace"
-
-
-def test_the_lag_is_measured_where_the_service_was_asked() -> None:
-    assert look(ONE, HERE, tips={1: behind(9_000)}).lag_ms(shard(1)) == 9_000
-    assert look(ONE, HERE, tips={1: AT_TIP}).lag_ms(shard(1)) == 0
-    assert look(ONE, HERE).lag_ms(shard(1)) == 60_000
-    assert look(ONE, state(1, SHARD_END)).lag_ms(shard(1)) is None
-
-
 def test_the_shards_that_stand_still_longest_are_asked_first() -> None:
     """Those of which the state tells enough are not asked at all."""
     parts = [
@@ -213,17 +175,6 @@ def test_the_shards_that_stand_still_longest_are_asked_first() -> None:
     seen = look(*map(listed, range(1, 6)), *parts, before=(state(1, after(5)),))
     assert worth_asking(seen, 9) == [shard(3), shard(2), shard(1)]
     assert worth_asking(seen, 1) == [shard(3)]
-
-
-def test_a_task_of_a_spout_reads_its_own_shards() -> None:
-    seen = snapshot(listed(1), listed(2), owners=(spout_task(0, 2),), total_tasks=2)
-    assert seen.owner_of(shard(1)) is None
-    assert seen.owner_of(shard(2)) == spout_task(0, 2)
-
-
-def test_a_tip_in_the_future_of_the_look_is_no_lag() -> None:
-    """Clocks of the service's hosts differ a little."""
-    assert look(ONE, HERE, tips={1: TipAnswer(NOW_MS, NOW_MS + 500)}).lag_ms(shard(1)) == 0
 
 
 @pytest.mark.parametrize(
@@ -240,39 +191,6 @@ def test_a_shard_waits_for_its_querys_trigger(behind_ms: int, health: Health) ->
     due_ms = NOW_MS // 3_660_000 * 3_660_000
     assert seen.before.now_ms - HOUR_MS < due_ms < seen.before.now_ms
     assert seen.health(shard(1)) is health
-
-
-def test_the_tips_tell_how_fast_a_backlog_is_read_whose_state_has_the_time_of_the_start() -> None:
-    """That time is later than the records."""
-    started_ms = NOW_MS - 60_000
-    seen = look(
-        ONE,
-        state(1, after(9), verified_until_ms=started_ms),
-        before=(state(1, after(5), verified_until_ms=started_ms),),
-        tips={1: behind(HOUR_MS)},
-    )
-    assert seen.speed(shard(1)) is None
-    was = TipAnswer(BEGAN_MS, NOW_MS - HOUR_MS - 300_000)
-    assert replace(seen, tips_before={shard(1): was}).speed(shard(1)) == 30
-
-
-def test_nothing_expires_later_than_the_stream_keeps_it_where_only_the_time_has_moved() -> None:
-    now = state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS)
-    was = state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS - 5_000)
-    still = look(ONE, now, before=(was,), tips={1: behind(HOUR_MS)})
-    assert still.lost_in_ms(shard(1)) == 23 * HOUR_MS
-
-
-def test_an_end_that_a_hanging_batch_has_read_is_not_ok() -> None:
-    """Its children wait until the batch is settled."""
-    end = task(
-        slice_of(HERE),
-        log=TaskLog(entries=(read_of(1, 0, at_shard_end=True, tip_ms=NOW_MS),), sealed=True),
-    )
-    parts = (listed(1, closed=True), listed(2, 1), HERE)
-    hangs = look(*parts, plan=plan(end, created_ms=NOW_MS - HOUR_MS))
-    assert health(hangs) is health(hangs, 2) is Health.STALLED
-    assert health(look(*parts, plan=plan(end))) is Health.OK
 
 
 def test_a_parent_that_holds_its_child_is_as_ill_as_the_child() -> None:
