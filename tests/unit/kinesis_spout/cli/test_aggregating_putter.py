@@ -95,21 +95,6 @@ def test_each_record_of_an_accepted_aggregate_is_reported_before_another_one_fai
     assert list(map(id, accepted)) == [id(put[index]) for index in (0, 1, 3)]
 
 
-def test_the_shards_are_listed_once_while_they_stay() -> None:
-    stream: Any = Stream()
-    listed: list[None] = []
-
-    def list_shards() -> list[ShardInfo]:
-        listed.append(None)
-        return WHOLE
-
-    putter = AggregatingPutter(stream, list_shards)
-    assert listed == []
-    assert (putter.put(records(1, LAST)), putter.put(records(2, 3, 4))) == (2, 3)
-    assert len(listed) == 1
-    assert [type(one) for _, one in stream.held] == [OutgoingAggregate, OutgoingAggregate]
-
-
 def test_what_a_split_has_misplaced_is_put_again_in_its_shard() -> None:
     """Only that: the others are where their readers look for them. Later ones are packed for the
     new shards.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
 
 from kinesis_spout.cli.main import app
-from kinesis_spout.testing import error
 from tests.support.shell.consuming import connection
 
 if TYPE_CHECKING:
@@ -92,16 +90,3 @@ def test_a_missing_program_is_one_sentence(orders: ServedFake) -> None:
         "error: option --exec: 'no-such-program-here' cannot be started: No such file or "
         "directory; give a program in PATH"
     )
-
-
-@pytest.mark.parametrize("command", ["consume", "shards"])
-def test_what_is_tried_is_said_when_it_takes_long(
-    orders: ServedFake, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before anybody wonders."""
-    monkeypatch.setattr("kinesis_spout.cli.patience.PATIENCE_S", 0.0)
-    monkeypatch.setattr("kinesis_spout.service.call_retry._FIRST_WAIT_S", 0.01)
-    orders.model.faults.add(error("InternalFailure", status=500), times=3)
-    ended = invoke(command, "orders", *(("--until", "now") if command == "consume" else ()))
-    assert "note: no answer yet; still trying stream orders in " in ended.stderr
-    assert re.search(r"note: answered after .+: stream orders in ", ended.stderr)

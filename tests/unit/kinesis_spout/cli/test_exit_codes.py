@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from typer.testing import CliRunner
 from kinesis_spout.cli.exit_codes import (
     CliError,
     Interrupted,
-    StopSignals,
     one_sentence,
     operators_exit_code_of,
 )
@@ -32,7 +30,6 @@ from kinesis_spout.errors import (
 from state.errors import OwnedByAnotherError, StateError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -72,13 +69,6 @@ def test_the_traceback_goes_to_the_log_file_and_the_sentence_names_it(tmp_path: 
     assert "Traceback" in log_file.read_text()
 
 
-def test_a_log_file_that_cannot_be_written_does_not_hide_the_error(tmp_path: Path) -> None:
-    assert ended_with(CliError("it broke"), log_file=tmp_path / "no" / "a.log") == (
-        1,
-        "error: it broke\n",
-    )
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -97,21 +87,6 @@ def test_usage_errors_and_exits_pass_through() -> None:
     assert ended_with(typer.Exit(3)) == (3, "")
 
 
-@pytest.fixture
-def stop_signals() -> Iterator[StopSignals]:
-    with StopSignals() as stop:
-        yield stop
-
-
-def test_a_signal_interrupts_once() -> None:
-    """With `once`, for a command that has processes of its own to end."""
-    with StopSignals(once=True) as stop:
-        with pytest.raises(Interrupted):
-            os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.stopping
-
-
 def test_a_second_signal_ends_the_process_at_once() -> None:
     """Whatever it waits for."""
     script = (
@@ -127,21 +102,6 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "first\n", "")
-
-
-def test_a_deferred_signal_wakes_the_waiter_and_is_raised_at_the_end(
-    stop_signals: StopSignals,
-) -> None:
-    woken = []
-
-    def follow() -> None:
-        with stop_signals.deferred():
-            os.kill(os.getpid(), signal.SIGINT)
-            woken.append(stop_signals.wait(10.0))
-
-    with pytest.raises(Interrupted):
-        follow()
-    assert woken == [True]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +149,6 @@ def test_a_sentence_that_adds_to_an_error_keeps_its_code() -> None:
         (["s"], "option streamName: no", "argument STREAM: no"),
         (["s"], "option streamArn is missing; no", "argument STREAM is missing; no"),
         (["s"], "option endpointUrl: no", "option endpointUrl: no"),
-        (["s"], "option startingPositions: no", "option startingPositions: no"),
         (["s"], "of plan 1: option region: no", "of plan 1: option --region: no"),
         (["s", "--option", "REGION=x"], "option region: no", "option region: no"),
     ],

@@ -19,7 +19,6 @@ from kinesis_spout.cli.line_io import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 MEGABYTE = 1024 * 1024
 
@@ -103,43 +102,6 @@ def test_lines_are_returned_before_more_arrive(pipe: Pipe) -> None:
     assert next(batches) == [b"three", b""]
     pipe.close(pipe.write_end)
     assert list(batches) == [[b"last"]]
-
-
-def test_a_batch_ends_although_lines_keep_arriving(tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(b"line\n" * MEGABYTE)
-    with (tmp_path / "in").open("rb") as lines:
-        sizes = [
-            len(batch)
-            for batch in LineReader(
-                lines.fileno(), never, max_lines=500, max_bytes=MEGABYTE, max_line_bytes=MEGABYTE
-            ).batches()
-        ]
-    assert sum(sizes) == MEGABYTE
-    assert len(sizes) == 5
-
-
-def test_a_stopped_reader_returns_the_complete_lines(pipe: Pipe) -> None:
-    asked = iter([False])
-    os.write(pipe.write_end, b"one\nhalf")
-    reader = LineReader(
-        pipe.read_end,
-        lambda: next(asked, True),
-        max_lines=500,
-        max_bytes=MEGABYTE,
-        max_line_bytes=MEGABYTE,
-    )
-    assert list(reader.batches()) == [[b"one"]]
-
-
-def test_a_line_in_many_chunks_is_joined_once() -> None:
-    """Time and copies are linear in its length: 64 MiB in chunks of 4 KiB."""
-    splitter = LineSplitter(64 * MEGABYTE)
-    chunk = b"x" * 4096
-    for _ in range(16 * 1024):
-        assert splitter.feed(chunk) == []
-    (line,) = splitter.feed(b"\nrest")
-    assert len(line) == 64 * MEGABYTE
-    assert splitter.rest() == b"rest"
 
 
 def test_of_a_line_above_the_limit_only_the_head_is_held() -> None:

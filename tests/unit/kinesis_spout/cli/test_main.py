@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,27 +21,6 @@ ALL_COMMANDS = ("demo", "redrive", "run", *OWN_COMMANDS)
 def test_version_is_printed_alone(tmp_path: Path) -> None:
     ended = run_cli("--version", cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (0, f"kinesis-spout {__version__}\n")
-
-
-def test_help_imports_no_command(tmp_path: Path) -> None:
-    """It would take seconds, and a moment is what people wait for."""
-    script = (
-        "import sys\n"
-        "from kinesis_spout.cli.main import app\n"
-        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print([name for name in ('pyspark', 'pyarrow', 'boto3', 'botocore', 'kazoo') "
-        "if name in sys.modules])\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert ended.stdout.splitlines()[-1] == "[]"
 
 
 def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: Path) -> None:

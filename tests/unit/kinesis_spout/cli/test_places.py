@@ -36,11 +36,6 @@ def test_a_command_has_the_options_of_its_place_that_it_takes() -> None:
     )
 
 
-def test_no_secret_is_printed() -> None:
-    assert "hush" not in whole_command(PLACE, ("peek",))
-    assert "hush" not in "".join(folded_command(PLACE, ("peek",), 40))
-
-
 def test_a_folded_command_is_the_same_for_a_shell() -> None:
     lines = folded_command(PLACE, ("checkpoint", "skip", "--shard", "1", "7"), 50)
     assert max(map(len, lines)) <= 50

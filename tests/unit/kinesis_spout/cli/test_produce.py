@@ -45,17 +45,6 @@ class RefusingOne(Refusing):
         return len(records)
 
 
-def test_a_record_that_the_service_refuses_is_found_among_the_others() -> None:
-    """An older endpoint, say, that takes 1 MiB."""
-    lines = [b"%d" % number for number in range(20)]
-    lines[13] = lines[17] = b"bad"
-    putter: Any = Refusing()
-    said: list[str] = []
-    LinePutter(putter.put, lambda line: OutgoingRecord("k", line), said.append).put(lines)
-    assert said == [f"line {number} is refused: the service says no" for number in (14, 18)]
-    assert putter.put_lines == [line for line in lines if line != b"bad"]
-
-
 def test_records_that_were_put_beside_a_refused_one_are_not_put_again() -> None:
     """The outcome of each record is known, so only what was not accepted is tried again."""
     lines = [b"%d" % number for number in range(20)]

@@ -6,7 +6,7 @@ import json
 
 from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines
 from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
-from tests.support.state.shard_values import LEFT, RIGHT, lineage, shard, state
+from tests.support.state.shard_values import LEFT, lineage, shard, state
 
 NAMES = [
     *("shardId", "state", "parents", "waitsFor", "hashKeys", "hashPercent"),
@@ -37,26 +37,6 @@ def test_a_measured_lag_replaces_the_estimate() -> None:
     assert [
         line.lag_ms for line in report(lineage([shard("a")], state("a", verified_until_ms=10_999)))
     ] == [0]
-
-
-def test_without_an_application_only_the_stream_is_reported() -> None:
-    seen = lineage([shard("b", "a", closed=True), shard("c", "b")])
-    lines = report(seen, has_application=False)
-    assert [(line.shard_id, line.state) for line in lines] == [
-        ("a", "past"),
-        ("b", "closed"),
-        ("c", "open"),
-    ]
-    assert {(line.read_position, line.unresolved, line.lag_ms) for line in lines} == {
-        (None, None, None)
-    }
-
-
-def test_holes_of_an_active_stream_come_last() -> None:
-    """Holes of a stream that is being changed mean nothing."""
-    seen = lineage([shard("a", keys=RIGHT)])
-    assert report(seen)[-1] == ShardLine(shard_id=None, state="hole", hash_keys=LEFT)
-    assert [line.state for line in report(seen, is_active=False)] == ["new"]
 
 
 def test_every_object_has_the_documented_names() -> None:

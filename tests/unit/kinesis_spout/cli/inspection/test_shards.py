@@ -5,15 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import pytest
-
-from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.inspection.shards import inspect_shards
 from state.owner.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
-from state.state_store import StateChange, StreamIdentity
+from state.state_store import StateChange
 from tests.support.shell.command_line import call_cli
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 
@@ -40,27 +37,6 @@ def store_states(job: SimulatedJob, *states: ShardState) -> None:
         store.save_states([StateChange(before=None, after=state) for state in states])
 
 
-def test_the_shards_of_a_split_show_which_ones_wait(job: SimulatedJob) -> None:
-    job.fake.split(STREAM, shard(0))
-    children = [
-        ShardState(shard_id=shard(index), read_position=TRIM_HORIZON, parents=(shard(0),))
-        for index in (2, 3)
-    ]
-    store_states(
-        job,
-        *(ShardState(shard_id=shard(index), read_position=TRIM_HORIZON) for index in (0, 1)),
-        *children,
-    )
-    found = inspected(job)
-    assert [(line.shard_id, line.state, line.waits_for) for line in found.lines] == [
-        (shard(0), "draining", ()),
-        (shard(1), "readable", ()),
-        (shard(2), "waiting", (shard(0),)),
-        (shard(3), "waiting", (shard(0),)),
-    ]
-    assert found.has_state is True
-
-
 def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob) -> None:
     """One call for an iterator and one for a record, the last of its shard. None for shards that
     wait or are finished.
@@ -84,17 +60,6 @@ def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob)
     ]
     assert (one.calls("GetShardIterator"), one.calls("GetRecords")) == (1, 1)
     assert one.calls("ListShards") == one.calls("DescribeStreamSummary") == 1
-
-
-def test_the_state_of_an_earlier_stream_of_that_name_is_refused(job: SimulatedJob) -> None:
-    """Its shards have the same ids, so its state would be taken for theirs."""
-    with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
-        store.bind_stream(StreamIdentity(arn=arn, name=STREAM, created_ms=1_000))
-    said = r"created at 1970-01-01T00:00:01.*use another application name"
-    with pytest.raises(CliError, match=said):
-        inspected(job)
 
 
 # the command --------------------------------------------------------------------------------------

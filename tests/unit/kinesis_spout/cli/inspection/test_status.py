@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import json
+from contextlib import closing, nullcontext
 
 import pytest
+from typer.testing import CliRunner
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.exit_codes import StopSignals
+from kinesis_spout.cli.inspection import status
 from kinesis_spout.cli.inspection.status import look_once
+from kinesis_spout.cli.main import app
 from kinesis_spout.inspection.health import Health
+from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.testing import error, throttle
 from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
-from state.state_store import StateChange, StreamIdentity
+from state.state_store import StateChange
+from tests.support.inspection.looks import look
 from tests.support.inspection.simulated_looking import looking
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import SimulatedJob, shard
 
 WHOLE = {0, 1}
 
@@ -38,15 +44,6 @@ def test_a_record_that_is_unread_is_told_by_the_service(job: SimulatedJob) -> No
     assert (by_id[shard(0)].health, by_id[shard(1)].health) == (Health.LAGGING, Health.OK)
     assert (by_id[shard(0)].lag_ms or 0) // 1000 in {59, 60}  # the service's date has seconds
     assert (by_id[shard(1)].lag_ms, by_id[shard(1)].lag_measured) == (0, True)
-
-
-def test_only_so_many_shards_are_asked_and_each_once(job: SimulatedJob) -> None:
-    track(job)
-    job.count_calls()
-    with looking(job, max_asked=1) as looks:
-        found = look_once(looks, StopSignals(), 0)
-    assert (job.calls("GetShardIterator"), job.calls("GetRecords")) == (1, 1)
-    assert found.not_asked == 1
 
 
 def test_a_throttled_shard_is_not_asked_again(job: SimulatedJob) -> None:
@@ -73,10 +70,23 @@ def test_a_right_that_is_missing_ends_the_asking(job: SimulatedJob) -> None:
     assert job.calls("GetRecords") == asked
 
 
-def test_the_state_of_another_stream_is_refused(job: SimulatedJob) -> None:
-    """Its shards have the same names, and its positions mean nothing here."""
-    track(job)
-    with closing(job.store()) as store:
-        store.bind_stream(StreamIdentity(arn="other", name=STREAM, created_ms=1))
-    with looking(job) as looks, pytest.raises(CliError, match="another stream"):
-        look_once(looks, StopSignals(), 0)
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [
+        (Health.OK, 0),
+        (Health.LAGGING, 0),
+        (Health.UNKNOWN, 1),
+        (Health.STALLED, 1),
+        (Health.LOSING, 1),
+    ],
+)
+def test_the_exit_code_tells_the_verdict(
+    monkeypatch: pytest.MonkeyPatch, verdict: Health, code: int
+) -> None:
+    """A job that lags works."""
+    monkeypatch.setattr(ApplicationStatus, "verdict", verdict)
+    monkeypatch.setattr(status, "looking", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(status, "look_once", lambda *_: status_of(look()))
+    where = ("--application", "a", "--stream", "s", "--zookeeper", "127.0.0.1:1")
+    ended = CliRunner().invoke(app, ["status", *where, "--json"])
+    assert (ended.exit_code, json.loads(ended.stdout)["verdict"]) == (code, verdict.value)

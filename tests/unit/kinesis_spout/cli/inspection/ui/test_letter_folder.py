@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
-from kinesis_spout.cli.inspection.ui.letter_folder import READ_EVERY, LetterFolder
+from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.spout.emission import DeadLetter
 
@@ -114,16 +114,6 @@ def test_what_is_there_twice_counts_once_and_others_letters_not_at_all(tmp_path:
     ]
 
 
-def test_a_whole_aggregate_and_its_first_user_record_are_two_letters(tmp_path: Path) -> None:
-    """They have one message id. Rows of all formats tell them apart."""
-    rows = [spark_letter(1, subSequenceNumber=0), spark_letter(1, subSequenceNumber=None)]
-    (tmp_path / "letters.json").write_bytes(lines(*rows, spark_letter(1)))
-    assert counts(folder(tmp_path).read()) == {"no rates": 2}
-    pa_parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "letters.parquet")
-    (tmp_path / "letters.json").unlink()
-    assert counts(folder(tmp_path).read()) == {"no rates": 2}
-
-
 def test_a_damaged_file_is_named_and_the_others_count(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(lines(spark_letter(1)))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 no")
@@ -132,15 +122,3 @@ def test_a_damaged_file_is_named_and_the_others_count(tmp_path: Path) -> None:
     assert counts(found) == {"no rates": 1}
     (note,) = found.notes
     assert note.startswith("2 files cannot be read: b.parquet: ")
-
-
-def test_files_that_change_are_counted_again_from_time_to_time(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(lines(spark_letter(1)))
-    letters = folder(tmp_path)
-    first = letters.read()
-    with path.open("ab") as file:
-        file.write(lines(spark_letter(2)))
-    later = [letters.read() for _ in range(READ_EVERY)]
-    assert later[0] is first
-    assert counts(later[-1]) == {"no rates": 2}

@@ -14,7 +14,6 @@ from kinesis_spout.cli.inspection.ui.page_server import (
     MAX_CONNECTIONS,
     Answer,
     PageServer,
-    may_be_asked_as,
     text,
 )
 
@@ -107,21 +106,6 @@ def test_a_request_has_one_host(server: PageServer) -> None:
     assert raw(server, b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 400")
     two = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
     assert raw(server, two).startswith(b"HTTP/1.0 400")
-
-
-def test_where_it_listens_for_others_an_address_or_the_given_name_is_served() -> None:
-    assert may_be_asked_as("10.1.2.3:80", "0.0.0.0")  # noqa: S104  # nothing listens there
-    assert may_be_asked_as("box.example:80", "box.example")
-    assert may_be_asked_as("localhost", "box.example")
-    assert not may_be_asked_as("evil.example", "box.example")
-
-
-def test_what_is_no_http_is_answered_without_a_trace(
-    server: PageServer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert b"Bad Request" in raw(server, b"\x16\x03\x01 nonsense nonsense nonsense\r\n\r\n")
-    assert b"431" in raw(server, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n")
-    assert capfd.readouterr() == ("", "")
 
 
 def test_connections_that_say_nothing_do_not_keep_others_out(server: PageServer) -> None:

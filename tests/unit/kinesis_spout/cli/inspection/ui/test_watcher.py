@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.inspection.looking import MovingWindow
 from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
-from kinesis_spout.cli.inspection.ui.watcher import LATE_S, MAX_SAMPLES, READER_STAYS_S, Watcher
+from kinesis_spout.cli.inspection.ui.watcher import LATE_S, Watcher
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
-from state.owner.ownership import this_process
-from state.position import TRIM_HORIZON
-from state.shard_state import ShardState
-from state.state_store import StateChange
 from tests.support.inspection.looks import look, shard, state
-from tests.support.inspection.simulated_looking import looking
 from tests.support.inspection.streams import timed
-from tests.support.simulated.simulated_job import SimulatedJob
-from tests.support.simulated.simulated_job import shard as shard_of
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
@@ -67,15 +58,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinesis_spout.cli.inspection.ui.watcher.REFRESH_S", 0.01)
 
 
-def test_the_first_look_is_there_when_it_is_open_and_its_error_is_the_caller_s() -> None:
-    window, clock = MadeUpWindow(), ManualClock()
-    with watcher_on(window, clock) as watcher:
-        assert watcher.newest().version == 1
-    window.error = StoreUnavailableError("no ZooKeeper")
-    with pytest.raises(StoreUnavailableError):
-        watcher_on(window, clock).open()
-
-
 def test_after_a_fault_the_last_good_look_stays_and_looks_go_on(quick: None) -> None:
     """Whatever the fault was; the next look that succeeds ends the trouble."""
     window, clock = MadeUpWindow(), ManualClock()
@@ -105,24 +87,6 @@ def test_a_look_that_never_ends_is_said_too() -> None:
         assert "does not answer" in trouble.says
 
 
-def test_it_looks_once_in_the_window_while_nobody_reads() -> None:
-    clock = ManualClock()
-    watcher = watcher_on(MadeUpWindow(), clock)
-    with watcher:
-        watcher.newest()
-        assert watcher._pace_s() == 2.0  # the pace is the fact; to wait for it would take long
-        clock.advance(READER_STAYS_S + 1)
-        assert watcher._pace_s() == WINDOW_S
-
-
-def test_what_is_remembered_has_a_bound() -> None:
-    window, clock = MadeUpWindow(), ManualClock()
-    watcher = watcher_on(window, clock)
-    for _ in range(MAX_SAMPLES + 5):
-        watcher._look()  # a thread would take half an hour
-    assert len(watcher.newest().samples) == MAX_SAMPLES
-
-
 def test_pages_are_made_once_for_a_look() -> None:
     """Addresses of any kind have an answer, and hostile ones cost no more."""
     window, clock = MadeUpWindow(), ManualClock()
@@ -146,19 +110,3 @@ def test_pages_are_made_once_for_a_look() -> None:
             )
         }
         assert sorted(status for status in statuses.values()) == [200] * 5 + [400] * 2 + [404] * 4
-
-
-# on a service -------------------------------------------------------------------------------------
-def test_a_shard_is_asked_once_in_a_look_however_many_read(job: SimulatedJob) -> None:
-    with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        known = [ShardState(shard_id=shard_of(one), read_position=TRIM_HORIZON) for one in (0, 1)]
-        store.save_states([StateChange(None, one) for one in known])
-    job.count_calls()
-    with looking(job) as looks:
-        window = MovingWindow(looks, WINDOW_S)
-        with Watcher(window, window_s=WINDOW_S, clock=job.clock) as watcher:
-            pages = ApplicationPages(watcher.newest, ())
-            for number in range(20):
-                assert pages.answer(f"/?page={number}").status == 200
-            assert job.calls("GetRecords") == 2
