@@ -28,13 +28,6 @@ def found(*all_seen: dict[str, Any]) -> list[Finding]:
     return executor_findings(all_seen, python="3.11.2", version="0.1.0")
 
 
-def test_executors_as_this_process_are_ok() -> None:
-    assert found(seen("a"), seen("b")) == [
-        ok("Python", "3.11.7 on 2 executors, on a, b"),
-        ok("kinesis-spout", "0.1.0, as here"),
-    ]
-
-
 def test_another_python_is_a_failure() -> None:
     first = found(seen("a"), seen("b", python="3.9.1"))[0]
     assert first.verdict is Verdict.FAILED

@@ -12,7 +12,6 @@ from kinesis_spout.drills.choice import choose
 from kinesis_spout.drills.random_soak import fitting
 from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import ConfigError
-from state import failpoint
 
 SPARK, SPOUT = Setting(), Setting(spout=True)
 REMOTE = Setting(endpoint_url="http://127.0.0.1:4566", is_emulator=True)
@@ -20,11 +19,6 @@ REMOTE = Setting(endpoint_url="http://127.0.0.1:4566", is_emulator=True)
 
 def names(given: list[str], setting: Setting = SPARK) -> list[str]:
     return [one.name for one in choose(given, setting, minutes=1).chosen]
-
-
-def test_all_has_every_drill_that_no_other_one_contains() -> None:
-    assert names(["all"]) == [name for name, one in DRILLS.items() if one.of_all]
-    assert "kill-driver-at-plan-closed" not in names(["all"])
 
 
 @pytest.mark.parametrize("setting", [SPOUT, REMOTE])
@@ -65,12 +59,6 @@ def test_a_soak_of_a_spark_job_has_no_second_driver() -> None:
     apart = {"two-drivers", "replaced-while-frozen"}
     assert not apart & {one.name for one in fitting(SPARK)}
     assert apart <= {one.name for one in fitting(SPOUT)}
-
-
-def test_every_failpoint_is_drilled_but_that_of_very_large_reports() -> None:
-    """`tests/drills/test_outcomes_at_scale.py` has that one."""
-    at = {name.removeprefix("kill-driver-at-") for name in DRILLS}
-    assert set(failpoint.STEPS) - at == {"report-part-written"}
 
 
 def test_the_guide_has_a_line_for_each_drill_with_its_sentence() -> None:

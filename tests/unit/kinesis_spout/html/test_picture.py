@@ -5,11 +5,8 @@ from __future__ import annotations
 import sys
 import unicodedata
 
-from kinesis_spout.html.element import render
 from kinesis_spout.html.text import cut, visible
-from kinesis_spout.html.time_axis import MAX_TICKS, ticks
 from kinesis_spout.html.timeline import MAX_ROWS, SHARED_ROWS, Lane, Series, Timeline, picture
-from kinesis_spout.html.timeline_picture import timeline_figure
 
 Events = list[tuple[float, int]]
 
@@ -29,15 +26,6 @@ def lane(index: int = 0, **events: Events) -> Lane:
     )
 
 
-def test_events_are_counted_by_column() -> None:
-    """Those outside are counted at the edge, so that no total is wrong."""
-    events = [(-5.0, 1), (0.0, 2), (9.999, 3), (10.0, 4), (99.0, 5)]
-    (row,) = picture(timeline(lane(READ=events))).rows
-    assert row.counts[Series.READ][0] == 3
-    assert row.counts[Series.READ][-1] == 12
-    assert row.total(Series.READ) == row.running(Series.READ)[-1] == 15
-
-
 def test_above_a_limit_neighbours_share_rows_and_nothing_is_left_out() -> None:
     """Rows have as many lanes each, but for one."""
     many = [lane(index, PUT=[(5.0, 1)]) for index in range(MAX_ROWS + 1)]
@@ -47,30 +35,6 @@ def test_above_a_limit_neighbours_share_rows_and_nothing_is_left_out() -> None:
     assert {len(row.lanes) for row in drawn.rows} == {3, 4}
     assert sum(row.total(Series.PUT) for row in drawn.rows) == MAX_ROWS + 1
     assert [one for row in drawn.rows for one in row.lanes] == many
-
-
-def test_the_size_depends_on_the_lanes_and_not_on_the_records() -> None:
-    """As many elements for a hundred thousand records as for some hundred."""
-
-    def size(records: int) -> tuple[int, int]:
-        at = [(10 * index / records, 1) for index in range(records)]
-        one = lane(PUT=at, READ=at, CHECKPOINTED=at, FAILED=at, DEAD_LETTER=at)
-        text = render(timeline_figure(timeline(one), "t"))
-        return text.count("<"), len(text)
-
-    few, many = size(500), size(100_000)
-    assert many[0] <= few[0]
-    assert many[1] <= few[1] * 1.5
-
-
-def test_no_span_has_more_ticks_than_fit() -> None:
-    for power in range(-7, 12):
-        for factor in (1, 1.5, 3, 7, 9.99):
-            span_s = factor * 10.0**power
-            found = ticks(span_s)
-            assert len(found) <= MAX_TICKS + 1
-            assert found[-1].at_s <= span_s
-            assert len(found) >= 3 or power < -5
 
 
 def test_no_character_is_unseen_and_what_is_seen_stays() -> None:

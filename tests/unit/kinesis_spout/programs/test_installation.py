@@ -101,15 +101,6 @@ def test_it_is_installed_again_as_it_was(
     assert found == f"run pip install {wanted.replace('FOLDER', here)}"
 
 
-def test_of_two_extras_the_packages_of_both_are_advised(tmp_path: Path) -> None:
-    packages = installed(tmp_path / "packages", None)
-    assert how_to_install("spark", "local", folder=packages) == (
-        "run pip install 'pyspark>=4.2' 'pandas<3,>=2.2.2' 'moto[server]>=5.1'"
-    )
-    ours = checkout(tmp_path / "my code")
-    assert how_to_install("cbor", folder=ours) == f"run pip install '{ours}[cbor]'"
-
-
 def test_code_without_metadata_is_advised_in_words(tmp_path: Path) -> None:
     """As where the packages were copied, or travel in a zip."""
     assert how_to_install("spark", "local", folder=tmp_path) == (

@@ -11,17 +11,6 @@ from kinesis_spout.programs.threads import DaemonPool
 TIMEOUT_S = 60.0
 
 
-def test_calls_run_side_by_side_up_to_the_maximum_and_the_others_wait() -> None:
-    pool, together = DaemonPool(3, "test"), threading.Barrier(4)
-    calls = [pool.submit(together.wait, TIMEOUT_S) for _ in range(3)]
-    late = pool.submit(lambda: "late")
-    assert not late.done()
-    together.wait(TIMEOUT_S)
-    assert late.result(TIMEOUT_S) == "late"
-    assert sorted(call.result(TIMEOUT_S) for call in calls) != []
-    pool.shutdown()
-
-
 def test_an_error_goes_to_the_caller_and_the_thread_goes_on() -> None:
     with DaemonPool(1, "test") as pool:
         with pytest.raises(ZeroDivisionError):

@@ -21,9 +21,8 @@ from kinesis_spout.drills.history.events import (
     Step,
 )
 from kinesis_spout.drills.world.use import MIB, ProcessUse, UseSample, levels
-from state.position import SHARD_END
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, UnresolvedRecord
+from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.support.drills.short_history import (
     CHILD,
@@ -118,21 +117,6 @@ def late_after_a_kill() -> History:
     history.told = sorted([*rest, *again, *late], key=lambda one: one.at_ns)
     history.samples = [*history.samples[:-1], sample(26, state(4))]
     return history
-
-
-def test_a_record_may_die_of_the_kills_while_it_was_delivered_alone() -> None:
-    history = good()
-    letter = told(20.5, Step.LETTER, 3, SECOND)._replace(reason=UNANSWERED)
-    history.told = [*history.told[:-2], letter]
-    assert broken_promises(history) == []
-
-
-def test_a_finished_shard_may_be_forgotten() -> None:
-    """The service does not list it any more, and the store has removed its state."""
-    history = good()
-    finished = replace(state(3), lifecycle=Lifecycle.FINISHED, read_position=SHARD_END)
-    history.samples = [*history.samples, sample(30, finished), sample(31, state(0, shard=CHILD))]
-    assert broken_promises(history) == []
 
 
 REWIND = Fault("ZooKeeper restored", 24 * S, 25 * S, rewinds=True)
@@ -272,16 +256,6 @@ def test_with_fates_that_nobody_knows_each_ack_and_each_letter_is_right() -> Non
     ]
     lose_the_ack_of_one(history)
     assert any("records were lost: ann 1" in one for one in broken_promises(history))
-
-
-def test_a_record_that_was_put_twice_is_no_stranger() -> None:
-    """The answer to the first put was lost. A record that nobody put is one."""
-    history = good()
-    twin = told(30, Step.GOT, 3, SECOND)._replace(sequence=90)
-    history.told = [*history.told, twin]
-    assert broken_promises(history) == []
-    history.told = [*history.told[:-1], twin._replace(number=4)]
-    assert any("delivered that nobody put: ann 4" in one for one in broken_promises(history))
 
 
 def test_user_records_of_an_aggregate_are_judged_one_by_one() -> None:

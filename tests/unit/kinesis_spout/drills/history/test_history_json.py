@@ -68,9 +68,3 @@ def test_a_state_is_stored_when_it_changes() -> None:
 def test_a_line_is_read_as_it_was_written(told: Told) -> None:
     """With a reason of several words, and without one; of a user record, and of a whole one."""
     assert parse_line(told.line(), told.run) == told
-
-
-def test_a_reason_is_one_line() -> None:
-    """A traceback does not end the line."""
-    told = LINES[2]._replace(reason="not yet\n  ready")
-    assert parse_line(told.line(), told.run).reason == "not yet ready"

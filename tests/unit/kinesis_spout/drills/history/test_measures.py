@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.drills.history.events import Fault, History, Put, Step
+from kinesis_spout.drills.history.events import History, Put, Step
 from kinesis_spout.drills.history.measures import (
     deliveries_s,
     recoveries_s,
-    repeats,
 )
 from tests.support.drills.short_history import (
     KEY,
@@ -54,12 +53,6 @@ def test_a_fault_is_recovered_from_at_the_first_new_outcome_of_what_was_due(
     assert list(recoveries_s(history).values()) == expected
 
 
-def test_a_fault_of_no_process_is_recovered_from_by_any() -> None:
-    history = with_record_4(13, run="other")
-    history.faults = [Fault("ZooKeeper away", 12 * S, 20 * S)]
-    assert list(recoveries_s(history).values()) == [11.0]
-
-
 def test_a_record_that_waits_for_its_retry_is_not_due() -> None:
     """It is once it was delivered again."""
     history = with_record_4(1)
@@ -69,20 +62,3 @@ def test_a_record_that_waits_for_its_retry_is_not_due() -> None:
     again = [*history.told, told(13, Step.GOT, 4)]
     history.told = sorted(again, key=lambda one: one.at_ns)
     assert list(recoveries_s(history).values()) == [17.0]
-
-
-def test_the_repeats_of_two_kills_are_told_apart() -> None:
-    """Record 3 comes again after each."""
-    history = good()
-    history.tasks |= {"third": 0}
-    history.told = [
-        *history.told[:-1],
-        told(25, Step.GOT, 3, "third"),
-        told(26, Step.ACK, 3, "third"),
-    ]
-    history.samples = history.samples[:2]
-    second = Fault("kill", 23 * S, 24 * S, run=SECOND)
-    history.faults = [*history.faults, second]
-    assert [one.records for one in repeats(history)] == [1, 1]
-    history.faults = [*history.faults, Fault("away", 23 * S, 24 * S)]
-    assert [one.records for one in repeats(history)] == [1, 1, 0]

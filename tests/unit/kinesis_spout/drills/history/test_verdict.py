@@ -33,13 +33,6 @@ def test_a_drill_that_kept_all_promises_is_ok() -> None:
     )
 
 
-def test_a_trouble_breaks_a_drill() -> None:
-    """Also when all promises were kept."""
-    verdict = judge(good(), drill="short", troubles=["the job ended by itself"], drained_s=7.5)
-    assert (verdict.ok, verdict.broken) == (False, ["the job ended by itself"])
-    assert verdict.drained_s == 7.5
-
-
 def test_what_is_broken_is_counted() -> None:
     """Record 0 is lost, and record 1 comes again for no reason."""
     history = good()

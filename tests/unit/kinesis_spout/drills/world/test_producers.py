@@ -51,16 +51,6 @@ def test_the_records_of_a_key_are_numbered_in_the_order_of_the_stream() -> None:
         assert of_key == list(range(of_key[0], of_key[0] + len(of_key)))
 
 
-def test_an_error_of_a_put_is_raised_in_the_thread_of_the_drill() -> None:
-    stream = ManyPuts(KEYS, breaks=True)
-    producers = Producers(stream, records_per_s=1_000, seed=1)
-    producers.start()
-    assert stream.reached.wait(30)
-    producers.stop()
-    with pytest.raises(ConnectionError, match="the service is away"):
-        producers.check()
-
-
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
