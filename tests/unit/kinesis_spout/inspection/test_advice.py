@@ -4,7 +4,6 @@ shards it is told of together.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +11,9 @@ import pytest
 from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain, grouped
 from state.owner.owner_info import Sight
-from state.owner.run_log import FAILED, FULL, STOPPED, Hold, RunEnd
+from state.owner.run_log import FAILED, STOPPED, RunEnd
 from state.report import ReportStatus
-from state.shard_state import TIMED_OUT
 from state.task_log import TaskLog
-from state.znodes.access import NodeAccess
 from tests.support.inspection.looks import (
     AT_TIP,
     HOUR_MS,
@@ -40,7 +37,6 @@ from tests.unit.kinesis_spout.inspection.test_causes import (
     HERE,
     LAPSED,
     MEND,
-    NOBODY,
     ONE,
     OUTAGE,
     START,
@@ -48,18 +44,15 @@ from tests.unit.kinesis_spout.inspection.test_causes import (
     TIP,
     WAIT,
     deeds,
-    drained,
     ended,
     kinds,
-    spout_look,
     stood,
-    with_access,
 )
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
 
-SEE, DENIED_KEY = "see the record", "enable the KMS key that the stream is encrypted with"
+SEE = "see the record"
 HELD = state(1, after(9), unresolved=(failed(3),))
 READ = plan(task(slice_of(HELD), log=TaskLog(sealed=True)), report=ReportStatus.DONE)
 
@@ -75,16 +68,11 @@ def holding(**stored: Any) -> Look:
     [
         (holding(**ended(STOPPED)), [MEND, SEE, START]),
         (holding(**GONE), [MEND, START]),
-        (holding(**(GONE | {"tips": TIP})), [MEND, START]),
-        (drained(failed(3), policy=CONTINUE, **ended(STOPPED)), [MEND, START]),
-        (drained(failed(3), policy=CONTINUE, paused=True), [MEND, "end the pause"]),
         (holding(plan=READ), [MEND, WAIT]),
         (look(HERE, **ended(STOPPED)), ["look again in a minute", "if it stays so", START]),
         (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
-        (stood(tips={1: behind(4 * HOUR_MS)}, owners=()), [START]),
         (look(ONE, LAPSED, tips=BEHIND, owners=()), ["raise the stream's retention", START]),
         (stood(paused=True, **GONE), ["end the pause", START]),
-        (stood(paused=True, owners=()), ["end the pause", START]),
         (stood(paused=True, log=run_log(HOUR_MS), sight=Sight.GONE), ["end the pause", "start it"]),
     ],
 )
@@ -120,8 +108,6 @@ def test_a_record_whose_letters_are_refused_is_not_to_be_given_up() -> None:
             "allow kinesis:GetRecords to the role or user of the job (IAM)",
         ),
         ("the disk is full; set path to another one", "set path to another one"),
-        ("OSError: No space left", "mend what that error names"),
-        ("the service refuses it (ExpiredTokenException); get new ones", "get new ones"),
         ("no letter is written; repair the sink, and start the query again", "repair the sink"),
         (
             "no start; restore ZooKeeper, or name it; set option failOnDataLoss to false to go on",
@@ -147,47 +133,6 @@ def test_no_deed_is_told_twice(seen: Look) -> None:
     assert len(set(found)) == len(found)
     for begins in ("start ", "raise the stream's retention", "correct what fails", MEND):
         assert sum(one.startswith(begins) for one in found) <= 1, found
-
-
-def died(says: str) -> dict[str, Any]:
-    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
-    return {"owners": (), "log": run_log(60_000, ends=(end,))}
-
-
-@pytest.mark.parametrize(
-    ("seen", "words"),
-    [
-        (
-            look(
-                ONE, LAPSED, tips=BEHIND, plan=plan(), **died("lost; set failOnDataLoss to false")
-            ),
-            ("failOnDataLoss",),
-        ),
-        (
-            spout_look(
-                failed(3, reason=TIMED_OUT),
-                tip=behind(60_000),
-                max_pending=10,
-                hold=Hold(kind=FULL, since_ms=NOW_MS - 9_000),
-            ),
-            ("program",),
-        ),
-        (
-            with_access(
-                stood(**died("ZooKeeper denies access to /x; check its access control list")),
-                {"/a/state": NodeAccess(NOBODY, NOBODY)},
-            ),
-            ("all rights", "access control"),
-        ),
-        (
-            replace(stood(**died(f"no; {DENIED_KEY}")), refused=f"no; {DENIED_KEY}"),
-            (DENIED_KEY,),
-        ),
-    ],
-)
-def test_what_two_causes_ask_for_is_told_by_one_arrow(seen: Look, words: tuple[str, ...]) -> None:
-    """In other words, too."""
-    assert sum(any(word in one for word in words) for one in deeds(seen)) == 1
 
 
 def test_one_command_accepts_all_that_is_lost() -> None:

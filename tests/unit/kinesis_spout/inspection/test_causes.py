@@ -26,7 +26,6 @@ from state.owner.run_log import (
     NotSubscribed,
     RefusedLetters,
     RunEnd,
-    Throttle,
 )
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
@@ -204,35 +203,12 @@ TABLE: list[tuple[Look, str]] = [
         "not settled > no owner -> start the job",
     ),
     (
-        look(listed(1, closed=True), HERE, tips=TIP, owners=()),
-        "end not read > no owner -> start the job",
-    ),
-    (
         in_plan(TaskLog(entries=(read_of(1, 9, at_shard_end=True, tip_ms=NOW_MS),), sealed=True)),
         "end to be settled > sink writes -> wait for its end",
     ),
     (stood(tips={1: behind(1_000)}), "healthy -> nothing to do"),
     (moved(NOW_MS - 120_000), "catching up -> wait; at this pace it is at the"),
     (moved(NOW_MS - 61_000), "falling behind -> give the job more cores"),
-    # falling behind, by its own limits of reading
-    (
-        moved(NOW_MS - 61_000, log=run_log(HOUR_MS, reads_per_second=0.5)),
-        "falling behind -> raise its limits of reading",
-    ),
-    # falling behind, with batches that are filled to their limit
-    (
-        moved(
-            NOW_MS - 61_000,
-            plan=plan(
-                task(
-                    slice_of(HERE, max_records=4),
-                    log=TaskLog(entries=(read_of(1, 4),), sealed=True),
-                ),
-                status=PlanStatus.SETTLED,
-            ),
-        ),
-        "falling behind -> raise the limit of the batches: maxRecordsPerTrigger",
-    ),
     (moved(None), "of unknown pace -> wait a minute and look again"),
     (
         moved(NOW_MS - 61_000, **YOUNG),
@@ -282,16 +258,8 @@ TABLE: list[tuple[Look, str]] = [
         look(ONE, HERE, state(2, SHARD_END, unresolved=(failed(3),)), tips=BEHIND, **OUTAGE),
         "not read > outage -> mend what the records are written to",
     ),
-    (
-        look(ONE, state(1, after(9), unresolved=(failed(3),)), tips=TIP, **OUTAGE),
-        "idle > retry in an outage > outage -> mend what the records are written to",
-    ),
     # the runs of the job
     (stood(owners=()), "not read > no owner -> start the job"),
-    (
-        stood(before=(state(1, after(1)),), owners=()),
-        "read until just now > no owner -> start the job",
-    ),
     (
         stood(owners=(), log=run_log(60_000, ends=(FAILURE,))),
         "not read > run failed -> mend what that error names",
@@ -300,8 +268,6 @@ TABLE: list[tuple[Look, str]] = [
         stood(owners=(), log=run_log(60_000, 40_000, 20_000)),
         "not read > crash loop -> see the end of the job's own log",
     ),
-    # restarts
-    (stood(**YOUNG), "not read > crash loop -> see the end of the job's own log"),
     # runs that are hours apart are no loop
     (
         stood(owners=(), log=run_log(9 * HOUR_MS, 6 * HOUR_MS, 3 * HOUR_MS)),
@@ -311,11 +277,6 @@ TABLE: list[tuple[Look, str]] = [
     (stood(**ended(DONE)), "not read > run over -> see that its next run"),
     (stood(**ended(STOPPED)), "not read > run stopped -> start the job"),
     (stood(**GONE), "not read > run vanished -> start the job"),
-    # frozen until its session ended
-    (
-        stood(sight=Sight.STOPPED, **GONE),
-        "not read > process stopped -> let it go on: kill -CONT 42 (on host-a)",
-    ),
     (
         stood(sight=Sight.RUNS, **GONE),
         "not read > cut off -> see in its log whether it reaches ZooKeeper",
@@ -372,16 +333,6 @@ TABLE: list[tuple[Look, str]] = [
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
         "not subscribed > healthy -> see the others; or, if it is gone",
-    ),
-    # no right to subscribe
-    (
-        spout_look(
-            not_subscribed=NotSubscribed(
-                since_ms=NOW_MS,
-                says="AccessDeniedException: not authorized to perform: kinesis:SubscribeToShard",
-            )
-        ),
-        "not subscribed > healthy -> allow kinesis:SubscribeToShard",
     ),
     (drained(IN_FLIGHT, **SPOUT), "unanswered -> see why the program"),
     # an unanswered record keeps the end of a closed shard
@@ -444,13 +395,6 @@ TABLE: list[tuple[Look, str]] = [
     (NEVER_ASKED, "not read > was at its tip -> explain this shard alone"),
     (
         replace(NEVER_ASKED, throttled={shard(1)}),
-        "not read > throttled -> see who else reads the stream",
-    ),
-    # its consumer was throttled
-    (
-        stood(
-            log=run_log(HOUR_MS, throttled={shard(1): Throttle(count=7, last_ms=NOW_MS - 60_000)})
-        ),
         "not read > throttled -> see who else reads the stream",
     ),
     # the service fails

@@ -56,18 +56,6 @@ def test_what_the_open_plan_has_read_counts_as_read() -> None:
     assert progress.position == after(9)
 
 
-def test_what_a_plan_has_read_counts_only_if_it_can_be_settled() -> None:
-    """Not from another position, nor once it is settled into the state."""
-    log = TaskLog(entries=(read_of(1, 9),))
-    moved = snapshot(ONE, HERE, plan=plan(task(slice_of(state(1, after(4))), log=log)))
-    settled = state(1, after(5), settled_plan="7-ab")
-    done = snapshot(ONE, settled, plan=plan(task(slice_of(settled), log=log)))
-    for seen in (moved, done):
-        progress = seen.progress(shard(1))
-        assert progress is not None
-        assert progress.position == after(5)
-
-
 def test_a_batch_may_take_as_long_as_the_one_before() -> None:
     """A job with a long trigger lags between its batches, and stalls only after that."""
     usual = plan(created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - 2 * HOUR_MS)
@@ -89,13 +77,6 @@ def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -
     assert health(look(ONE, HERE, plan=usual, tips={1: AT_TIP}, owners=())) is Health.STALLED
     empty = plan(task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 0),), sealed=True)))
     assert health(look(ONE, HERE, plan=empty, tips={1: AT_TIP}, owners=())) is Health.OK
-
-
-def test_one_look_without_a_window_says_nothing_of_standing_still() -> None:
-    now = snapshot(ONE, HERE)
-    assert health(Look(before=now, now=now, tips={shard(1): AT_TIP})) is Health.OK
-    assert health(Look(before=now, now=now, tips={shard(1): behind(9)})) is Health.LAGGING
-    assert health(Look(before=now, now=now)) is Health.UNKNOWN
 
 
 def test_a_shard_whose_records_may_have_expired_is_not_at_its_tip() -> None:
