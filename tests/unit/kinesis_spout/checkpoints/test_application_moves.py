@@ -210,18 +210,6 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     )
 
 
-def test_nothing_unread_is_gone_where_all_was_read_in_time(one: SimulatedJob) -> None:
-    """Records that were read may expire."""
-    one.put(3)
-    plan, _ = run_job(one)
-    one.clock.advance(23 * 3600)
-    one.put(3)
-    run_job(one, plan)
-    one.clock.advance(2 * 3600)
-    move = moved(one, "TRIM_HORIZON")[shard(0)]
-    assert (effect(move), move.expired_ms, move.lost_until_ms) == (("0", "3"), None, None)
-
-
 def test_records_that_expire_after_a_move_are_data_loss(one: SimulatedJob) -> None:
     """What was to be repeated and could not be is reported."""
     numbers = one.put(3)
@@ -359,17 +347,6 @@ def test_an_open_plan_is_closed_and_never_settled_into_a_moved_shard(one: Simula
     assert run_job(one, plan)[1] == numbers
 
 
-def test_a_plan_of_other_shards_is_settled_as_ever(job: SimulatedJob) -> None:
-    """Spark has it in its commit log, and names it as its start."""
-    first, other = job.put(3, key=job.key_of(0)), job.put(3, key=job.key_of(1))
-    coordinator = job.coordinator()
-    plan = next_plan(coordinator)
-    assert sorted(run(job, coordinator, plan)) == sorted(first + other)
-    coordinator.close()
-    moved(job, f"AT:{first[1]}", shard(0))
-    assert run_job(job, plan)[1] == first[1:]
-
-
 def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob) -> None:
     one.put(3)
     run_job(one)
@@ -453,18 +430,6 @@ def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_eve
         "the service refuses AT:123, where it stands, so its records count as unread"
     )
     assert run_job(one)[1] == numbers[len(numbers) - left :]
-
-
-def test_a_start_that_the_service_refuses_is_left_by_all_shards_that_have_no_state_yet(
-    job: SimulatedJob,
-) -> None:
-    """The process ended right after it had pinned it."""
-    numbers = job.put(2, key=job.key_of(0)) + job.put(2, key=job.key_of(1))
-    with closing(job.store()) as store:
-        shards = (shard(0), shard(1))
-        store.pin_start(StartPin(time_ms=START_MS, wish="AT:123", position=REFUSED, shards=shards))
-    moved(job, "TRIM_HORIZON")
-    assert sorted(run_job(job)[1]) == sorted(numbers)
 
 
 def test_the_state_of_another_stream_is_refused(one: SimulatedJob) -> None:

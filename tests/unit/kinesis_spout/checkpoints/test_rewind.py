@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
+from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.rewind import Rewind, find_rewind, read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
@@ -14,8 +14,7 @@ from state.errors import InvalidPositionError
 from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState
-from state.state_store import HistoryEntry, StartPin, StateChange
+from state.state_store import StartPin
 from tests.support.simulated.simulated_driver import next_plan, read_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
@@ -177,35 +176,3 @@ def test_a_time_of_today_is_a_position(text: str, time: str) -> None:
     for other in ("24:00", "14:60", "14", "14:00+25:00"):
         with pytest.raises(InvalidPositionError):
             WantedPosition.parse(other)
-
-
-def test_going_back_to_a_position_that_the_service_refuses_begins_at_the_oldest_record(
-    one: SimulatedJob,
-) -> None:
-    """An earlier version has stored it. Nothing was read from there."""
-    numbers = one.put(3)
-    refused, now_ms = Position.parse("AT:123"), one.clock.now_ms()
-    with closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        store.pin_start(
-            StartPin(time_ms=now_ms, wish="AT:123", position=refused, shards=(shard(0),))
-        )
-        state = ShardState(shard_id=shard(0), read_position=refused)
-        store.save_states([StateChange(before=None, after=state)])
-        entry = HistoryEntry(time_ms=now_ms, positions={shard(0): refused}, full=True, cause="set")
-        store.write_history(store.list_history(), [(0, entry)])
-    one.clock.advance(60)
-    then_ms = one.clock.now_ms()
-    one.clock.advance(60)
-    run_ = Run(one)
-    with closing(one.client()) as client, closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        oldest = WantedPosition.parse("TRIM_HORIZON")
-        found = find_moves(client, store, oldest, (), clock=one.clock, max_counted=9)
-        write_moves(store, found)
-    assert run_.read() == numbers
-    (move,) = rewound(one, then_ms).move.moves
-    assert move.note == (
-        "the service refuses AT:123, where it was then, so it goes to its oldest record"
-    )
-    assert run_.read() == numbers

@@ -21,7 +21,7 @@ from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.state_store import StoredState
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.played_outcomes import PlayedOutcomes
-from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, run_tracked
+from tests.support.simulated.simulated_driver import next_plan, pointer, run_tracked
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
@@ -147,25 +147,6 @@ def test_a_job_goes_on_without_them_and_repeats_nothing(one: SimulatedJob) -> No
     assert (left.first, left.attempts) == (number(put[3]), 2)
     rows = run_tracked(one, again, last, outcomes)
     assert [int(row["sequenceNumber"]) for row in rows] == [put[3]]
-
-
-def test_what_an_open_plan_has_read_is_settled_beside_it(one: SimulatedJob) -> None:
-    """The new records of that batch do not come again."""
-    put = one.put(2)
-    outcomes = failing(one, put[0])
-    coordinator = one.coordinator()
-    plan = next_plan(coordinator)
-    run_tracked(one, coordinator, plan, outcomes)
-    one.clock.advance(5)
-    put += one.put(3)
-    second = next_plan(coordinator, plan)
-    assert len(run_tracked(one, coordinator, second, outcomes)) == 4
-    coordinator.close()
-    write(one)
-    again = one.coordinator()
-    assert read_all(one, again, second)[1] == []
-    after = one.states()[shard(0)]
-    assert (after.unresolved, after.checkpoint) == ((), number(put[-1]))
 
 
 def read_back(job: SimulatedJob, *wanted: UnresolvedRecord) -> list[bytes]:

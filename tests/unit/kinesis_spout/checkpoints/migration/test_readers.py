@@ -188,15 +188,6 @@ def test_a_stream_in_two_sources_of_a_query_stands_at_no_one_record(tmp_path: Pa
         databricks.of_location(write_files(tmp_path, files), "orders")
 
 
-def test_another_form_says_from_which_time_to_go_on(tmp_path: Path) -> None:
-    files = {
-        "offsets/3": 'v1\n{"batchTimestampMs":1700000000000}\n{"secret": 1}\n',
-        "commits/3": "",
-    }
-    with pytest.raises(MigrationError, match=r"planned at 2023-11-14T22:13:20\.000Z: give --at"):
-        databricks.of_location(write_files(tmp_path, files), "orders")
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"sources": [{"endOffset": 5}]}', "\x00"])
 def test_what_is_no_progress_is_a_sentence(text: str, tmp_path: Path) -> None:
     file = tmp_path / "last.json"
