@@ -80,13 +80,3 @@ def test_a_bad_value_is_one_sentence(
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"error: {sentence}")
     assert ended.stderr.count("\n") == 1
-
-
-def test_a_missing_program_is_one_sentence(orders: ServedFake) -> None:
-    ended = invoke("consume", "orders", "--exec", "no-such-program-here x", "--no-stats")
-    assert ended.exit_code == 1
-    (sentence,) = ended.stderr.splitlines()
-    assert sentence == (
-        "error: option --exec: 'no-such-program-here' cannot be started: No such file or "
-        "directory; give a program in PATH"
-    )

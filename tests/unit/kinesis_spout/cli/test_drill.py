@@ -6,23 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.drills.catalog import DRILLS, STEPS
 from tests.support.shell.command_line import call_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_the_list_has_a_line_for_each_drill_and_one_for_all_steps(tmp_path: Path) -> None:
-    ended = call_cli("drill", "--list", cwd=tmp_path)
-    assert ended.returncode == 0
-    lines = ended.stdout.splitlines()
-    assert lines == [line.rstrip() for line in lines]
-    sentences = {line.split()[0]: line for line in lines[1:]}
-    for name, one in DRILLS.items():
-        assert (name in sentences) is not bool(one.step)
-        assert one.step or sentences[name].endswith(f"  {one.sentence}")
-    assert sentences["kill-driver-at-<step>"].endswith(f" step <step>: {', '.join(STEPS)}")
 
 
 @pytest.mark.parametrize(

@@ -174,29 +174,3 @@ def test_an_option_is_named_as_the_command_spells_it(
 
     assert CliRunner().invoke(app, arguments).exit_code == 1
     assert output.getvalue() == f"error: {shown}\n"
-
-
-def test_a_reader_that_is_gone_is_no_error_to_be_told() -> None:
-    """As in `kinesis-spout status | head -1`."""
-    program = (
-        "import typer\n"
-        "from rich.console import Console\n"
-        "from kinesis_spout.cli.exit_codes import one_sentence\n"
-        "app = typer.Typer()\n"
-        "@app.command()\n"
-        "def status():\n"
-        "    with one_sentence(Console(stderr=True)):\n"
-        "        while True:\n"
-        "            print('line')\n"
-        "app()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == b"line\n"
-    process.stdout.close()
-    assert process.wait(30) == 141
-    assert process.stderr.read() == b""
-    process.stderr.close()

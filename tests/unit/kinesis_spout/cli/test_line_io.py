@@ -72,14 +72,6 @@ def test_all_of_it_is_written_to_a_reader_that_reads(pipe: Pipe) -> None:
     assert got == [data]
 
 
-def test_a_stopped_writer_gives_a_reader_that_does_not_read_a_grace_period(pipe: Pipe) -> None:
-    """`write` returns the number of bytes that are in the pipe."""
-    written = LineWriter(pipe.write_end, lambda: True, grace_s=0.2).write(b"x" * MEGABYTE)
-    assert 0 < written < MEGABYTE
-    os.set_blocking(pipe.read_end, False)
-    assert len(os.read(pipe.read_end, MEGABYTE)) == written
-
-
 def test_a_reader_that_is_gone_is_detected_without_writing(pipe: Pipe) -> None:
     writer = LineWriter(pipe.write_end, never)
     assert not writer.reader_is_gone

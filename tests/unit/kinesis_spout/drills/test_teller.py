@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.drills.history.events import Put, Step, Told
+from kinesis_spout.drills.history.events import Step, Told
 from kinesis_spout.drills.teller import Teller, key_and_number
-from kinesis_spout.drills.world.producers import numbered
 from kinesis_spout.drills.world.told_files import ToldFiles
 
 if TYPE_CHECKING:
@@ -25,10 +24,6 @@ class OneRun:
 
     def path(self, run: str) -> Path:
         return self._directory / run
-
-
-def test_a_producers_record_names_its_key_and_number() -> None:
-    assert key_and_number(numbered("key-1", 305), "key-1") == ("key-1", 305)
 
 
 @pytest.mark.parametrize("data", [b"", b'{"n": 5}', b"key-1 305", b"\xff 5", b"a b c", None])
@@ -58,12 +53,3 @@ def test_what_is_told_is_read_as_it_grows_and_in_the_order_of_its_times(tmp_path
     teller.tell(ACK)
     files.read()
     assert files.last_reason == "not yet"
-
-
-def test_the_put_knows_the_number_that_a_payload_does_not_tell(tmp_path: Path) -> None:
-    runs = OneRun(tmp_path)
-    Teller(str(runs.path("job-1"))).tell(GOT._replace(key="?", number=-1), ACK)
-    files = ToldFiles(runs)
-    files.read()
-    put = Put("key-1", 99, "shard-0", 17)
-    assert [(told.key, told.number) for told in files.told([put])] == [("key-1", 99), ("key-1", 3)]

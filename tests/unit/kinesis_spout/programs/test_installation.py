@@ -101,17 +101,6 @@ def test_it_is_installed_again_as_it_was(
     assert found == f"run pip install {wanted.replace('FOLDER', here)}"
 
 
-def test_code_without_metadata_is_advised_in_words(tmp_path: Path) -> None:
-    """As where the packages were copied, or travel in a zip."""
-    assert how_to_install("spark", "local", folder=tmp_path) == (
-        "install kinesis-spout with its extras spark and local, from the checkout or wheel that "
-        "it came from"
-    )
-    assert how_to_install("spark", folder=tmp_path).startswith(
-        "install kinesis-spout with its extra spark, from"
-    )
-
-
 def test_no_text_advises_to_install_our_name_from_an_index() -> None:
     """Whatever the index holds under our name is not ours."""
     assert [file.name for file in sources(ROOT, *PACKAGES) if "kinesis-spout[" in file.text] == []

@@ -7,9 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError
 
-from kinesis_spout.testing import ManualClock, drop, internal_failure
+from kinesis_spout.testing import ManualClock
 from tests.support.kinesis.fake_calls import SHARD, STREAM
 from tests.support.kinesis.services import ServedFake, kinesis_client, serve
 
@@ -67,19 +66,6 @@ def test_boto3_reads_a_shard_to_its_end(fake: ServedFake, client: Any, consumer_
         end = next(events)["SubscribeToShardEvent"]
         assert [child["ShardId"][-1] for child in end["ChildShards"]] == ["1", "2"]
         assert list(events) == []
-
-
-def test_faults_apply_to_subscriptions_by_their_shard(
-    fake: ServedFake, client: Any, consumer_arn: str
-) -> None:
-    """An error answer, and a broken connection."""
-    fake.model.faults.add(internal_failure(), operation="SubscribeToShard", shard_id=SHARD)
-    fake.model.faults.add(drop(), operation="SubscribeToShard", shard_id=SHARD)
-    with pytest.raises(ClientError) as failed:
-        subscribe(client, consumer_arn)
-    assert failed.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
-    with pytest.raises(ConnectionClosedError):
-        subscribe(client, consumer_arn)
 
 
 def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:

@@ -13,7 +13,6 @@ from kinesis_spout.testing import (
     Fault,
     TransportFaultError,
     duplicate_listing,
-    early_end,
     empty_at_tip,
     end_with_null_iterator,
     end_with_wrong_parents,
@@ -88,15 +87,6 @@ def test_an_end_can_have_no_iterator_no_children_or_those_of_another_shard() -> 
     assert not any(SHARD in child["ParentShards"] for child in wrong["ChildShards"])
 
 
-def test_an_open_shard_can_seem_to_end() -> None:
-    """No iterator and no children, although there are more records."""
-    fake, _ = new_fake()
-    fake.put(STREAM, "key", b"x")
-    fake.faults.add(early_end(), operation="GetRecords")
-    end = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]
-    assert end.keys() == {"Records", "MillisBehindLatest"}
-
-
 @pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
 def test_a_shard_can_seem_to_be_gone_once(operation: str) -> None:
     """The same request is answered the next time."""
@@ -126,14 +116,3 @@ def test_a_page_can_claim_the_tip_while_records_follow() -> None:
     assert (page["Records"], page["MillisBehindLatest"]) == ([], 0)
     following = call(fake, "GetRecords", ShardIterator=page["NextShardIterator"])[1]
     assert [record["Data"] for record in following["Records"]] == ["eA=="]
-
-
-def test_the_end_of_a_shard_can_seem_to_be_its_tip() -> None:
-    """The page has an iterator and no children; the next one has the end."""
-    fake, _ = new_fake()
-    fake.split(STREAM, SHARD)
-    fake.faults.add(empty_at_tip(), operation="GetRecords")
-    page = call(fake, "GetRecords", ShardIterator=iterator(fake))[1]
-    assert page.keys() == {"Records", "MillisBehindLatest", "NextShardIterator"}
-    end = call(fake, "GetRecords", ShardIterator=page["NextShardIterator"])[1]
-    assert len(end["ChildShards"]) == 2

@@ -141,21 +141,6 @@ def test_only_a_fault_that_rewinds_brings_back_what_was_stored() -> None:
         assert "1 records came again without a reason: ann 0" in broken
 
 
-def test_a_state_removed_under_a_delivery_brings_its_record_back_though_it_was_acked_later() -> (
-    None
-):
-    """Record 3 is delivered at 20 s and acked at 21 s. It is no reason before or after both."""
-    for at_s, is_reason in ((20.5, True), (19.5, False)):
-        history = good()
-        removed = Fault("a state removed", round(at_s * S), round(at_s * S), rewinds=True)
-        history.faults = [*history.faults, removed]
-        again = [told(26, Step.GOT, 3, SECOND), told(27, Step.ACK, 3, SECOND)]
-        history.told = [*history.told, *again]
-        history.samples = [*history.samples, sample(30, state(3))]
-        broken = broken_promises(history)
-        assert any("1 records came again" in one for one in broken) is not is_reason, broken
-
-
 def test_states_go_back_once_after_a_fault_that_rewinds() -> None:
     """Not twice, and not before it."""
     back = sample(25.5, state(2, 0))
@@ -187,17 +172,6 @@ def test_a_process_that_is_over_leaves_what_is_pending() -> None:
     history.told = [one for one in history.told if one != told(12, Step.ACK, 3)]
     assert broken_promises(history) == []
     history.told = [*history.told, told(30, Step.COMMIT)]
-    assert any("came again without a reason: ann 3" in one for one in broken_promises(history))
-
-
-def test_a_process_that_was_held_up_may_deliver_what_another_has_processed() -> None:
-    """It could not know. Without its fault it had to."""
-    history = good()
-    held_up = Fault("SIGSTOP", 18 * S, 25 * S, run=FIRST)
-    history.faults = [*history.faults, held_up]
-    history.told = [*history.told, told(24.5, Step.GOT, 3), told(24.6, Step.ACK, 3)]
-    assert broken_promises(history) == []
-    history.faults = [history.faults[0], held_up._replace(run=SECOND)]
     assert any("came again without a reason: ann 3" in one for one in broken_promises(history))
 
 

@@ -112,13 +112,3 @@ def test_what_is_there_twice_counts_once_and_others_letters_not_at_all(tmp_path:
         "2 letters of other applications or streams are left out.",
         "3 lines are not dead letters.",
     ]
-
-
-def test_a_damaged_file_is_named_and_the_others_count(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes(lines(spark_letter(1)))
-    (tmp_path / "b.parquet").write_bytes(b"PAR1 no")
-    (tmp_path / "c.json.gz").write_bytes(b"no gzip")
-    found = folder(tmp_path).read()
-    assert counts(found) == {"no rates": 1}
-    (note,) = found.notes
-    assert note.startswith("2 files cannot be read: b.parquet: ")
