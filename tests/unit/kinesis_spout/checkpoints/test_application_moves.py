@@ -210,18 +210,6 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     )
 
 
-def test_records_that_expire_after_a_move_are_data_loss(one: SimulatedJob) -> None:
-    """What was to be repeated and could not be is reported."""
-    numbers = one.put(3)
-    one.clock.advance(20 * 3600)
-    plan, _ = run_job(one)
-    moved(one, f"AT:{numbers[1]}", shard(0))
-    one.clock.advance(5 * 3600)
-    one.put(1)
-    with pytest.raises(DataLossError, match="not read for longer than the retention"):
-        run_job(one, plan)
-
-
 def test_a_loss_is_accepted_where_the_shard_stands_and_no_job_reports_it_again(
     one: SimulatedJob,
 ) -> None:

@@ -6,12 +6,11 @@ import io
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
 from rich.console import Console
-from typer.testing import CliRunner
 
 from kinesis_spout.cli.exit_codes import (
     CliError,
@@ -140,37 +139,3 @@ def test_a_sentence_that_adds_to_an_error_keeps_its_code() -> None:
     error = CliError("no answer; 3 records were put")
     error.__cause__ = ServiceUnavailableError("no answer")
     assert ended_with(error)[0] == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "shown"),
-    [
-        (["s"], "option startingPosition: no", "option --from: no"),
-        (["s"], "option streamName: no", "argument STREAM: no"),
-        (["s"], "option streamArn is missing; no", "argument STREAM is missing; no"),
-        (["s"], "option endpointUrl: no", "option endpointUrl: no"),
-        (["s"], "of plan 1: option region: no", "of plan 1: option --region: no"),
-        (["s", "--option", "REGION=x"], "option region: no", "option region: no"),
-    ],
-)
-def test_an_option_is_named_as_the_command_spells_it(
-    arguments: list[str], error: str, shown: str
-) -> None:
-    """A flag or an argument of the command, or what the user gave as `--option KEY=VALUE`."""
-    output = io.StringIO()
-    app = typer.Typer()
-
-    @app.command()
-    def read(
-        ctx: typer.Context,
-        stream: str,
-        start: Annotated[str | None, typer.Option("--from")] = None,
-        region: str | None = None,
-        option: list[str] | None = None,
-    ) -> None:
-        del stream, start, region, option
-        with one_sentence(Console(file=output), ctx=ctx):
-            raise ConfigError(error)
-
-    assert CliRunner().invoke(app, arguments).exit_code == 1
-    assert output.getvalue() == f"error: {shown}\n"

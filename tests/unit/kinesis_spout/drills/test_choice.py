@@ -54,13 +54,6 @@ def test_a_soak_draws_only_what_its_world_has() -> None:
     assert "kill-python-worker" not in {one.name for one in fitting(SPOUT)}
 
 
-def test_a_soak_of_a_spark_job_has_no_second_driver() -> None:
-    """That one has a checkpoint location of its own, which no other act knows. Spouts have none."""
-    apart = {"two-drivers", "replaced-while-frozen"}
-    assert not apart & {one.name for one in fitting(SPARK)}
-    assert apart <= {one.name for one in fitting(SPOUT)}
-
-
 def test_the_guide_has_a_line_for_each_drill_with_its_sentence() -> None:
     """A drill that another one contains is named by its pattern."""
     guide = (Path(__file__).parents[4] / "docs/guides/drills.md").read_text("utf-8")

@@ -1,5 +1,5 @@
 """What an explanation asks for: without doubles, in the order in which a person does it; and which
-shards it is told of together.
+shards are one group.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from kinesis_spout.inspection.health import Health, Look, worth_asking
+from kinesis_spout.inspection.health import Health, Look
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy
 from state.task_log import TaskLog
@@ -21,7 +19,6 @@ from tests.support.inspection.looks import (
     look,
     plan,
     read_of,
-    run_log,
     shard,
     slice_of,
     snapshot,
@@ -142,36 +139,6 @@ def test_records_are_lost_when_the_horizon_reaches_the_position() -> None:
     still = look(ONE, HERE, tips={1: behind(4 * HOUR_MS)})
     assert still.lost_in_ms(shard(1)) == 20 * HOUR_MS
     assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed(shard(1)) == 0.5
-
-
-def test_the_shards_that_stand_still_longest_are_asked_first() -> None:
-    """Those of which the state tells enough are not asked at all."""
-    parts = [
-        state(1, after(9), verified_until_ms=NOW_MS - HOUR_MS),
-        state(2, after(5), verified_until_ms=NOW_MS - 60_000),
-        state(3, after(5), verified_until_ms=NOW_MS - 90_000),
-        state(4, after(5), verified_until_ms=NOW_MS),
-        state(5, SHARD_END),
-    ]
-    seen = look(*map(listed, range(1, 6)), *parts, before=(state(1, after(5)),))
-    assert worth_asking(seen, 9) == [shard(3), shard(2), shard(1)]
-    assert worth_asking(seen, 1) == [shard(3)]
-
-
-@pytest.mark.parametrize(
-    ("behind_ms", "health"), [(60_000, Health.LAGGING), (1_800_000, Health.STALLED)]
-)
-def test_a_shard_waits_for_its_querys_trigger(behind_ms: int, health: Health) -> None:
-    """What came since the trigger was last due is read when it is due again, and not before."""
-    seen = look(
-        listed(1),
-        state(1, after(5)),
-        log=run_log(HOUR_MS, trigger_ms=3_660_000),
-        tips={1: behind(behind_ms)},
-    )
-    due_ms = NOW_MS // 3_660_000 * 3_660_000
-    assert seen.before.now_ms - HOUR_MS < due_ms < seen.before.now_ms
-    assert seen.health(shard(1)) is health
 
 
 def test_a_parent_that_holds_its_child_is_as_ill_as_the_child() -> None:

@@ -156,7 +156,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     # a run died, and another one goes on
     (one(log=run_log(90_000, HOUR_MS, ends=(DIED, None))), "ok: "),
-    # what becomes of the records
+    # records without an answer
     (one(log=SILENT), "stalled: 1 of 1 shard is read, and the program answers no record"),
     (
         spout(failed(3, attempts=4)),

@@ -51,7 +51,6 @@ def test_this_checkout_is_advised_to_those_who_run_it() -> None:
 
 
 GIT = {"vcs": "git", "commit_id": "0a1b", "requested_revision": "main"}
-CODE = "file:///FOLDER/code dir"
 BARE = "'pyspark>=4.2'"
 
 
@@ -77,9 +76,6 @@ BARE = "'pyspark>=4.2'"
         ),
         (None, BARE),
         ({"url": "file:///gone/kinesis_spout-0.1.0-py3-none-any.whl", "archive_info": {}}, BARE),
-        ({"url": "file:///gone/checkout", "dir_info": {}}, BARE),
-        ({"url": 7}, BARE),
-        ({}, BARE),
     ],
 )
 def test_it_is_installed_again_as_it_was(

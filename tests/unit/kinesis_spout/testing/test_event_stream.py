@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ from tests.support.kinesis.services import ServedFake, kinesis_client, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-LIMIT_S = 20.0
 
 
 @pytest.fixture
@@ -66,33 +63,3 @@ def test_boto3_reads_a_shard_to_its_end(fake: ServedFake, client: Any, consumer_
         end = next(events)["SubscribeToShardEvent"]
         assert [child["ShardId"][-1] for child in end["ChildShards"]] == ["1", "2"]
         assert list(events) == []
-
-
-def test_leaving_the_server_ends_open_subscriptions(clock: ManualClock) -> None:
-    """A reader that waits for records does not delay the server's end."""
-    outcome: list[BaseException | None] = []
-    begun = threading.Event()
-
-    def read(url: str, arn: str) -> None:
-        with kinesis_client(url) as vendor, subscribe(vendor, arn) as pushes:
-            try:
-                for _ in pushes:
-                    begun.set()
-                outcome.append(None)
-            except Exception as exc:  # noqa: BLE001  # whatever the vendor makes of it; the test says which
-                outcome.append(exc)
-
-    with serve(clock=clock) as fake:
-        fake.model.create(STREAM)
-        with kinesis_client(fake.endpoint_url) as vendor:
-            arn = vendor.register_stream_consumer(
-                StreamARN=fake.model.stream(STREAM).arn, ConsumerName="reader"
-            )
-        reader = threading.Thread(
-            target=read, args=(fake.endpoint_url, arn["Consumer"]["ConsumerARN"])
-        )
-        reader.start()
-        assert begun.wait(LIMIT_S)
-    reader.join(LIMIT_S)
-    assert not reader.is_alive()
-    assert len(outcome) == 1

@@ -8,19 +8,19 @@ from http.client import HTTPConnection, IncompleteRead
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from kinesis_spout.testing import (
     FakeKinesisProtocol,
-    FakeKinesisSettings,
     Fault,
     ManualClock,
+    TransportFaultError,
     error,
     expired_iterator,
     internal_failure,
     limit_exceeded,
     service_unavailable,
     throttle,
+    timeout,
     truncate,
 )
 from tests.support.kinesis.fake_calls import SHARD, STREAM, iterator, new_fake
@@ -60,6 +60,18 @@ def test_a_fault_is_applied_as_often_as_planned(fault: Fault, status: int, code:
     assert fake.faults.struck == [("GetRecords", fault)] * 2
 
 
+@pytest.mark.parametrize("processed", [True, False])
+def test_a_timeout_takes_its_time_and_gives_no_answer(processed: bool) -> None:  # noqa: FBT001  # pytest's way
+    """The plan says whether the put is processed."""
+    fake, clock = new_fake()
+    protocol = FakeKinesisProtocol(fake)
+    fake.faults.add(timeout(30, processed=processed), operation="PutRecord")
+    with pytest.raises(TransportFaultError):
+        call(protocol, "PutRecord", StreamName=STREAM, PartitionKey="key", Data="eA==")
+    assert clock.monotonic_s() == 30
+    assert len(fake.records(STREAM, SHARD)) == int(processed)
+
+
 def test_a_fault_for_one_shard_spares_the_others() -> None:
     """An iterator is matched by its shard. `skip` lets the first requests pass."""
     fake, _ = new_fake(shards=2)
@@ -70,28 +82,6 @@ def test_a_fault_for_one_shard_spares_the_others() -> None:
     assert seen == [200, 400, 400]
     assert call(protocol, "GetRecords", ShardIterator=other)[0] == 200
     assert call(protocol, "ListShards", StreamName=STREAM)[0] == 200
-
-
-def test_a_member_of_the_wrong_type_is_a_serialization_error() -> None:
-    """A body that is not JSON is one too."""
-    protocol = FakeKinesisProtocol(new_fake()[0])
-    assert call(protocol, "GetRecords", ShardIterator=5)[1]["__type"] == "SerializationException"
-    assert (
-        json.loads(protocol.answer(TARGET + "GetRecords", b"{", authorization=None).body)["__type"]
-        == "SerializationException"
-    )
-
-
-def test_an_unknown_access_key_is_refused() -> None:
-    """Only the keys in `access_keys` are accepted. The service's code for others is
-    UnrecognizedClientException.
-    """
-    with serve(settings=FakeKinesisSettings(access_keys=frozenset({"AKIDKNOWN"}))) as fake:
-        with kinesis_client(fake.endpoint_url, access_key="AKIDKNOWN") as client:
-            assert client.list_streams()["StreamNames"] == []
-        with kinesis_client(fake.endpoint_url) as client, pytest.raises(ClientError) as refused:
-            client.list_streams()
-    assert refused.value.response["Error"]["Code"] == "UnrecognizedClientException"
 
 
 def test_the_date_header_is_the_injected_clocks() -> None:

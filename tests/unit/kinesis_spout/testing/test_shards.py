@@ -18,24 +18,6 @@ from tests.support.kinesis.fake_calls import (
 MIB = 1024 * 1024
 
 
-@pytest.mark.parametrize("end_with_last_records", [True, False])
-def test_a_closed_shard_ends_with_its_last_records_or_after_them(
-    end_with_last_records: bool,  # noqa: FBT001  # pytest's way
-) -> None:
-    """The setting chooses which. The page that reports the end names the children."""
-    fake, _ = new_fake(end_with_last_records=end_with_last_records)
-    fake.put(STREAM, "key", b"x")
-    fake.split(STREAM, SHARD)
-    last = page(fake, iterator(fake))
-    assert (last.next_shard_iterator is None) == end_with_last_records
-    end = last if end_with_last_records else page(fake, last.next_shard_iterator)
-    assert data(end) == ([b"x"] if end_with_last_records else [])
-    assert [child.shard_id for child in end.child_shards or []] == [
-        "shardId-000000000001",
-        "shardId-000000000002",
-    ]
-
-
 def test_every_reader_gets_a_run_of_empty_pages() -> None:
     """Every reader gets the records before the run, the run, and the records after it.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.testing import FakeKinesis, ServiceError
-from kinesis_spout.testing.service import requests
-from tests.support.kinesis.fake_calls import SHARD, STREAM, new_fake
-from tests.support.kinesis.fake_consumers import deregister, event_of, pushed, register, subscribe
+from kinesis_spout.testing import ServiceError
+from tests.support.kinesis.fake_calls import STREAM, new_fake
+from tests.support.kinesis.fake_consumers import event_of, pushed, register, subscribe
 
 
 def test_a_quiet_shard_pushes_an_empty_event_every_five_seconds() -> None:
@@ -66,48 +65,3 @@ def test_a_second_subscription_is_refused_within_five_seconds_and_takes_over_aft
     assert first.ended
     assert first.next_event() is None
     assert pushed(second) == []
-
-
-@pytest.mark.parametrize("gone", ["consumer", "stream", "shard"])
-def test_a_subscription_ends_with_its_consumer_stream_or_shard(gone: str) -> None:
-    """Consumer, stream or shard gone: ResourceNotFoundException."""
-    fake, clock = new_fake()
-    arn = register(fake)
-    subscription = subscribe(fake, arn)
-    if gone == "consumer":
-        deregister(fake, arn)
-    elif gone == "stream":
-        fake.delete_stream(
-            requests.DeleteStream(stream_name=STREAM, enforce_consumer_deletion=True)
-        )
-        fake.create(STREAM)
-    else:
-        fake.split(STREAM, SHARD)
-        clock.advance(24 * 3_600 + 1)
-    with pytest.raises(ServiceError, match="ResourceNotFoundException"):
-        subscription.next_event()
-    assert subscription.ended
-
-
-def status_of(fake: FakeKinesis, arn: str) -> str:
-    return fake.describe_stream_consumer(
-        requests.StreamConsumer(consumer_arn=arn)
-    ).consumer_description.consumer_status
-
-
-def test_a_consumer_goes_through_its_phases() -> None:
-    """CREATING and DELETING last as long as set; then it is ACTIVE, and gone. Only an ACTIVE one
-    subscribes.
-    """
-    fake, clock = new_fake(consumer_ms=1_000)
-    arn = register(fake)
-    assert status_of(fake, arn) == "CREATING"
-    with pytest.raises(ServiceError, match="ResourceInUseException"):
-        subscribe(fake, arn)
-    clock.advance(1)
-    assert status_of(fake, arn) == "ACTIVE"
-    deregister(fake, arn)
-    assert status_of(fake, arn) == "DELETING"
-    clock.advance(1)
-    with pytest.raises(ServiceError, match="ResourceNotFoundException"):
-        status_of(fake, arn)

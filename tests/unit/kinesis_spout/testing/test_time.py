@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.testing import ServiceError
-from kinesis_spout.testing.service import requests
 from tests.support.kinesis.fake_calls import (
     SHARD,
     STREAM,
@@ -16,7 +15,6 @@ from tests.support.kinesis.fake_calls import (
     listed,
     new_fake,
     page,
-    status,
 )
 
 HOUR_S = 3_600
@@ -59,50 +57,6 @@ def test_an_iterator_lives_for_five_minutes() -> None:
     assert data(page(fake, following)) == []
 
 
-def test_a_stream_being_created_takes_no_records() -> None:
-    """CREATING lasts as long as set. Until then records are refused and no shards are listed."""
-    fake, clock = new_fake(create_ms=2_000)
-    assert status(fake) == "CREATING"
-    with pytest.raises(ServiceError, match="ResourceNotFoundException"):
-        fake.put_record(requests.PutRecord(stream_name=STREAM, data=b"x", partition_key="key"))
-    with pytest.raises(ServiceError, match="ResourceInUseException"):
-        listed(fake)
-    clock.advance(2)
-    assert status(fake) == "ACTIVE"
-    assert len(listed(fake)) == 1
-
-
-def test_the_parent_takes_records_while_the_stream_is_updating() -> None:
-    """A split takes effect when UPDATING is over. Until then puts go to the parent, and other
-    changes are refused.
-    """
-    fake, clock = new_fake(reshard_ms=10_000)
-    fake.split(STREAM, SHARD)
-    clock.advance(9.999)
-    assert status(fake) == "UPDATING"
-    assert fake.put(STREAM, "key", b"x").startswith(SHARD)
-    with pytest.raises(ServiceError, match="ResourceInUseException"):
-        fake.split(STREAM, SHARD)
-    clock.advance(0.001)
-    assert status(fake) == "ACTIVE"
-    assert not fake.put(STREAM, "key", b"x").startswith(SHARD)
-
-
-def test_new_shards_can_be_listed_late() -> None:
-    """The parent's end names its children before ListShards does."""
-    fake, clock = new_fake(listing_delay_ms=5_000)
-    clock.advance(5)
-    fake.split(STREAM, SHARD)
-    assert [child.shard_id[-1] for child in page(fake, iterator(fake)).child_shards or []] == [
-        "1",
-        "2",
-    ]
-    assert [shard.shard_id for shard in listed(fake)] == [SHARD]
-    clock.advance(5)
-    assert len(listed(fake)) == 3
-
-
-# a clock that is set back -------------------------------------------------------------------------
 def test_what_was_read_before_the_clock_was_set_back_is_still_a_position() -> None:
     """Sequence numbers of records that are "in the future" by now, and of the shards' starts."""
     fake, clock = new_fake()

@@ -30,15 +30,6 @@ def report(
     )
 
 
-def test_a_measured_lag_replaces_the_estimate() -> None:
-    seen = lineage([shard("a")], state("a", verified_until_ms=4_000))
-    assert [(line.lag_ms, line.lag_measured) for line in report(seen, a=250)] == [(250, True)]
-    assert [(line.lag_ms, line.lag_measured) for line in report(seen)] == [(6_000, False)]
-    assert [
-        line.lag_ms for line in report(lineage([shard("a")], state("a", verified_until_ms=10_999)))
-    ] == [0]
-
-
 def test_every_object_has_the_documented_names() -> None:
     """Hash keys are strings, because most JSON readers cannot hold such numbers."""
     lines = report(lineage([shard("b", "a", keys=LEFT)], state("b"), state("lost")))

@@ -53,26 +53,6 @@ def lose_the_ack_of_one(history: History) -> None:
     history.told = [one for one in history.told if one.number != 1 or one.step is not Step.ACK]
 
 
-def deliver_two_late_after_one_kill(history: History) -> None:
-    """A kill takes the line of one delivery at most."""
-    history.puts = [Put(KEY, number, SHARD, 100 + number) for number in range(6)]
-    late = [
-        told(24 + step, verdict, number, SECOND)
-        for step, (verdict, number) in enumerate(
-            [
-                (Step.GOT, 5),
-                (Step.ACK, 5),
-                (Step.GOT, 3),
-                (Step.ACK, 3),
-                (Step.GOT, 4),
-                (Step.ACK, 4),
-            ]
-        )
-    ]
-    history.told = [one for one in history.told if one.number != 3] + late
-    history.samples = [*history.samples[:-1], sample(40, state(5))]
-
-
 def deliver_again_what_was_committed(history: History) -> None:
     """No state was read in time, but the process told of its commits."""
     history.samples = [sample(30, state(3))]
@@ -93,7 +73,6 @@ def forget_a_shard(history: History) -> None:
     ("spoil", "what"),
     [
         (lose_the_ack_of_one, "records were lost: ann 1"),
-        (deliver_two_late_after_one_kill, "1 records of a key were first delivered out of order"),
         (deliver_again_what_was_committed, "came again without a reason: ann 1"),
         (pass_a_record_that_was_not_read, "states passed records without an outcome"),
         (forget_a_shard, "left with something to do: shardId-000000000000 has no state"),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.drills.history.page import verdict_page
-from kinesis_spout.drills.history.verdict import FaultFigures, Verdict
-from tests.support.drills.made_up_history import HOSTILE, MadeUp
+from kinesis_spout.drills.history.verdict import Verdict
+from tests.support.drills.made_up_history import MadeUp
 from tests.support.html.parsed_page import ParsedPage
 
 if TYPE_CHECKING:
@@ -57,26 +57,3 @@ def test_a_broken_one_names_the_promises_with_their_examples() -> None:
     assert "verdict broken" in page.values("header", "class")
     assert set(broken) <= set(page.texts["li"])
     assert page.values("div", "class").count("bad") == 3
-
-
-def test_hostile_names_stay_text() -> None:
-    """Keys, reasons, runs, faults, notes, the drill's name: none makes an element or a request."""
-    made = MadeUp(names=HOSTILE)
-    verdict = replace(
-        KEPT,
-        ok=False,
-        drill=HOSTILE[0],
-        broken=list(HOSTILE),
-        notes=list(HOSTILE),
-        faults=[
-            FaultFigures(fault=name, at_s=5, lasted_s=1, recovered_s=1, repeated=1)
-            for name in HOSTILE
-        ],
-    )
-    plain = parsed(replace(verdict, drill="x"), made.history(), about=["x"])
-    page = parsed(verdict, made.history(), about=[HOSTILE[0]])
-    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
-    values = [value for _, attrs in page.tags for value in attrs.values()]
-    assert not any("http" in value for value in values)
-    assert HOSTILE[0] in page.texts["p"]
-    assert "(9,400 more characters)" in page.text()

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 import time
 from base64 import b64encode
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from kinesis_spout.inspection.page.application_page import application_page
-from kinesis_spout.inspection.page.letter_reasons import Letter, Letters, ReasonCount
 from kinesis_spout.inspection.page.shard_page import shard_page
-from kinesis_spout.inspection.page.view import ROWS, Trouble, View, Wish
-from state.position import TRIM_HORIZON
+from kinesis_spout.inspection.page.view import ROWS, View
 from tests.support.html.parsed_page import ParsedPage
 from tests.support.inspection.looks import (
     AT_TIP,
@@ -23,13 +17,10 @@ from tests.support.inspection.looks import (
     NOW_MS,
     behind,
     failed,
-    listed,
     look,
-    plan,
     shard,
-    state,
 )
-from tests.support.inspection.streams import HOSTILE, read_to, timed, very_many
+from tests.support.inspection.streams import read_to, timed, very_many
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
@@ -50,46 +41,6 @@ def parsed(seen: Look, **fields: Any) -> ParsedPage:
     page = ParsedPage(application_page(View(look=seen, **fields)))
     assert page.faults == []
     return page
-
-
-def letters(*found: Letter) -> Letters:
-    reasons: dict[str, ReasonCount] = {}
-    for one in found:
-        reasons.setdefault(one.reason, ReasonCount()).add(one)
-    return Letters(place=HOSTILE, reasons=reasons, notes=(HOSTILE,))
-
-
-def test_every_value_is_text_whatever_it_holds() -> None:
-    """Names of shards, reasons of records and letters, errors, what the reader asked for."""
-    one = listed(0)
-    hostile_id = HOSTILE + "x" * 400
-    renamed = type(one)(
-        shard_id=hostile_id,
-        parents=(HOSTILE,),
-        hash_key_range=one.hash_key_range,
-        starting_sequence=one.starting_sequence,
-        ending_sequence=None,
-    )
-    known = replace(
-        state(0, TRIM_HORIZON, unresolved=(failed(3, reason=HOSTILE * 9, key=HOSTILE),)),
-        shard_id=hostile_id,
-    )
-    view = View(
-        look=dataclasses.replace(look(renamed, known, plan=plan(plan_id=HOSTILE)), refused=HOSTILE),
-        letters=letters(Letter(message_id=HOSTILE, shard_id=hostile_id, reason=HOSTILE)),
-        trouble=Trouble(HOSTILE, 5_000),
-        wish=Wish(text=HOSTILE, page=3, span=HOSTILE),
-    )
-    pages = [application_page(view), shard_page(view, hostile_id)]
-    for text in pages:
-        assert text is not None
-        page = ParsedPage(text)
-        assert page.faults == []
-        assert page.count("script") == 1
-        assert page.values("script", "src") == ["/live.js"]
-        assert all(re.fullmatch(r"[/?][!-~]*", one) for one in page.values("a", "href"))
-        assert not any("\u202e" in one or "\x00" in one for one in page.texts["bdi"])
-        assert "<img" not in text
 
 
 def test_the_policy_lets_the_page_s_own_style_and_script_be_and_nothing_else() -> None:
