@@ -335,6 +335,17 @@ def test_an_open_plan_is_closed_and_never_settled_into_a_moved_shard(one: Simula
     assert run_job(one, plan)[1] == numbers
 
 
+def test_a_plan_of_other_shards_is_settled_as_ever(job: SimulatedJob) -> None:
+    """Spark has it in its commit log, and names it as its start."""
+    first, other = job.put(3, key=job.key_of(0)), job.put(3, key=job.key_of(1))
+    coordinator = job.coordinator()
+    plan = next_plan(coordinator)
+    assert sorted(run(job, coordinator, plan)) == sorted(first + other)
+    coordinator.close()
+    moved(job, f"AT:{first[1]}", shard(0))
+    assert run_job(job, plan)[1] == first[1:]
+
+
 def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob) -> None:
     one.put(3)
     run_job(one)

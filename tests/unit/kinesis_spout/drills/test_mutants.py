@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.drills.catalog import DRILLS
-from tests.drills.mutants import DRILL, DRILLED
+from tests.drills.mutants import DRILLED
 from tests.drills.stored_mutants import STORED
 from tests.simulation.mutants import Edit, Mutant
 from tests.simulation.run_mutants import misfits
@@ -19,14 +19,6 @@ def test_each_drill_has_a_mutant_that_it_has_to_catch() -> None:
     """A new drill without one fails here."""
     caught = {one.catcher.split()[-1] for one in MUTANTS}
     assert caught == set(DRILLS)
-
-
-def test_a_mutant_of_a_drill_is_named_by_the_drill() -> None:
-    """A part of its name names it, too; a part of the drill's does not."""
-    assert all(one.catcher.startswith(DRILL) for one in MUTANTS)
-    of_kills = [one.catcher for one in MUTANTS if one.is_named("drill --spout kill-driver")]
-    assert of_kills == ["drill --spout kill-driver"]
-    assert any(one.is_named("a killed process had in its hands") for one in MUTANTS)
 
 
 @pytest.mark.parametrize("old", ["there is no such text", "DrillError"])
