@@ -33,9 +33,9 @@ STREAMS = (
     Mutant(
         "the last plan of a removed stream is forgotten",
         _JOINT,
-        "        return plans | new\n",
-        "        names = {one.name for one in self._streams}\n"
-        "        return {name: plan for name, plan in (plans | new).items() if name in names}\n",
+        "return plans | new\n",
+        "return {name: plan for name, plan in (plans | new).items() "
+        "if name in {one.name for one in self._streams}}\n",
         _TESTS,
     ),
     Mutant(
@@ -76,7 +76,7 @@ STREAMS = (
         _OFFSETS,
         "    if not plans:\n",
         "    if plan:\n",
-        _TESTS,
+        "tests/unit/spark_job/driver/test_offsets.py",
     ),
     Mutant(
         "message ids do not name the stream",
