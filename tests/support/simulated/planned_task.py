@@ -106,7 +106,6 @@ class PlannedTask:
         store: StateStore | None = None,
         service: Service | None = None,
         new_pool: NewPool = InlinePool,
-        is_retry: bool = False,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Another attempt of the task, in a process of its own."""
@@ -125,15 +124,7 @@ class PlannedTask:
             wait_for=wait_in(self.job.clock),
             random=random,
         )
-        return read_task(
-            PLAN_ID,
-            0,
-            self.plan,
-            services=services,
-            settings=settings,
-            pace=pace,
-            is_retry=is_retry,
-        )
+        return read_task(PLAN_ID, 0, self.plan, services=services, settings=settings, pace=pace)
 
     def append(self, *entries: ShardReadResult, sealed: bool = False) -> None:
         """Append to the log as another attempt does."""

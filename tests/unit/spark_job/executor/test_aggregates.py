@@ -145,15 +145,6 @@ def test_a_range_of_whole_aggregates_is_retried_as_it_failed(one: SimulatedJob) 
     assert retried(one, begun)[0] == [b"b", b"c", THREE]
 
 
-def test_an_aggregate_without_user_records_is_not_gone_from_a_range_of_whole_ones(
-    one: SimulatedJob,
-) -> None:
-    """It was a row, also where the range begins with the user records of another one."""
-    (begin,), _, (last,) = (one.put(1, data=data) for data in (THREE, NONE, THREE))
-    found, end = retried(one, span(begin, 1, last, 0, 4, whole=True))
-    assert (found, end.retries_short) == ([b"b", b"c", NONE, THREE], ())
-
-
 def test_a_queue_that_was_merged_for_lack_of_room_is_read_as_it_was_delivered(
     one: SimulatedJob,
 ) -> None:
@@ -192,22 +183,6 @@ def test_a_plan_of_a_version_that_said_whole_of_nothing_has_whole_retries(
     for _ in range(2):
         assert rows(planned.attempt(aggregated_records=mode), "data") == [(THREE,)] * 3
     assert planned.ends[shard(0)].retries_short == ()
-
-
-@pytest.mark.parametrize(
-    ("last_sub", "count", "limit", "part"), [(0, 4, None, None), (2, 6, 4, (0, 1))]
-)
-def test_a_range_of_user_records_whose_ends_are_first_ones_is_retried_under_raw(
-    one: SimulatedJob, last_sub: int, count: int, limit: int | None, part: tuple[int, int] | None
-) -> None:
-    """Nothing of it, or of a part of it, is taken to have expired, as where its aggregates count as
-    one record each: each number that the log has of it could be a whole record's.
-    """
-    begin, last = one.put(2, data=THREE)
-    found, end = retried(one, span(begin, 0, last, last_sub, count, max_records=limit), mode="raw")
-    assert (found, end.retries_short) == ([b"a", b"b", b"c", b"a"], ())
-    read = end.retry_part and (end.retry_part.last, end.retry_part.rest)
-    assert read == (part and tuple(SequenceNumber(last, sub) for sub in part))
 
 
 @pytest.mark.parametrize("mode", ["unpack", "raw"])
@@ -275,38 +250,6 @@ def test_a_user_record_is_delivered_by_the_shard_that_has_its_hash_key(
         assert "(1 so far" in caplog.text
 
 
-def test_which_user_records_are_the_shards_own_is_the_plans_to_say() -> None:
-    """No attempt asks the service, whose answers change: a shard may be listed late."""
-    with simulated(shards=2, listing_delay_ms=60_000) as job:
-        packed = aggregate([job.key_of(1).encode()], [user(0, b"a"), user(0, b"b")])
-        job.fake.put(STREAM, job.key_of(0), packed)
-        job.count_calls()
-        known = PlannedTask(job, task(owning(job, 0)))
-        unknown = PlannedTask(job, task(whole(0)))
-        for _ in range(2):
-            assert rows(known.attempt(), "data") == []
-            assert rows(unknown.attempt(), "data") == [(b"a",), (b"b",)]  # rather twice than never
-            job.clock.advance(120)
-        assert job.calls("ListShards") == job.calls("DescribeStreamSummary") == 0
-
-
-def test_what_was_delivered_while_the_hash_keys_were_not_known_is_retried() -> None:
-    """It is not taken to have expired once they are: alone, and a range of it. A range that has
-    others between its ends is read without them: other shards deliver these.
-    """
-    with simulated(shards=2) as job:
-        own, other = (job.key_of(index).encode() for index in (0, 1))
-        users = [user(0, b"a"), user(1, b"b"), user(1, b"c")]
-        packed = aggregate([own, other], users)
-        number = int(job.fake.put(STREAM, job.key_of(0), packed).partition(":")[2])
-        found, end = retried(job, retry(number, 1), retry(number, 2), of=owning(job, 0))
-        assert (found, end.retries_gone) == ([b"b", b"c"], ())
-        found, end = retried(job, span(number, 1, number, 2, 2), of=owning(job, 0))
-        assert (found, end.retries_short) == ([b"b", b"c"], ())
-        found, end = retried(job, span(number, 0, number, 2, 3), of=owning(job, 0))
-        assert (found, end.retries_short) == ([b"a", b"c"], ())
-
-
 def test_a_range_that_is_retried_leaves_out_the_user_records_of_other_shards() -> None:
     """As its first delivery did; so do the attempts that read a part of it again. What has expired
     of it is counted without them.
@@ -329,9 +272,3 @@ def test_a_range_that_is_retried_leaves_out_the_user_records_of_other_shards() -
         assert len(found) == 4
         (short,) = end.retries_short
         assert (short.first, short.missing) == (kept.first, 4)
-
-
-def test_a_range_with_only_empty_aggregates_in_a_page_is_read_on(one: SimulatedJob) -> None:
-    """A page of them has no row at all."""
-    first, *_, last = one.put(1, data=THREE) + one.put(3_500, data=NONE) + one.put(1, data=THREE)
-    assert len(retried(one, span(first, 1, last, 1, 4))[0]) == 4

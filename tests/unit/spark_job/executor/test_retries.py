@@ -8,8 +8,6 @@ import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.programs.threads import thread_pool
-from kinesis_spout.reading.kpl import AggregatedRecordError
 from kinesis_spout.testing import alter, error
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
@@ -23,7 +21,7 @@ from tests.support.simulated.planned_task import (
     task,
     whole,
 )
-from tests.support.simulated.simulated_job import AGGREGATE, SimulatedJob, shard, simulated
+from tests.support.simulated.simulated_job import SimulatedJob, shard
 
 if TYPE_CHECKING:
     from kinesis_spout.testing import Fault
@@ -80,46 +78,6 @@ def test_retries_get_half_of_the_bytes_where_there_may_be_new_records_and_all_ot
         one, task(whole(max_records=0, position=after(put[9]), retries=retries), max_bytes=1_000)
     )
     assert (ends[shard(0)].retries_done, ends[shard(0)].count) == (10, 0)
-
-
-def test_the_tasks_shards_share_the_bytes_for_retries_and_the_first_one_always_gets_some(
-    job: SimulatedJob,
-) -> None:
-    put = [job.put(10, key=job.key_of(index), data=b"x" * 100) for index in (0, 1)]
-    slices = [
-        whole(n, max_records=0, position=after(put[n][9]), retries=tuple(map(retry, put[n])))
-        for n in (1, 0)
-    ]
-    rows, ends = read(job, task(*slices, max_bytes=1_200))
-    assert list(ends) == [shard(1), shard(0)]
-    assert len(rows) == sum(end.retry_rows for end in ends.values()) in (12, 13)
-    rows, _ = read(job, task(*slices, max_bytes=10))
-    assert rows == [(shard(1), put[1][0], 2)]
-
-
-def test_retries_of_several_shards_are_searched_for_concurrently() -> None:
-    """Each shard has its own pacer: ten shards take no longer than one."""
-    with simulated(shards=10) as job:
-        slices = []
-        for index in range(10):
-            put = job.put(6, key=job.key_of(index), data=b"x")
-            slices.append(
-                whole(index, max_records=0, position=after(put[5]), retries=(retry(put[1]),))
-            )
-        planned = PlannedTask(job, task(*slices))
-        assert len(rows_of(planned.attempt(new_pool=thread_pool, reads_per_second=1))) == 10
-        assert job.clock.monotonic_s() < 1
-
-
-def test_an_aggregate_among_the_retries_stops_the_task(one: SimulatedJob) -> None:
-    put = one.put(1, data=AGGREGATE)
-    plan = task(retries_only(retry(put[0]), last=put[0]))
-    with pytest.raises(AggregatedRecordError, match=shard(0)):
-        read(one, plan, aggregated_records="fail")
-    entry = ShardReadResult(shard_id=shard(0), retries_done=1, retry_rows=1)
-    with pytest.raises(AggregatedRecordError, match=shard(0)):
-        read_again(one, entry, retry(put[0]), aggregated_records="fail")
-    assert read_again(one, entry, retry(put[0]), aggregated_records="raw") == put
 
 
 @pytest.mark.parametrize("limit", ["bytes", "records"])

@@ -13,8 +13,6 @@ from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.testing import (
     alter,
     early_end,
-    end_without_children,
-    throttle,
 )
 from spark_job.executor.task_reader import Pace
 from tests.simulation.in_process import Service
@@ -72,17 +70,6 @@ def test_records_are_pushed_up_to_the_tip_and_the_socket_is_closed(pairs: Simula
     assert pushed.is_closed
 
 
-def test_an_attempt_that_finds_a_log_polls_the_same_rows(pairs: SimulatedJob) -> None:
-    """After a crash, or for a second action. Records that came since are not among them."""
-    put = pairs.put(7)
-    pushed = Pushed(pairs)
-    assert pushed.rows(pace=BY_TWOS) == put
-    pairs.put(3)
-    pairs.clock.advance(60)
-    assert pushed.rows() == put
-    assert pushed.service.subscriptions == 1
-
-
 def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> None:
     """What it has published is read by the next one, by GetRecords."""
     put = pairs.put(7)
@@ -94,17 +81,6 @@ def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> No
     assert pushed.is_closed
     assert pushed.rows() == put
     assert pushed.service.subscriptions == 1
-
-
-def test_a_subscription_within_five_seconds_is_refused_and_the_task_polls(
-    pairs: SimulatedJob,
-) -> None:
-    first = Pushed(pairs)
-    second = Pushed(pairs, consumer_arn=first.consumer_arn)
-    put = pairs.put(5)
-    assert first.rows() == put
-    assert second.rows() == put
-    assert (second.end.fallback, second.end.pushed) == ("in_use", 0)
 
 
 @pytest.mark.parametrize("silently", [False, True])
@@ -120,16 +96,6 @@ def test_a_task_goes_on_by_polling_after_the_last_event(
     assert pushed.end.pushed == 2 * events
     assert pushed.end.fallback is not None
     assert pushed.is_closed
-
-
-def test_a_subscription_goes_on_while_polling_is_throttled_for_long(one: SimulatedJob) -> None:
-    """Other consumers use up what the shard gives to those that poll: the reason to subscribe."""
-    one.fake.insert_empty_pages(STREAM, shard(0), 1_000)
-    put = one.put(1)
-    one.fake.faults.add(throttle(), operation="GetRecords", times=None)
-    pushed = Pushed(one, fetch_time_ms=1_000, fetch_cap_ms=600_000)
-    assert pushed.rows() == put
-    assert one.clock.monotonic_s() > 3 * MINUTE_S
 
 
 def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(
@@ -164,24 +130,15 @@ def test_the_end_of_a_shard_comes_with_its_children(pairs: SimulatedJob) -> None
     assert [child.parents for child in pushed.end.children] == [(shard(0),)] * 2
 
 
-@pytest.mark.parametrize("times", [1, None])
-def test_an_end_without_children_is_polled_for_evidence(
-    pairs: SimulatedJob, *, times: int | None
-) -> None:
-    """The log says that an open shard is at its tip, and that a closed one has ended."""
+def test_an_end_without_children_is_polled_for_evidence(pairs: SimulatedJob) -> None:
+    """The log says that an open shard is at its tip, and has not ended."""
     put = pairs.put(3)
-    if times is None:
-        pairs.fake.split(STREAM, shard(0))
-        for operation in ("SubscribeToShard", "GetRecords"):
-            pairs.fake.faults.add(end_without_children(), operation=operation, times=None)
-    else:
-        pairs.fake.faults.add(
-            alter(lambda event: msgspec.structs.replace(event, continuation_sequence_number=None)),
-            operation="SubscribeToShard",
-        )
-        pairs.fake.faults.add(early_end(), operation="GetRecords", times=1)
+    pairs.fake.faults.add(
+        alter(lambda event: msgspec.structs.replace(event, continuation_sequence_number=None)),
+        operation="SubscribeToShard",
+    )
+    pairs.fake.faults.add(early_end(), operation="GetRecords", times=1)
     pushed = Pushed(pairs)
     assert pushed.rows() == put
-    assert (pushed.end.at_shard_end, pushed.end.at_tip) == (times is None, True)
+    assert (pushed.end.at_shard_end, pushed.end.at_tip) == (False, True)
     assert pushed.end.fallback == Fallback.BROKEN
-    assert pushed.rows() == put
