@@ -13,25 +13,19 @@ if TYPE_CHECKING:
     from tests.support.simulated.simulated_job import SimulatedJob
 
 
-def run(
-    job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None
-) -> list[int]:
+def run(job: SimulatedJob, coordinator: Coordinator, plan_id: str) -> list[int]:
     """Run a plan as executors do; the sequence numbers of its rows."""
-    return [int(row["sequenceNumber"]) for row in rows_of(job, coordinator, plan_id, only=only)]
+    return [int(row["sequenceNumber"]) for row in rows_of(job, coordinator, plan_id)]
 
 
-def rows_of(
-    job: SimulatedJob, coordinator: Coordinator, plan_id: str, *, only: int | None = None
-) -> list[Row]:
+def rows_of(job: SimulatedJob, coordinator: Coordinator, plan_id: str) -> list[Row]:
     services = job.executor()
-    found: list[Row] = []
-    for task, plan in coordinator.tasks(plan_id).items():
-        if only in (None, task):
-            for batch in read_task(
-                plan_id, task, plan, services=services, settings=services.settings
-            ):
-                found += batch.to_pylist()
-    return found
+    return [
+        row
+        for task, plan in coordinator.tasks(plan_id).items()
+        for batch in read_task(plan_id, task, plan, services=services, settings=services.settings)
+        for row in batch.to_pylist()
+    ]
 
 
 def run_tracked(

@@ -37,6 +37,7 @@ from tests.support.spark.source import READ_MODES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kinesis_spout.programs.threads import NewPool
     from spark_job.settings import SourceSettings
     from state.shard_state import ShardState
     from state.state_store import StateStore
@@ -115,11 +116,17 @@ class SimulatedJob:
             made.new_feed, made.wait_for = InlineFeed, wait_in(self.clock)
         self._executor = made
 
-    def coordinator(self, **changes: Any) -> Coordinator:
+    def coordinator(
+        self,
+        *,
+        store: StateStore | None = None,
+        new_pool: NewPool = InlinePool,  # a real one answers late on a busy machine
+        **changes: Any,
+    ) -> Coordinator:
         """A driver's coordinator, with a store of its own."""
         settings = self.settings(**changes)
-        services = self.services(settings)
-        services.new_pool = InlinePool  # a real one answers late on a busy machine
+        services = self.services(settings, store)
+        services.new_pool = new_pool
         coordinator = Coordinator(settings, services)
         self.opened.append(coordinator)
         return coordinator

@@ -72,7 +72,6 @@ def test_a_batch_is_replayed_with_its_rows_after_a_change_of_the_option(
     found = rows(one, driver, plan, before)
     driver = changed(one, driver, after)
     assert rows(one, driver, plan, after) == found
-    assert len(found) == (1 if before == "raw" else 3)
     outcomes = tracked(one, lambda row: row["attempt"] == 1, policy(retry_limit=3))
     outcomes.play(found)
     again = next_plan(driver, plan)
@@ -81,7 +80,6 @@ def test_a_batch_is_replayed_with_its_rows_after_a_change_of_the_option(
     retried = rows(one, driver, again, after)
     assert [row["data"] for row in retried if row["attempt"] == 2] == [row["data"] for row in found]
     outcomes.play(retried)
-    assert {row["attempt"] for row in retried} == {2}
     last = next_plan(driver, again)
     assert len(rows(one, driver, last, after)) == (1 if after == "raw" else 3)
 

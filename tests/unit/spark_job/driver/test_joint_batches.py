@@ -219,46 +219,6 @@ def test_a_query_whose_streams_are_all_left_out_waits_for_them(untracked: Stream
         assert worlds[0].clock.monotonic_s() - begun_s >= 3
 
 
-def test_the_time_in_which_a_stream_is_left_out_is_no_wait_for_its_retries(
-    query: StreamsQuery,
-) -> None:
-    """It lasts longer than availableNowRetryWait. The run retries its records afterwards."""
-    put(query, 1)
-    clicks = query.jobs["clicks"].there
-    clicks.change(available_now_retry_wait_ms=20_000, shard_refresh_interval_ms=1_000)
-    query.available_now = True
-    for _ in range(MOST_BATCHES):
-        if waiting(clicks):
-            break
-        query.run_batch()
-    clicks.fake.faults.add(internal_failure(), operation="ListShards", times=20)
-    query.run_until_idle()
-    assert not waiting(clicks)
-
-
-def test_an_available_now_run_says_that_a_stream_was_paused(
-    untracked: StreamsQuery, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Not that the stream was searched without success. The others are read."""
-    put(untracked, 1)
-    untracked.run_until_idle()
-    untracked.stop()
-    clicks, delivered = untracked.jobs["clicks"].there, len(untracked.jobs["clicks"].delivered)
-    put(untracked, 1)
-    with closing(clicks.look()) as store:
-        store.pause(Pause(by="an operator", since_ms=0))
-    untracked.available_now = True
-    untracked.run_until_idle()
-    assert len(untracked.jobs["clicks"].delivered) == delivered
-    orders = untracked.jobs["orders"]
-    assert {row["sequenceNumber"] for row in orders.delivered} >= {
-        str(number) for numbers in orders.there.records.values() for number in numbers
-    }
-    assert not [said for said in caplog.messages if "maxSearchTime" in said]
-    with closing(clicks.look()) as store:
-        assert "was paused" in str(store.read_runs())
-
-
 def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
     untracked: StreamsQuery,
 ) -> None:
@@ -288,3 +248,20 @@ def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
     for job in untracked.jobs.values():
         read = {f"{row['shardId']}:{row['sequenceNumber']}" for row in job.delivered}
         assert read == job.there.ids()
+
+
+def test_the_time_in_which_a_stream_is_left_out_is_no_wait_for_its_retries(
+    query: StreamsQuery,
+) -> None:
+    """It lasts longer than availableNowRetryWait. The run retries its records afterwards."""
+    put(query, 1)
+    clicks = query.jobs["clicks"].there
+    clicks.change(available_now_retry_wait_ms=20_000, shard_refresh_interval_ms=1_000)
+    query.available_now = True
+    for _ in range(MOST_BATCHES):
+        if waiting(clicks):
+            break
+        query.run_batch()
+    clicks.fake.faults.add(internal_failure(), operation="ListShards", times=20)
+    query.run_until_idle()
+    assert not waiting(clicks)

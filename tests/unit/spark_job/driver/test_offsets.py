@@ -38,19 +38,6 @@ def test_an_offset_with_nothing_new_is_the_one_before() -> None:
         assert with_plan(start, "etl/views", views) == start
 
 
-def test_the_plan_of_a_query_of_one_stream_is_given_its_stream() -> None:
-    asked: list[str] = []
-
-    def find(plan_id: str) -> str:
-        asked.append(plan_id)
-        return CLICKS
-
-    assert read_offset({"format": 1, "plan": "1-a"}).named(find) == {CLICKS: "1-a"}
-    assert read_offset(START_OFFSET).named(find) == {}
-    assert read_offset(START_OF_SEVERAL).named(find) == {}
-    assert asked == ["1-a"]
-
-
 @pytest.mark.parametrize(
     "offset",
     [

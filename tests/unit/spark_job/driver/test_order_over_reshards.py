@@ -15,9 +15,8 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from tests.support.simulated.played_outcomes import policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, track_all
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, in_both_modes, shard
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
-BLOCKING = (OnFailure.BLOCK_KEY, OnFailure.BLOCK_SHARD)
 NOW_MS = 0
 
 
@@ -47,7 +46,6 @@ def due(queue: RetryQueue, now_ms: int = 0) -> dict[str, list[int]]:
     }
 
 
-# the queue ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("on_failure", "of_ancestor", "found", "held"),
     [
@@ -76,104 +74,19 @@ def test_retries_and_new_records_wait_for_an_ancestors_unresolved_record_that_bl
     assert not queue.holds("s", 100)
 
 
-def test_with_block_key_a_range_waits_for_every_record_of_an_ancestor_and_holds_all_behind_it() -> (
-    None
-):
-    of_shard = (record(10, key="b"), record(11, 19), record(20, key="b"))
-    queue = RetryQueue()
-    queue.update(
-        states(record(1, key="a", due_ms=5_000), of_shard=of_shard),
-        policy(OnFailure.BLOCK_KEY),
-        NOW_MS,
-    )
-    assert due(queue, 4_999) == {"s": [10]}
-    assert due(queue, 5_000) == {"s": [10], "a": [1]}
-
-
-def test_a_retry_that_waits_for_an_ancestor_has_no_due_time() -> None:
-    """Nobody polls for it, or waits for it, beyond the ancestor's retry."""
-    queue = RetryQueue()
-    made = states(record(1, key="a", due_ms=5_000), of_shard=(record(10, key="a"),))
-    queue.update(made, policy(OnFailure.BLOCK_KEY), NOW_MS)
-    assert queue.next_ms() == 5_000
-    assert not queue.is_due(4_999)
-    assert queue.records() == 2
-
-
-@pytest.mark.parametrize("was_seen", [False, True], ids=["a new process", "the clock is set back"])
-def test_a_retry_of_a_clock_that_was_ahead_is_due_after_its_own_delay(*, was_seen: bool) -> None:
-    queue = RetryQueue()
-    failed = record(1, due_ms=90_200, first_failure_ms=90_000, last_failure_ms=90_000)
-    made = states(failed)
-    if was_seen:
-        queue.update(made, policy(), 90_000)
-        assert queue.next_ms() == 90_200
-    queue.update(made, policy(), 5_000)
-    assert queue.next_ms() == 5_200
-
-
-def test_shards_in_a_circle_wait_for_each_other_and_the_queue_still_answers() -> None:
-    made = {
-        name: ShardState(
-            shard_id=name,
-            read_position=SHARD_END,
-            parents=(parent,),
-            unresolved=(record(1, key="a"),),
-        )
-        for name, parent in (("s", "t"), ("t", "s"))
-    }
-    queue = RetryQueue()
-    queue.update(made, policy(OnFailure.BLOCK_KEY), NOW_MS)
-    assert queue.next_ms() is None
-    assert not queue.is_due(10**15)
-    assert queue.due(10**15) == {}
-
-
-# a job --------------------------------------------------------------------------------------------
-
-
-def reshard(one: SimulatedJob) -> None:
-    one.fake.split(STREAM, shard(0))
-    one.clock.advance(1)
-
-
-@pytest.mark.parametrize("on_failure", BLOCKING)
-def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(
-    one: SimulatedJob, on_failure: OnFailure
-) -> None:
+def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:
     """It would be planned and blocked again at every poll."""
     one.put(3)
-    reshard(one)
+    one.fake.split(STREAM, shard(0))
+    one.clock.advance(1)
     one.put(3)
     outcomes = tracked(
         one,
         lambda row: row["data"] == b"record 1" and row["shardId"] == shard(0),
-        policy(on_failure, first_delay_ms=3_600_000, max_delay_ms=3_600_000),
+        policy(OnFailure.BLOCK_KEY, first_delay_ms=3_600_000, max_delay_ms=3_600_000),
     )
     coordinator = one.coordinator(idle_wait="0s")
     start, _ = track_all(one, coordinator, outcomes)
     assert len(outcomes.done) <= 3
     one.clock.advance(60)
     assert next_plan(coordinator, start) == start
-
-
-@in_both_modes
-def test_an_available_now_run_waits_for_the_ancestors_retry_and_then_ends_the_child(
-    one: SimulatedJob,
-) -> None:
-    one.put(3)
-    reshard(one)
-    one.put(3)
-    outcomes = tracked(
-        one,
-        lambda row: (
-            row["data"] == b"record 1" and row["shardId"] == shard(0) and row["attempt"] == 1
-        ),
-        policy(OnFailure.BLOCK_KEY, first_delay_ms=20_000),
-    )
-    coordinator = one.coordinator()
-    coordinator.prepare_available_now()
-    begun_s = one.clock.monotonic_s()
-    track_all(one, coordinator, outcomes)
-    assert 20 <= one.clock.monotonic_s() - begun_s < 30
-    assert not any(state.unresolved for state in one.states().values())

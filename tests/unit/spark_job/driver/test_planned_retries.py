@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +16,7 @@ from state.moves.history import past_at
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.simulation.world import SkewedClock
-from tests.support.simulated.played_outcomes import Row, numbered, policy, tracked
+from tests.support.simulated.played_outcomes import numbered, policy, tracked
 from tests.support.simulated.simulated_driver import (
     next_plan,
     read_all,
@@ -24,28 +24,18 @@ from tests.support.simulated.simulated_driver import (
     run_tracked,
     track_all,
 )
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import SimulatedJob, shard
 
 if TYPE_CHECKING:
     from kinesis_spout.testing import ManualClock
-    from spark_job.driver.coordinator import Coordinator
-    from state.plan import Plan
-    from tests.support.simulated.played_outcomes import PlayedOutcomes
 
 HOUR_S, HOUR_MS, DAY_MS = 3_600.0, 3_600_000, 86_400_000
-
-
-def plan_of(job: SimulatedJob, plan_id: str) -> Plan:
-    plan = job.store().read_plan(plan_id)
-    assert plan is not None
-    return plan
 
 
 def unresolved(job: SimulatedJob) -> int:
     return sum(state.unresolved_count for state in job.states().values())
 
 
-# due times ----------------------------------------------------------------------------------------
 def test_a_poll_returns_at_once_when_a_retry_becomes_due_and_asks_for_no_plan_before(
     one: SimulatedJob,
 ) -> None:
@@ -76,33 +66,15 @@ def test_the_report_has_waiting_retries_their_age_and_what_this_run_has_dead_let
     run_tracked(one, coordinator, start, outcomes)
     assert next_plan(coordinator, start) == start
     one.clock.advance(3)
-    report = coordinator.report()
-    assert (report["unresolved"], report["retriesWaiting"], report["oldestUnresolvedMs"]) == (
-        2,
-        2,
-        3_000,
-    )
-    assert (report["deadLettered"], report["outage"]) == (0, False)
+    counts = ("unresolved", "retriesWaiting", "oldestUnresolvedMs", "deadLettered", "outage")
+    assert [coordinator.report()[name] for name in counts] == [2, 2, 3_000, 0, False]
     one.clock.advance(1)
-    _, rows = track_all(one, coordinator, outcomes, start)
-    assert len(rows) == 2
-    report = coordinator.report()
-    assert (report["unresolved"], report["oldestUnresolvedMs"], report["deadLettered"]) == (0, 0, 2)
+    track_all(one, coordinator, outcomes, start)
+    assert [coordinator.report()[name] for name in counts] == [0, 0, 0, 2, False]
     counts = ("emitted", "acked", "failed", "retried", "dropped")
-    assert [report[name] for name in counts] == [7, 3, 4, 2, 0]
+    assert [coordinator.report()[name] for name in counts] == [7, 3, 4, 2, 0]
 
 
-def test_after_a_plan_of_retries_alone_an_idle_shard_is_still_idle(
-    one: SimulatedJob,
-) -> None:
-    """The plan did not check its tip, but that is no reason for another batch."""
-    one.put(5)
-    outcomes = tracked(one, lambda row: row["attempt"] == 1 and row["data"] == b"record 2")
-    track_all(one, one.coordinator(), outcomes)
-    assert len(outcomes.done) == 2
-
-
-# how many new records -----------------------------------------------------------------------------
 def test_no_more_records_are_read_than_the_allowance_of_unresolved_records_leaves(
     one: SimulatedJob,
 ) -> None:
@@ -122,104 +94,6 @@ def test_no_more_records_are_read_than_the_allowance_of_unresolved_records_leave
     _, rows = track_all(one, coordinator, outcomes, start)
     assert len(rows) == 100
     assert unresolved(one) == 0
-
-
-# outages ------------------------------------------------------------------------------------------
-def test_an_outage_pauses_reading_ever_longer_counts_no_attempt_and_ends_by_itself(
-    one: SimulatedJob,
-) -> None:
-    """All records fail for a quarter of an hour. Plans stay few and small, nothing is
-    dead-lettered, then all is processed.
-    """
-    put = one.put(600)
-    down_until_s = 900.0
-    outcomes = tracked(
-        one,
-        lambda _: one.clock.monotonic_s() < down_until_s,
-        policy(retry_limit=2, first_delay_ms=1_000),
-    )
-    coordinator = one.coordinator(max_records_per_shard=200, idle_wait="60s")
-    start, plans, most = "", 0, 0
-    processed: list[Row] = []
-    while len(processed) < len(put):
-        plan = next_plan(coordinator, start)
-        assert plan != start or one.clock.monotonic_s() < down_until_s + 120
-        if plan == start:
-            continue
-        plans += 1
-        planned = plan_of(one, plan)
-        most = max(most, sum(len(piece.retries) for task in planned.tasks for piece in task.shards))
-        if planned.outages:
-            assert all(piece.max_records == 0 for task in planned.tasks for piece in task.shards)
-            assert coordinator.report()["outage"]
-        rows = rows_of(one, coordinator, plan)
-        processed += outcomes.play(rows)
-        start = plan
-    track_all(one, coordinator, outcomes, start)
-    assert outcomes.letters == []
-    assert len({row["sequenceNumber"] for row in processed}) == len(processed) == len(put)
-    assert max(row["attempt"] for row in processed) == 1
-    assert plans < 15 + 10
-    assert most <= 200
-    assert one.clock.monotonic_s() < down_until_s + 120
-    assert not coordinator.report()["outage"]
-
-
-def test_an_outage_is_remembered_over_a_restart(one: SimulatedJob) -> None:
-    one.put(500)
-    outcomes = tracked(one, lambda _: True)
-    first = one.coordinator(max_records_per_shard=200, idle_wait="0s")
-    start = next_plan(first)
-    run_tracked(one, first, start, outcomes)
-    assert next_plan(first, start) == start
-    first.close()
-    second = one.coordinator(max_records_per_shard=200, idle_wait="10s")
-    plan = plan_of(one, next_plan(second, start))
-    assert plan.outages == 1
-    assert [piece.max_records for task in plan.tasks for piece in task.shards] == [0]
-
-
-# shards that end, and that are gone ---------------------------------------------------------------
-def forgotten(job: SimulatedJob, **options: Any) -> tuple[Coordinator, PlayedOutcomes, str]:
-    """A job with a retry that has just come due, of a shard that the service has forgotten; and its
-    newest plan.
-    """
-    job.put(5)
-    job.fake.split(STREAM, shard(0))
-    outcomes = tracked(job, numbered(2), policy(first_delay_ms=90_000_000, max_delay_ms=90_000_000))
-    # The children were not checked either.
-    coordinator = job.coordinator(fail_on_data_loss=False, **options)
-    start, _ = track_all(job, coordinator, outcomes)
-    job.clock.advance(26 * HOUR_S)
-    return coordinator, outcomes, start
-
-
-def test_retries_of_a_shard_that_the_service_has_forgotten_are_letters_after_two_listings(
-    one: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    """At least a refresh interval apart; it is asked for every few seconds meanwhile. Nobody is
-    asked for them in the plan that says so.
-    """
-    coordinator, outcomes, start = forgotten(one, shard_refresh_interval="60s", idle_wait="1s")
-    one.count_calls()
-    begun_s, plans = one.clock.monotonic_s(), 0
-    while not outcomes.letters:
-        assert one.clock.monotonic_s() - begun_s < 90
-        assert plans < 15
-        plan = next_plan(coordinator, start)
-        if plan != start:
-            start, plans = plan, plans + 1
-            outcomes.play(rows_of(one, coordinator, plan))
-    seconds = one.clock.monotonic_s() - begun_s
-    assert seconds >= 60
-    assert plans <= seconds / 10 + 2
-    assert one.calls("ListShards") <= 2 * seconds / 10 + 2
-    assert [reason for *_, reason in outcomes.letters] == ["past the stream's retention"]
-    (piece,) = (piece for task in plan_of(one, start).tasks for piece in task.shards)
-    assert piece.gone
-    track_all(one, coordinator, outcomes, start)
-    assert one.states()[shard(0)].finished
-    assert "waited for their retry" not in caplog.text
 
 
 def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_acked(
@@ -242,9 +116,6 @@ def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_ac
     assert unresolved(one) == 0
 
 
-# a clock that is set ----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def service(one: SimulatedJob) -> ManualClock:
     """The service's clock. The clock of the job `one` can be set from now on."""
@@ -257,8 +128,9 @@ def set_clock(one: SimulatedJob, ahead_ms: int) -> None:
     one.clock.ahead_ms = ahead_ms  # type: ignore[attr-defined]  # see `service`
 
 
-@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, DAY_MS], ids=["back", "forward"])
-@pytest.mark.parametrize("is_available_now", [True, False])
+@pytest.mark.parametrize(
+    ("ahead_ms", "is_available_now"), [(-HOUR_MS, True), (DAY_MS, False)], ids=["back", "forward"]
+)
 def test_a_retry_waits_no_longer_and_no_shorter_where_the_clock_is_set_meanwhile(
     one: SimulatedJob, service: ManualClock, ahead_ms: int, *, is_available_now: bool
 ) -> None:
@@ -306,3 +178,31 @@ def test_nobody_goes_back_behind_a_record_that_was_not_acked_then(
     past = past_at(entries, acked_ms - 30_000)
     assert past is None or past.positions[shard(0)] != Position.after(SequenceNumber(number))
     assert driver.report()["lagMs"] == 0
+
+
+def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_itself(
+    one: SimulatedJob,
+) -> None:
+    """Also where the driver starts again meanwhile. All records fail for a quarter of an hour."""
+    put = one.put(600)
+    down_until_s = 900.0
+    outcomes = tracked(one, lambda _: one.clock.monotonic_s() < down_until_s, policy(retry_limit=2))
+    start, found = "", []
+    for batch in range(25):
+        coordinator = one.coordinator(max_records_per_shard=200, idle_wait="60s")
+        while (plan := next_plan(coordinator, start)) == start:
+            assert one.clock.monotonic_s() < down_until_s + 120
+        start = plan
+        if batch and one.clock.monotonic_s() < down_until_s:
+            planned = one.store().read_plan(plan)
+            assert planned is not None
+            assert planned.outages
+            assert sum(one.max_records for task in planned.tasks for one in task.shards) == 0
+            assert coordinator.report()["outage"]
+        found += outcomes.play(rows_of(one, coordinator, plan))
+        coordinator.close()
+        if len(found) == len(put):
+            break
+    assert outcomes.letters == []
+    assert sorted(int(row["sequenceNumber"]) for row in found) == put
+    assert {row["attempt"] for row in found} == {1}

@@ -11,7 +11,7 @@ import pytest
 from spark_job.driver.settle_plan import outages_after, settle
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.plan import Plan, PlanStatus, ShardReadResult
+from state.plan import Plan, PlanStatus
 from state.position import Position
 from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
@@ -139,9 +139,6 @@ def test_a_plan_whose_tasks_an_earlier_version_has_read_is_settled_as_before() -
     assert states_in(_after(backend)) == states_in(_after(backend_with_plan(0, 1)))
 
 
-# reports ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("opened", [False, True], ids=["no-report", "open-report"])
 def test_a_tracked_batch_without_a_done_report_changes_no_state(*, opened: bool) -> None:
     """All of it is delivered again. A shard's end is too, so its children are not created."""
@@ -157,24 +154,6 @@ def test_a_tracked_batch_without_a_done_report_changes_no_state(*, opened: bool)
     pointer = MemoryStateStore(backend).read_pointer()
     assert pointer is not None
     assert pointer.status is PlanStatus.SETTLED
-
-
-def test_a_batch_without_records_needs_no_report() -> None:
-    """It saw a tip and the end of a shard, which have no outcomes."""
-    backend = backend_with_plan()
-    with closing(MemoryStateStore(backend)) as store:
-        store.mark_tracked(OutcomePolicy())
-        entries = (
-            ShardReadResult(
-                shard_id=PARENT, at_shard_end=True, children=LOGS[0].entries[-1].children
-            ),
-            ShardReadResult(shard_id=OTHER, at_tip=True),
-        )
-        store.append_log(PLAN, 0, TaskLog(entries=entries, sealed=True), None)
-    result = settled(backend)
-    assert not result.unreported
-    assert result.states[PARENT].state.finished
-    assert set(CHILDREN) <= set(result.states)
 
 
 def test_a_done_report_counts_also_when_the_mark_was_removed_since() -> None:

@@ -66,20 +66,6 @@ def test_retries_come_before_new_records_and_are_counted_in_the_result(one: Simu
     assert (end.count, end.at_tip, end.position) == (3, True, after(put[6]))
 
 
-def test_retries_get_half_of_the_bytes_where_there_may_be_new_records_and_all_otherwise(
-    one: SimulatedJob,
-) -> None:
-    put = one.put(20, data=b"x" * 100)
-    retries = tuple(map(retry, put[:10]))
-    _, ends = read(one, task(whole(position=after(put[9]), retries=retries), max_bytes=1_000))
-    end = ends[shard(0)]
-    assert (end.retries_done, end.retry_rows, end.count, end.payload_bytes) == (5, 5, 5, 1_000)
-    _, ends = read(
-        one, task(whole(max_records=0, position=after(put[9]), retries=retries), max_bytes=1_000)
-    )
-    assert (ends[shard(0)].retries_done, ends[shard(0)].count) == (10, 0)
-
-
 @pytest.mark.parametrize("limit", ["bytes", "records"])
 def test_a_range_that_is_too_large_is_read_in_part_and_read_again_in_exactly_that_part(
     one: SimulatedJob, limit: str
