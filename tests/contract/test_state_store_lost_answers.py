@@ -46,7 +46,9 @@ def test_states_are_saved_moved_and_removed_once(store: ZnodeStateStore) -> None
 def test_every_step_of_a_plan_and_the_list_is_done_once(
     store: ZnodeStateStore, store_world: StoreWorld
 ) -> None:
+    """A plan of more tasks than one transaction takes, too."""
     store.create_plan(plan(1, tasks=700))
+    assert store.read_plan("1-aa") == plan(1, tasks=700)
     store_world.open().append_log("1-aa", 3, log_of(3), None)
     store.close_plan("1-aa")
     assert store.read_ends("1-aa") == {3: log_of(3).folded()}

@@ -4,18 +4,15 @@ tracks its records.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from state.errors import InvalidStoreSettingError, StaleOwnerError, StoredDataError
+from state.errors import StaleOwnerError, StoredDataError
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
-from state.state_store import StateChange
 from tests.support.state import state_values
-from tests.support.state.interposed_tree import interposed
-from tests.support.state.state_stores import OTHER, owned, plan, state_at
+from tests.support.state.state_stores import OTHER, owned, plan
 
 if TYPE_CHECKING:
     from state.znodes.store import ZnodeStateStore
@@ -50,47 +47,6 @@ def test_policies_come_back_as_they_were_written(
         assert store_world.open().read_policy() == policy
 
 
-def test_marking_with_the_same_policy_writes_nothing(store: ZnodeStateStore) -> None:
-    """Each start of a query marks the application."""
-    batch, tree = interposed(store)
-    batch.mark_tracked(BLOCKING)
-
-    def written() -> None:
-        pytest.fail("the mark was written again")
-
-    tree.before_write("tracked", written)
-    batch.mark_tracked(BLOCKING)
-
-
-def test_the_mark_is_not_taken_for_a_shard(store: ZnodeStateStore) -> None:
-    """A shard with its name is refused."""
-    store.mark_tracked(BLOCKING)
-    assert store.load_states() == {}
-    with pytest.raises(InvalidStoreSettingError):
-        store.save_states([StateChange(None, state_at(1, "tracked"))])
-
-
-def test_two_that_mark_at_once_agree_with_one_of_them(store_world: StoreWorld) -> None:
-    """No error is raised; the last write holds."""
-    policies = [OutcomePolicy(retry=RetryPolicy(retry_limit=limit)) for limit in range(4)]
-    stores = [store_world.open() for _ in policies]
-    with ThreadPoolExecutor(len(stores)) as pool:
-        list(
-            pool.map(lambda pair: pair[0].mark_tracked(pair[1]), zip(stores, policies, strict=True))
-        )
-    assert store_world.open().read_policy() in policies
-
-
-def test_the_owner_removes_the_mark(store: ZnodeStateStore) -> None:
-    """Removing it again changes nothing. Then the application may be marked again."""
-    store.mark_tracked(BLOCKING)
-    store.clear_policy()
-    store.clear_policy()
-    assert store.read_policy() is None
-    store.mark_tracked(BLOCKING)
-    assert store.read_policy() == BLOCKING
-
-
 def test_only_the_owner_takes_the_mark_off(store: ZnodeStateStore, store_world: StoreWorld) -> None:
     """Neither a process that never owned the application nor one that was overtaken, or else failed
     records would be acked. Also when there is no mark.
@@ -103,9 +59,13 @@ def test_only_the_owner_takes_the_mark_off(store: ZnodeStateStore, store_world: 
     with pytest.raises(StaleOwnerError, match="taken over"):
         store.clear_policy()
     assert new.read_policy() == BLOCKING
-    new.clear_policy()
+    for _ in range(2):
+        new.clear_policy()
+        assert new.read_policy() is None
     with pytest.raises(StaleOwnerError):
         store.clear_policy()
+    new.mark_tracked(BLOCKING)
+    assert new.read_policy() == BLOCKING
 
 
 @pytest.mark.parametrize(

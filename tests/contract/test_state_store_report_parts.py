@@ -16,8 +16,6 @@ from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import failures, owned, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from state.znodes.store import ZnodeStateStore
     from tests.support.state.state_stores import StoreWorld
 
@@ -79,10 +77,14 @@ def test_a_batch_that_is_overtaken_between_two_parts_stops_there(
     """The plan was closed, or the report was opened again. The remaining parts are not written."""
     batch, tree = interposed(store)
     opened = batch.open_report("1-aa", "token")
-    act: Callable[[], object] = lambda: (  # noqa: E731  # two things to do in its place
-        store.close_plan("1-aa") if close else store.open_report("1-aa", "other")
-    )
-    tree.before_write("-1", act)
+
+    def overtake() -> None:
+        if close:
+            store.close_plan("1-aa")
+        else:
+            store.open_report("1-aa", "other")
+
+    tree.before_write("-1", overtake)
     with pytest.raises(PlanClosedError if close else ConflictError):
         batch.finish_report(opened, failures(10_000))
     assert len(store_world.children(REPORT)) == 1
@@ -101,14 +103,6 @@ def test_a_reason_that_is_too_large_for_a_value_is_dropped(store: ZnodeStateStor
     read = store.read_report("1-aa")
     assert read is not None
     assert read.shards[0].unresolved == (msgspec.structs.replace(failed, reason=None), other)
-
-
-@pytest.mark.parametrize("reason", ["Größe", "订单", "\U0001f600", "\x00\x1f\u2028", '"\\', ""])
-def test_a_reason_may_be_any_text(store: ZnodeStateStore, reason: str) -> None:
-    """Reasons come from the user's exceptions."""
-    report = failures(2, reason=reason)
-    store.finish_report(store.open_report("1-aa", "token"), report)
-    assert store.read_report("1-aa") == report
 
 
 def test_a_report_that_an_operator_removed_does_not_count(
@@ -131,9 +125,6 @@ def test_a_report_that_an_operator_removed_does_not_count(
     "stored",
     [
         b"",
-        b"{",
-        b"[]",
-        b'{"token":"t"}',
         b'{"token":"t","status":"half"}',
         b'{"token":"t","status":"done"}',
         b'{"token":"t","status":"done","report":{},"outcomes":{"shards":[{"shardId":"s","unresolved":[["x",1,1]]}]}}',

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from state.errors import StaleOwnerError
-from state.owner.run_log import FAILED, FULL, MAX_RUNS, SPARK, SPOUT, Hold, Run, RunEnd, RunLog
+from state.owner.run_log import FAILED, FULL, SPARK, SPOUT, Hold, Run, RunEnd, RunLog
 from state.state_store import TaskShare
 from tests.support.state.state_stores import OTHER, OWNER, owned, task_of
 
@@ -40,27 +40,6 @@ def test_a_process_that_was_killed_leaves_a_run_without_an_end(store_world: Stor
     assert store_world.open().read_runs()[None].runs == (RUN, LATER)
 
 
-def test_only_the_last_runs_are_kept(store_world: StoreWorld) -> None:
-    store = owned(store_world)
-    for since_ms in range(3 * MAX_RUNS):
-        store.begin_run(replace(RUN, owner=replace(OWNER, since_ms=since_ms)))
-    runs = store.read_runs()[None].runs
-    assert [run.owner.since_ms for run in runs] == list(range(2 * MAX_RUNS, 3 * MAX_RUNS))
-
-
-def test_only_the_owner_begins_a_run(store_world: StoreWorld) -> None:
-    with pytest.raises(StaleOwnerError):
-        store_world.open().begin_run(RUN)
-    assert store_world.open().read_runs() == {}
-
-
-def test_another_process_may_add_the_end_of_the_run_that_it_names(store_world: StoreWorld) -> None:
-    """Needs no ownership: a Spark driver's main process is not the owner."""
-    owned(store_world).begin_run(RUN)
-    assert store_world.open().amend_run(OWNER, lambda log: log.ended(END))
-    assert store_world.open().read_runs()[None].newest == replace(RUN, end=END)
-
-
 def test_a_run_that_is_not_the_newest_is_not_amended(store_world: StoreWorld) -> None:
     first = owned(store_world)
     first.begin_run(RUN)
@@ -82,9 +61,12 @@ def test_an_owner_that_was_overtaken_adds_nothing_to_its_run(store_world: StoreW
     assert store_world.open().read_runs() == {None: RunLog(runs=(RUN,))}
 
 
-def test_the_first_error_of_a_run_counts(store_world: StoreWorld) -> None:
-    store = owned(store_world)
-    store.begin_run(RUN)
+def test_another_process_may_end_a_run_and_the_first_error_counts(store_world: StoreWorld) -> None:
+    """A Spark driver's main process is not the owner; only the owner begins a run."""
+    owned(store_world).begin_run(RUN)
+    store = store_world.open()
+    with pytest.raises(StaleOwnerError):
+        store.begin_run(LATER)
     store.amend_run(OWNER, lambda log: log.ended(END))
     assert store.amend_run(OWNER, lambda log: log.ended(replace(END, says="later")))
     assert store.read_runs()[None].newest == replace(RUN, end=END)

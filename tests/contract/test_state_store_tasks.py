@@ -4,18 +4,15 @@ application together.
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from state.errors import ConflictError, OwnedByAnotherError, StaleOwnerError, StoredDataError
-from state.state_store import StateChange, TaskShare
-from tests.support.state.interposed_tree import interposed
+from state.errors import OwnedByAnotherError, StaleOwnerError, StoredDataError
+from state.state_store import TaskShare
 from tests.support.state.stale_owners import assert_stale, write_one
-from tests.support.state.state_stores import IDENTITY, OTHER, OWNER, state_at, task_of
+from tests.support.state.state_stores import OTHER, OWNER, task_of
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
@@ -32,44 +29,6 @@ def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
     assert store_world.get("epoch") == b"1"
 
 
-def test_each_new_owner_of_a_share_increments_its_epoch(store_world: StoreWorld) -> None:
-    """The epochs of the application and of other shares stay as they are."""
-    task_of(store_world, 1, 2)
-    epochs = []
-    for _ in range(3):
-        store = store_world.open()
-        epochs.append(store.acquire(OWNER, timeout_s=5, task=TaskShare(0, 2)))
-        store.release()
-    assert epochs == [1, 2, 3]
-    assert (store_world.get("epoch"), store_world.get("epoch/1-of-2")) == (b"1", b"1")
-
-
-def test_tasks_write_states_of_different_shards_at_the_same_time(store_world: StoreWorld) -> None:
-    """Their writes do not conflict."""
-
-    def write(index: int) -> int:
-        store = task_of(store_world, index, 2)
-        known = store.save_states([StateChange(None, state_at(0, f"shard-{index}"))])[0]
-        for number in range(1, 30):
-            known = store.save_states([StateChange(known, state_at(number, f"shard-{index}"))])[0]
-        return known.version
-
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(write, range(2))) == [29, 29]
-    assert {
-        shard: stored.version for shard, stored in store_world.open().load_states().items()
-    } == {"shard-0": 29, "shard-1": 29}
-
-
-def test_a_state_is_written_over_its_own_version_only_by_tasks_too(store_world: StoreWorld) -> None:
-    """Two tasks that both believe to own a shard do not overwrite each other's state."""
-    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
-    known = first.save_states([StateChange(None, state_at(1))])[0]
-    second.save_states([StateChange(known, state_at(2))])
-    with pytest.raises(ConflictError, match="was changed by somebody else"):
-        first.save_states([StateChange(known, state_at(3))])
-
-
 def test_one_share_has_one_owner(store_world: StoreWorld) -> None:
     """The error names the owner to the second process. The first is not affected."""
     first = task_of(store_world, 1, 3)
@@ -80,22 +39,6 @@ def test_one_share_has_one_owner(store_world: StoreWorld) -> None:
     ):
         store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(1, 3))
     write_one(first, "a")
-
-
-def test_a_waiting_process_gets_a_share_when_it_is_released(store_world: StoreWorld) -> None:
-    """Long before its timeout."""
-    first = task_of(store_world, 1, 3)
-    second, tree = interposed(store_world.open())
-    released: list[threading.Thread] = []
-
-    def release_soon() -> None:
-        released.append(threading.Thread(target=first.release))
-        released[0].start()
-
-    tree.before_wait(release_soon)
-    assert second.acquire(OTHER, timeout_s=60, task=TaskShare(1, 3)) == 2
-    released[0].join(30)
-    assert second.read_tasks() == {TaskShare(1, 3): OTHER}
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -151,13 +94,6 @@ def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:
             store.acquire(OWNER, timeout_s=0, task=other)
     store.release()
     assert store.acquire(OWNER, timeout_s=0) == 2
-
-
-def test_tasks_bind_the_stream_together(store_world: StoreWorld) -> None:
-    """One writes the identity, and each compares its own with it."""
-    for index in range(3):
-        task_of(store_world, index, 3).bind_stream(IDENTITY)
-    assert store_world.open().read_stream() == IDENTITY
 
 
 def test_a_foreign_node_below_owner_is_named_in_an_error(store_world: StoreWorld) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
 
 SHARD = "shardId-000000000000"
+PAUSE = Pause(by="ann", since_ms=5, reason="deploy")
 
 
 def test_an_application_without_state_is_empty_and_stays_so(store_world: StoreWorld) -> None:
@@ -57,8 +58,10 @@ def test_everything_of_a_spark_job_comes_in_one_look(store_world: StoreWorld) ->
     store.create_plan(plan(2))
     store.append_log("2-aa", 0, log_of(3, sealed=False), None)
     store.open_report("2-aa", "token")
+    store.pause(PAUSE)
     seen = store_world.open().read_application()
-    assert (seen.identity, seen.policy, seen.paused) == (IDENTITY, policy, False)
+    assert (seen.identity, seen.policy) == (IDENTITY, policy)
+    assert (seen.pause, seen.paused) == (PAUSE, True)
     assert dict(seen.states) == {SHARD: state_at(7)}
     assert [(one.task, one.info) for one in seen.owners] == [(None, OWNER)]
     assert seen.total_tasks is None
@@ -110,14 +113,6 @@ def test_tasks_that_share_an_application_are_shown_with_their_total(
     seen = store_world.open().read_application()
     assert [one.task for one in seen.owners] == [TaskShare(0, 3), TaskShare(2, 3)]
     assert seen.total_tasks == 3
-
-
-def test_a_paused_application_is_shown_as_such(store_world: StoreWorld) -> None:
-    pause = Pause(by="ann", since_ms=5, reason="deploy")
-    store_world.open().pause(pause)
-    seen = store_world.open().read_application()
-    assert (seen.pause, seen.paused) == (pause, True)
-    assert dict(seen.states) == {}
 
 
 def test_the_newest_move_of_an_operator_is_shown(store_world: StoreWorld) -> None:
