@@ -1,5 +1,4 @@
-"""The service's contract in CBOR, tested against FakeKinesis, the emulator and LocalStack alike;
-and how a service that does not speak it is read.
+"""The service's contract in CBOR, tested against FakeKinesis, the emulator and LocalStack alike.
 
 The emulator writes payloads in base64 and times without their tag in CBOR too. The SDKs of AWS, and
 we, read these as well.
@@ -18,14 +17,12 @@ import pytest
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.client import KinesisClient
-from tests.support.kinesis.calls import iterator, put, split
+from tests.support.kinesis.calls import iterator, put, shards_of, split
 from tests.support.kinesis.services import (
     ACCESS_KEY,
     REGION,
     SECRET_KEY,
     Service,
-    create_stream,
-    kinesis_client,
 )
 
 TYPE = "application/x-amz-cbor-1.1"
@@ -78,37 +75,29 @@ def call(endpoint_url: str, operation: str, body: bytes) -> tuple[int, str, Any]
     return answer.status, kind, cbor2.loads(told, semantic_decoders={1: lambda time, _: time})
 
 
-def test_a_page_is_the_same_in_cbor_as_in_json(
+def test_a_page_and_a_shards_end_are_the_same_in_cbor_as_in_json(
     kinesis_service: str, one_shard: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Records with any bytes and any key, times to the millisecond, and what is beside them."""
+    """Records with any bytes and any key, times to the millisecond, and the children."""
     first = put(one_shard, bytes(range(256)), "\u00e4\u00f6\u00fc \U0001f600")
     put(one_shard, b"")
-    start = iterator(one_shard, first["ShardId"])
+    start: str | None = iterator(one_shard, first["ShardId"])
     pages = []
-    with caplog.at_level(logging.WARNING):
-        for wire_format in ("json", "cbor"):
-            with closing(reader(kinesis_service, one_shard.name, wire_format)) as client:
-                pages.append(client.get_records(start, 10).page)
-    json, cbor = pages
-    assert cbor.count == 2
+    with closing(reader(kinesis_service, one_shard.name, "json")) as client:
+        pages.append(client.get_records(str(start), 10).page)
+    split(one_shard, shards_of(one_shard)[0])
+    with (
+        caplog.at_level(logging.WARNING),
+        closing(reader(kinesis_service, one_shard.name, "cbor")) as client,
+    ):
+        while start is not None:
+            pages.append(client.get_records(start, 10).page)
+            start = pages[-1].next_iterator
+    json, cbor, end = pages[0], pages[1], pages[-1]
     assert cbor.records.equals(json.records)
-    assert (cbor.first, cbor.last, cbor.next_iterator is None) == (json.first, json.last, False)
+    assert (cbor.first, cbor.last, cbor.count) == (json.first, json.last, 2)
+    assert sorted(child.parents for child in end.child_shards) == [(first["ShardId"],)] * 2
     assert [text for text in caplog.messages if "CBOR" in text] == []
-
-
-def test_the_end_of_a_shard_names_its_children_in_cbor(
-    kinesis_service: str, one_shard: Service
-) -> None:
-    put(one_shard, b"last")
-    shards = one_shard.client.list_shards(StreamName=one_shard.name)["Shards"]
-    split(one_shard, shards[0])
-    following: str | None = iterator(one_shard, shards[0]["ShardId"])
-    with closing(reader(kinesis_service, one_shard.name, "cbor")) as client:
-        while following is not None:
-            page = client.get_records(following, 10).page
-            following = page.next_iterator
-    assert sorted(child.parents for child in page.child_shards) == [(shards[0]["ShardId"],)] * 2
 
 
 def test_all_operations_speak_cbor(kinesis_service: str, one_shard: Service) -> None:
@@ -159,23 +148,3 @@ def test_errors_are_told_in_cbor(
     assert (status // 100 in (4, 5), kind) == (True, TYPE)
     assert told["__type"].rpartition("#")[2] == code
     assert isinstance(told["message"], str)
-
-
-def test_moto_does_not_speak_cbor_and_is_read_in_json(
-    moto_endpoint: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It answers with a page of HTML. That is said once; the next pages are asked for in JSON."""
-    with kinesis_client(moto_endpoint) as client:
-        service = Service(client, "contract-of-cbor")
-        create_stream(client, service.name)
-        where = put(service, b"\xff")
-        start = iterator(service, where["ShardId"])
-    with (
-        closing(reader(moto_endpoint, service.name, "cbor")) as cbor,
-        caplog.at_level(logging.WARNING),
-    ):
-        for _ in range(2):
-            page = cbor.get_records(start, 10).page
-            assert page.records.column("data").to_pylist() == [b"\xff"]
-    (said,) = [text for text in caplog.messages if "CBOR" in text]
-    assert "does not speak CBOR (status 500, text/html); reading JSON instead" in said

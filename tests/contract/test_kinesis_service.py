@@ -18,7 +18,6 @@ from tests.support.kinesis.calls import (
     LIMIT_S,
     hash_keys,
     iterator,
-    merge,
     put,
     read,
     read_shard,
@@ -51,6 +50,20 @@ class TestRecords:
         assert (record["Data"], record["PartitionKey"]) == (data, key)
         assert record["SequenceNumber"] == where["SequenceNumber"]
 
+    def test_records_come_in_the_order_of_their_growing_sequence_numbers(
+        self, one_shard: Service
+    ) -> None:
+        """They have 56 digits. `ApproximateArrivalTimestamp` is the service's time at the put."""
+        before = datetime.now(UTC) - timedelta(milliseconds=1)
+        numbers = [put(one_shard, str(at).encode())["SequenceNumber"] for at in range(5)]
+        got = read(one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=5)
+        assert got.data == [b"0", b"1", b"2", b"3", b"4"]
+        assert [record["SequenceNumber"] for record in got.records] == numbers
+        assert sorted(set(map(int, numbers))) == list(map(int, numbers))
+        assert {len(number) for number in numbers} == {56}
+        for record in got.records:
+            assert before <= record["ApproximateArrivalTimestamp"] <= datetime.now(UTC)
+
     def test_a_record_of_one_mebibyte_is_taken_and_a_larger_one_refused(
         self, one_shard: Service
     ) -> None:
@@ -64,59 +77,30 @@ class TestRecords:
             one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=1
         ).data == [data]
 
-    def test_records_come_in_the_order_of_their_growing_sequence_numbers(
-        self, one_shard: Service
+    def test_a_key_chooses_the_shard_and_answers_come_entry_by_entry_in_order(
+        self, two_shards: Service
     ) -> None:
-        """The sequence numbers of a shard grow with every put, have 56 digits, and order the
-        records.
+        """MD5("a") = 0cc1... lies in the lower half of the hash keys, MD5("b") = 92eb... in the
+        upper. An explicit hash key counts instead.
         """
-        put_numbers = [put(one_shard, str(at).encode())["SequenceNumber"] for at in range(5)]
-        got = read(one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=5)
-        assert got.data == [b"0", b"1", b"2", b"3", b"4"]
-        assert [record["SequenceNumber"] for record in got.records] == put_numbers
-        assert sorted(set(map(int, put_numbers))) == list(map(int, put_numbers))
-        assert {len(number) for number in put_numbers} == {56}
-
-    def test_the_arrival_time_is_the_services_time_at_the_put(self, one_shard: Service) -> None:
-        """`ApproximateArrivalTimestamp` lies between the moments before and after the put."""
-        before = datetime.now(UTC) - timedelta(milliseconds=1)
-        put(one_shard, b"x")
-        after = datetime.now(UTC)
-        (record,) = read(
-            one_shard, iterator(one_shard, shards_of(one_shard)[0]["ShardId"]), records=1
-        ).records
-        assert before <= record["ApproximateArrivalTimestamp"] <= after
-
-    def test_put_records_answers_entry_by_entry_in_order(self, two_shards: Service) -> None:
-        """Each entry's answer has the shard and the sequence number of the record."""
-        entries = [{"Data": str(at).encode(), "PartitionKey": f"key {at}"} for at in range(20)]
+        lower, upper = (shard["ShardId"] for shard in sorted(shards_of(two_shards), key=hash_keys))
+        entries: list[dict[str, Any]] = [
+            {"Data": b"0", "PartitionKey": "b"},
+            {"Data": b"1", "PartitionKey": "a"},
+            {"Data": b"2", "PartitionKey": "a", "ExplicitHashKey": str(HASH_KEYS - 1)},
+            {"Data": b"3", "PartitionKey": "b", "ExplicitHashKey": "0"},
+        ]
         answer = two_shards.client.put_records(StreamName=two_shards.name, Records=entries)
         assert answer["FailedRecordCount"] == 0
+        assert [one["ShardId"] for one in answer["Records"]] == [upper, lower, upper, lower]
         found = {
-            (shard["ShardId"], record["SequenceNumber"]): record["Data"]
-            for shard in shards_of(two_shards)
-            for record in read_shard(two_shards, shard["ShardId"]).records
+            record["SequenceNumber"]: record["Data"]
+            for shard in (lower, upper)
+            for record in read_shard(two_shards, shard).records
         }
-        assert [
-            found[entry["ShardId"], entry["SequenceNumber"]] for entry in answer["Records"]
-        ] == [entry["Data"] for entry in entries]
-
-    def test_the_md5_of_the_partition_key_chooses_the_shard(self, two_shards: Service) -> None:
-        """MD5("a") = 0cc1... lies in the lower half of the hash keys, MD5("b") = 92eb... in the
-        upper.
-        """
-        lower, upper = sorted(shards_of(two_shards), key=hash_keys)
-        assert put(two_shards, b"x", "a")["ShardId"] == lower["ShardId"]
-        assert put(two_shards, b"x", "b")["ShardId"] == upper["ShardId"]
-
-    def test_an_explicit_hash_key_overrides_the_partition_key(self, two_shards: Service) -> None:
-        """The same partition key goes where the explicit hash key says."""
-        lower, upper = sorted(shards_of(two_shards), key=hash_keys)
-        assert (
-            put(two_shards, b"x", "a", ExplicitHashKey=str(HASH_KEYS - 1))["ShardId"]
-            == upper["ShardId"]
-        )
-        assert put(two_shards, b"x", "b", ExplicitHashKey="0")["ShardId"] == lower["ShardId"]
+        assert [found[one["SequenceNumber"]] for one in answer["Records"]] == [
+            one["Data"] for one in entries
+        ]
 
 
 class TestIterators:
@@ -124,10 +108,6 @@ class TestIterators:
     def numbers(self, one_shard: Service) -> list[str]:
         """Sequence numbers of the records b"0", b"1", b"2"."""
         return [put(one_shard, str(at).encode())["SequenceNumber"] for at in range(3)]
-
-    @pytest.fixture
-    def shard_id(self, one_shard: Service) -> str:
-        return str(shards_of(one_shard)[0]["ShardId"])
 
     @pytest.mark.parametrize(
         ("kind", "at", "first"),
@@ -164,38 +144,20 @@ class TestIterators:
         expected = [b"0", b"1", b"2", b"new"][first:]
         assert read(one_shard, start, records=len(expected)).data == expected
 
-    def test_a_page_holds_no_more_than_the_limit(
-        self, one_shard: Service, numbers: list[str], shard_id: str
+    def test_a_page_holds_no_more_than_the_limit_and_is_behind_until_the_tip(
+        self, one_shard: Service, numbers: list[str]
     ) -> None:
-        """`Limit` limits the page, and the next iterator continues after it."""
-        page = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id), Limit=2)
-        assert [record["Data"] for record in page["Records"]] == [b"0", b"1"]
-        assert read(one_shard, page["NextShardIterator"]).data == [b"2"]
-
-    def test_an_iterator_can_be_used_twice(
-        self, one_shard: Service, numbers: list[str], shard_id: str
-    ) -> None:
-        """Reading does not invalidate an iterator."""
-        start = iterator(one_shard, shard_id)
-        assert read(one_shard, start).data == read(one_shard, start).data
-
-    def test_millis_behind_latest_is_zero_at_the_tip_only(
-        self, one_shard: Service, numbers: list[str], shard_id: str
-    ) -> None:
-        """A page after which records are left is behind; the last page is not."""
+        """An iterator can be used twice. An open shard never ends, however often it is read."""
         wait_for_the_next_millisecond()
-        first = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id), Limit=1)
-        assert first["MillisBehindLatest"] > 0
-        assert read(one_shard, first["NextShardIterator"]).last_page["MillisBehindLatest"] == 0
-
-    def test_an_empty_page_at_the_tip_has_a_next_iterator(
-        self, one_shard: Service, shard_id: str
-    ) -> None:
-        """An open shard never ends, however often it is read."""
-        page = one_shard.client.get_records(ShardIterator=iterator(one_shard, shard_id))
-        assert page["Records"] == []
-        assert page["MillisBehindLatest"] == 0
-        assert page["NextShardIterator"]
+        start = iterator(one_shard, shards_of(one_shard)[0]["ShardId"])
+        for _ in range(2):
+            page = one_shard.client.get_records(ShardIterator=start, Limit=2)
+            assert [record["Data"] for record in page["Records"]] == [b"0", b"1"]
+            assert page["MillisBehindLatest"] > 0
+        rest = read(one_shard, page["NextShardIterator"])
+        assert rest.data == [b"2"]
+        assert (rest.last_page["Records"], rest.last_page["MillisBehindLatest"]) == ([], 0)
+        assert rest.last_page["NextShardIterator"]
 
 
 class TestStreamLife:
@@ -233,74 +195,59 @@ class TestStreamLife:
             assert read(one_shard, start, records=1).data == [b"new"]
 
 
+UNKNOWN = {"ShardId": "shardId-000000000099", "ShardIteratorType": "TRIM_HORIZON"}
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("operation", "arguments"),
+        ("operation", "arguments", "codes"),
         [
+            ("get_shard_iterator", UNKNOWN, ["ResourceNotFoundException"]),
+            ("create_stream", {"ShardCount": 1}, ["ResourceInUseException"]),
+            # the emulator fails with an HTTP 500
+            ("get_records", {"ShardIterator": "bm90"}, ["InvalidArgumentException", "500"]),
+            (
+                "get_records",
+                {"Limit": 10_001},
+                ["ValidationException", "InvalidArgumentException"],
+            ),
+            (
+                "merge_shards",
+                {
+                    "ShardToMerge": "shardId-000000000000",
+                    "AdjacentShardToMerge": "shardId-000000000002",
+                },
+                ["InvalidArgumentException"],
+            ),
+        ],
+        ids=str,
+    )
+    def test_a_request_that_cannot_be_served_is_refused(
+        self, service: Service, operation: str, arguments: dict[str, Any], codes: list[str]
+    ) -> None:
+        """A missing shard has the same error code as a missing stream: only another request
+        distinguishes them. Only neighbours can be merged.
+        """
+        create_stream(service.client, service.name, shards=3)
+        named = {"StreamName": service.name}
+        if operation == "get_records":
+            named = {"ShardIterator": iterator(service, "shardId-000000000000")}
+        with pytest.raises(ClientError) as error:
+            getattr(service.client, operation)(**named | arguments)
+        assert refusal(error) in codes
+
+    def test_an_unknown_stream_is_not_found(self, service: Service) -> None:
+        """Every operation answers ResourceNotFoundException."""
+        for operation, arguments in (
             ("describe_stream_summary", {}),
             ("list_shards", {}),
             ("put_record", {"Data": b"x", "PartitionKey": "key"}),
-            (
-                "get_shard_iterator",
-                {"ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"},
-            ),
+            ("get_shard_iterator", UNKNOWN),
             ("delete_stream", {}),
-        ],
-    )
-    def test_an_unknown_stream_is_not_found(
-        self, service: Service, operation: str, arguments: dict[str, Any]
-    ) -> None:
-        """Every operation answers ResourceNotFoundException."""
-        with pytest.raises(ClientError) as error:
-            getattr(service.client, operation)(StreamName=service.name, **arguments)
-        assert refusal(error) == "ResourceNotFoundException"
-
-    @pytest.mark.parametrize(
-        ("operation", "arguments", "code"),
-        [
-            (
-                "get_shard_iterator",
-                {"ShardId": "shardId-000000000099", "ShardIteratorType": "TRIM_HORIZON"},
-                "ResourceNotFoundException",
-            ),
-            ("create_stream", {"ShardCount": 1}, "ResourceInUseException"),
-        ],
-    )
-    def test_an_unknown_shard_is_not_found_and_a_name_in_use_is_refused(
-        self, one_shard: Service, operation: str, arguments: dict[str, Any], code: str
-    ) -> None:
-        """A missing shard has the same error code as a missing stream: only another request
-        distinguishes them.
-        """
-        with pytest.raises(ClientError) as error:
-            getattr(one_shard.client, operation)(StreamName=one_shard.name, **arguments)
-        assert refusal(error) == code
-
-    def test_a_made_up_iterator_and_a_limit_out_of_bounds_are_refused(
-        self, one_shard: Service
-    ) -> None:
-        """The service says InvalidArgumentException of a made-up iterator, the emulator fails with
-        an HTTP 500. At most 10,000 records can be requested.
-        """
-        start = iterator(one_shard, shards_of(one_shard)[0]["ShardId"])
-        for arguments, codes in (
-            ({"ShardIterator": "bm90IGFuIGl0ZXJhdG9y"}, ("InvalidArgumentException", "500")),
-            (
-                {"ShardIterator": start, "Limit": 10_001},
-                ("ValidationException", "InvalidArgumentException"),
-            ),
         ):
             with pytest.raises(ClientError) as error:
-                one_shard.client.get_records(**arguments)
-            assert refusal(error) in codes
-
-    def test_shards_that_do_not_touch_are_not_merged(self, service: Service) -> None:
-        """Only neighbours can be merged."""
-        create_stream(service.client, service.name, shards=3)
-        first, _, last = sorted(shards_of(service), key=hash_keys)
-        with pytest.raises(ClientError) as error:
-            merge(service, first, last)
-        assert refusal(error) == "InvalidArgumentException"
+                getattr(service.client, operation)(StreamName=service.name, **arguments)
+            assert refusal(error) == "ResourceNotFoundException"
 
 
 def wait_for_the_next_millisecond() -> None:

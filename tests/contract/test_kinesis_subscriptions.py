@@ -19,7 +19,6 @@ from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.consumers import ConsumerRegistry
 from state.position import TRIM_HORIZON, Position
-from state.sequence_number import SequenceNumber
 from tests.support.kinesis.calls import LIMIT_S, put, shards_of, split
 from tests.support.kinesis.services import ACCESS_KEY, REGION
 from tests.support.kinesis.stub_kinesis import config_of
@@ -115,18 +114,6 @@ def test_the_next_subscription_goes_on_after_the_continuation(
         else:
             break
     assert data_of(events_until(following, has(1))) == [b"1"]
-
-
-def test_after_the_position_means_after_that_record(
-    one_shard: Service, client: KinesisClient, consumer_arn: str
-) -> None:
-    """AFTER_SEQUENCE_NUMBER, AT_SEQUENCE_NUMBER."""
-    (shard,) = shards_of(one_shard)
-    numbers = [int(put(one_shard, data)["SequenceNumber"]) for data in (b"0", b"1")]
-    after = client.subscribe(
-        consumer_arn, shard["ShardId"], Position.after(SequenceNumber(numbers[0]))
-    )
-    assert data_of(events_until(after, has(1))) == [b"1"]
 
 
 def test_the_last_event_of_a_closed_shard_names_its_children(
