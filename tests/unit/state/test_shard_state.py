@@ -1,31 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
-from state.position import SHARD_END
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord, by_the_time
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "lifecycle", "text"),
-    [
-        (None, Lifecycle.ACTIVE, None),
-        (SequenceNumber(5), Lifecycle.ACTIVE, "5"),
-        (SequenceNumber(5), Lifecycle.DRAINED, "5"),
-        (SequenceNumber(5), Lifecycle.FINISHED, "SHARD_END"),
-        (None, Lifecycle.FINISHED, "SHARD_END"),
-    ],
-)
-def test_the_checkpoint_is_shown_as_shard_end_only_when_finished(
-    checkpoint: SequenceNumber | None, lifecycle: Lifecycle, text: str | None
-) -> None:
-    """A drained shard has unresolved records: its end is not acked."""
-    state = ShardState(
-        shard_id="s", checkpoint=checkpoint, read_position=SHARD_END, lifecycle=lifecycle
-    )
-    assert state.checkpoint_text == text
-    assert state.finished is (lifecycle is Lifecycle.FINISHED)
+from state.shard_state import UnresolvedRecord, by_the_time
 
 
 def failed(number: int, failed_ms: int | None, *, due_ms: int) -> UnresolvedRecord:

@@ -41,44 +41,32 @@ def test_a_process_that_ended_is_dead_before_and_after_it_was_waited_for() -> No
 
 
 @linux_only
-def test_a_stopped_jvm_is_seen_from_its_python_process(tmp_path: Path) -> None:
-    """Which runs: it is not stopped itself. Another parent is not looked at."""
-    for name, is_jvm in (("java", True), ("python", False)):
-        (tmp_path / name).symlink_to("/bin/sh")
-        script = "sleep 60 & echo $!; wait"
-        with subprocess.Popen(
-            [tmp_path / name, "-c", script], stdout=subprocess.PIPE, text=True
-        ) as parent:
-            assert parent.stdout is not None
-            pid = int(parent.stdout.readline())
-            owner = msgspec.structs.replace(
-                this_process(0), pid=pid, process_start=process_start(pid) or ""
-            )
-            assert stopped_jvm(owner) is None
-            parent.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, parent.pid, os.WSTOPPED | os.WNOWAIT)
-            assert stopped_jvm(owner) == (parent.pid if is_jvm else None)
+@pytest.mark.parametrize(("name", "is_jvm"), [("java", True), ("supervisor", False)])
+def test_the_jvm_of_a_driver_is_told_from_other_parents(
+    tmp_path: Path, name: str, *, is_jvm: bool
+) -> None:
+    """`spark-submit` is a JVM that starts the driver: a process is below the driver if it is below
+    that JVM; and where it is stopped, the driver runs and is stopped all the same.
+    """
+    (tmp_path / name).symlink_to("/bin/sh")
+    script = "sleep 60 & echo $!; sleep 60 & echo $!; wait"
+    with subprocess.Popen(
+        [tmp_path / name, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        driver, worker = (int(parent.stdout.readline()) for _ in range(2))
+        owner = msgspec.structs.replace(
+            this_process(0), pid=worker, process_start=process_start(worker) or ""
+        )
+        assert is_below(owner, parent.pid)
+        assert is_below(owner, os.getpid())
+        assert is_below(owner, driver) is is_jvm
+        assert stopped_jvm(owner) is None
+        parent.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, parent.pid, os.WSTOPPED | os.WNOWAIT)
+        assert stopped_jvm(owner) == (parent.pid if is_jvm else None)
+        for pid in (driver, worker, parent.pid):
             os.kill(pid, signal.SIGKILL)
-            parent.kill()
-
-
-@linux_only
-def test_a_process_is_seen_below_its_driver_and_below_the_jvm_of_its_driver(tmp_path: Path) -> None:
-    """`spark-submit` is a JVM that starts the driver; any other parent is not asked for."""
-    for name, is_jvm in (("java", True), ("supervisor", False)):
-        (tmp_path / name).symlink_to("/bin/sh")
-        script = "sleep 60 & echo $!; sleep 60 & echo $!; wait"
-        with subprocess.Popen(
-            [tmp_path / name, "-c", script], stdout=subprocess.PIPE, text=True
-        ) as parent:
-            assert parent.stdout is not None
-            driver, worker = (int(parent.stdout.readline()) for _ in range(2))
-            owner = msgspec.structs.replace(this_process(0), pid=worker)
-            assert is_below(owner, parent.pid)
-            assert is_below(owner, os.getpid())
-            assert is_below(owner, driver) is is_jvm
-            for pid in (driver, worker):
-                os.kill(pid, signal.SIGKILL)
 
 
 @linux_only

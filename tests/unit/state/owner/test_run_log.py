@@ -12,7 +12,6 @@ from state.owner.run_log import (
     MAX_THROTTLED,
     SPARK,
     SPOUT,
-    RefusedLetters,
     Run,
     RunLog,
     Throttle,
@@ -41,14 +40,17 @@ def test_a_sentence_is_short_and_has_no_secret(said: str, kept: str) -> None:
     assert sentence(said) == kept
 
 
-def test_a_log_stays_small() -> None:
-    """The shards are kept of the newest run alone."""
+def test_a_log_stays_small_and_tells_of_the_newest_run() -> None:
+    """The shards and what was throttled are of that run alone. The trigger is taken over by the
+    next Spark run.
+    """
     log = RunLog()
     for _ in range(3 * MAX_RUNS):
-        log = log.begun(RUN)
+        log = replace(log, throttled={"a": Throttle(count=1, last_ms=1)}, trigger_ms=9).begun(RUN)
     assert len(log.runs) == MAX_RUNS
     assert {run.shards for run in log.runs[:-1]} == {()}
-    assert log.newest == RUN
+    assert (log.newest, log.throttled, log.trigger_ms) == (RUN, {}, 9)
+    assert log.begun(replace(RUN, kind=SPOUT)).trigger_ms is None
 
 
 def test_only_the_shards_that_were_throttled_last_are_kept() -> None:
@@ -59,17 +61,3 @@ def test_only_the_shards_that_were_throttled_last_are_kept() -> None:
     assert len(known) == MAX_THROTTLED
     assert known[f"shard {MAX_THROTTLED}"] == Throttle(count=5, last_ms=99)
     assert "shard 0" not in known
-
-
-def test_what_was_throttled_and_refused_is_of_the_newest_run_alone() -> None:
-    refused = RefusedLetters(count=1, last_ms=1, says="OSError: no room")
-    log = replace(
-        RunLog(runs=(RUN,)), throttled={"a": Throttle(count=1, last_ms=1)}, refused_letters=refused
-    ).begun(RUN)
-    assert (log.throttled, log.refused_letters) == ({}, None)
-
-
-def test_a_trigger_is_taken_over_by_the_next_spark_run_only() -> None:
-    log = replace(RunLog(), trigger_ms=900_000)
-    assert log.begun(RUN).trigger_ms == 900_000
-    assert log.begun(replace(RUN, kind=SPOUT)).trigger_ms is None
