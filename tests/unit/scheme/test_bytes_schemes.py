@@ -14,7 +14,6 @@ from scheme import (
     MalformedRecordError,
     RawScheme,
     RecordScheme,
-    SchemeError,
     TextScheme,
     is_kpl_aggregate,
 )
@@ -24,34 +23,25 @@ AGGREGATE = KPL_MAGIC + b"message" + hashlib.md5(b"message", usedforsecurity=Fal
 ALL: tuple[RecordScheme, ...] = (RawScheme(), TextScheme(), JsonScheme("id BIGINT"))
 
 
-def test_raw_returns_the_bytes_unchanged() -> None:
-    """Also an empty payload, and bytes that are not text."""
-    for data in (b"", b"\x00\xff", KPL_MAGIC + b"own payload"):
-        assert decoded(RawScheme(), data) == ((data,), None)
-
-
 def test_text_is_strict_utf8() -> None:
-    """NUL and a byte order mark are kept. Bytes that are not UTF-8 are malformed, not replaced."""
+    """NUL and a byte order mark are kept. Bytes that are not UTF-8 are malformed, not replaced.
+    RawScheme takes any bytes.
+    """
+    assert decoded(RawScheme(), b"\x00\xff") == ((b"\x00\xff",), None)
     assert decoded(TextScheme(), "Zürich\x00".encode()) == (("Zürich\x00",), None)
     assert decoded(TextScheme(), b"\xef\xbb\xbfx") == (("\ufeffx",), None)
-    assert decoded(TextScheme(), b"") == (("",), None)
-    for data in (b"\xff", b"caf\xe9", b"\xc0\x80", b"\xed\xa0\x80"):
+    for data in (b"caf\xe9", b"\xc0\x80", b"\xed\xa0\x80"):
         assert decoded(TextScheme(), data) == (None, "not valid UTF-8")
 
 
 @pytest.mark.parametrize("scheme", ALL, ids=repr)
 def test_an_aggregate_is_malformed_under_every_scheme(scheme: RecordScheme) -> None:
-    """The reason names it, and it is never passed through as data."""
-    assert decoded(scheme, AGGREGATE) == (None, "KPL aggregate that is not unpacked")
-
-
-@pytest.mark.parametrize("scheme", ALL, ids=repr)
-def test_schemes_are_values_that_can_be_pickled(scheme: RecordScheme) -> None:
-    """A scheme is sent to workers by pickling and decodes the same there."""
-    assert isinstance(scheme, RecordScheme)
+    """The reason names it, and it is never passed through as data; also on workers, to which
+    schemes are sent.
+    """
     copy = pickle.loads(pickle.dumps(scheme))  # noqa: S301  # our own bytes
     assert copy == scheme
-    assert hash(copy) == hash(scheme)
+    assert decoded(copy, AGGREGATE) == (None, "KPL aggregate that is not unpacked")
 
 
 def test_a_malformed_record_is_named_without_its_payload() -> None:
@@ -61,7 +51,7 @@ def test_a_malformed_record_is_named_without_its_payload() -> None:
         TextScheme().decode(record)
     assert str(caught.value) == f"record {record.message_id}: not valid UTF-8"
     assert caught.value.reason == "not valid UTF-8"
-    assert isinstance(caught.value, SchemeError)
+    assert "secret" not in repr(dataclasses.replace(record, partition_key="secret"))
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  # our own bytes
@@ -69,32 +59,12 @@ def test_a_malformed_record_is_named_without_its_payload() -> None:
 
 
 def test_the_message_id_names_shard_sequence_and_attempt() -> None:
-    """The id's grammar is `shardId:sequence[.sub]:attempt`; a sub-sequence number of 0 is left
-    out.
-    """
+    """Its grammar is `shardId:sequence[.sub]:attempt`; a sub-sequence number of 0 is left out."""
     record = record_of(b"")
-    sequence = record.sequence_number
-    assert record.message_id == f"shardId-000000000000:{sequence}:1"
-    assert dataclasses.replace(record, attempt=3).message_id == f"shardId-000000000000:{sequence}:3"
-    assert (
-        dataclasses.replace(record, sub_sequence_number=7).message_id
-        == f"shardId-000000000000:{sequence}.7:1"
-    )
-
-
-def test_a_record_is_immutable_and_survives_pickling() -> None:
-    """Records are sent between processes."""
-    record = record_of(b"\x00payload")
-    assert pickle.loads(pickle.dumps(record)) == record  # noqa: S301  # our own bytes
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        record.data = b""  # type: ignore[misc]  # what the test is about
-
-
-def test_the_repr_shows_neither_payload_nor_partition_key() -> None:
-    """A log line or an error with a record reveals no secret."""
-    record = dataclasses.replace(record_of(b"card 4711"), partition_key="jane@example.org")
-    assert "4711" not in repr(record)
-    assert "jane" not in repr(record)
+    start = f"shardId-000000000000:{record.sequence_number}"
+    assert record.message_id == f"{start}:1"
+    again = dataclasses.replace(record, attempt=3, sub_sequence_number=7)
+    assert again.message_id == f"{start}.7:3"
 
 
 def test_an_aggregate_has_magic_number_message_and_right_checksum() -> None:
@@ -106,7 +76,5 @@ def test_an_aggregate_has_magic_number_message_and_right_checksum() -> None:
     assert is_kpl_aggregate(KPL_MAGIC + message + checksum)
     assert not is_kpl_aggregate(KPL_MAGIC + hashlib.md5(b"", usedforsecurity=False).digest())
     assert not is_kpl_aggregate(KPL_MAGIC + message + bytes(16))
-    assert not is_kpl_aggregate(KPL_MAGIC + message)
     assert not is_kpl_aggregate(message + checksum)
     assert not is_kpl_aggregate(KPL_MAGIC)
-    assert not is_kpl_aggregate(b"")

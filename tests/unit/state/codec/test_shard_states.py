@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.codec.reports import decode_header, decode_report
 from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.codec.unresolved_ranges import merge_neighbours, merge_range
+from state.codec.unresolved_ranges import merge_range
 from state.codec.values import MAX_VALUE_BYTES
 from state.errors import StateTooLargeError
 from state.position import SHARD_END, TRIM_HORIZON, Position
@@ -45,28 +44,6 @@ def waiting(*unresolved: UnresolvedRecord) -> ShardState:
 
 def stored_again(state: ShardState) -> ShardState:
     return decode_shard_state(encode_shard_state(state, PATH)[0], SHARD, PATH)
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "expected"),
-    [
-        (
-            b"7",
-            ShardState(shard_id=SHARD, checkpoint=seq(7), read_position=Position.after(seq(7))),
-        ),
-        (
-            b"SHARD_END",
-            ShardState(shard_id=SHARD, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED),
-        ),
-        (b"TRIM_HORIZON", waiting()),
-        (b"", waiting()),
-    ],
-)
-def test_the_state_of_the_kinesis_storm_spout_is_read(
-    checkpoint: bytes, expected: ShardState
-) -> None:
-    """It has one key, the checkpoint: every record up to it is acked, reading goes on after it."""
-    assert decode_shard_state(b'{"checkpoint":"%b"}' % checkpoint, SHARD, PATH) == expected
 
 
 OBJECTS = b"""
@@ -131,36 +108,32 @@ def test_unresolved_records_of_all_versions_are_read(
     assert stored_again(state) == state
 
 
-def test_a_report_of_a_version_that_said_whole_of_nothing_is_of_whole_records() -> None:
-    """It is settled after an update, when its batch was cut off before it."""
-    of_earlier = (
-        b'{"token":"t","status":"done","report":{"failed":2},"outcomes":{"shards":[{"shardId":"s",'
-        b'"unresolved":[["13",1,9],["14.4",2,9]]}]%s},"format":1}'
-    )
-    for rest, expected in ((b"", [True, False]), (b',"userRecords":true', [False, False])):
-        (shard,) = decode_report(decode_header(of_earlier % rest, PATH), [], PATH).shards
-        assert [one.whole for one in shard.unresolved] == expected
-
-
-@given(reason=st.text(st.characters(codec="utf-8")))
-def test_a_reason_may_be_any_text(reason: str) -> None:
-    """Shared or not; empty; with quotes, control characters and emoji."""
-    for several in ([1], [1, 2]):
-        state = waiting(*(record(number, reason=reason) for number in several))
-        assert stored_again(state) == state
-
-
 def test_a_lone_surrogate_in_a_reason_is_written_as_an_escape() -> None:
     """Python has them in file names that are not UTF-8; JSON cannot hold them."""
     state = waiting(record(1, reason="no file \udcff"))
     assert stored_again(state).unresolved[0].reason == "no file \\udcff"
 
 
-@pytest.mark.parametrize("key", [None, "0123456789abcdef"])
-def test_three_thousand_failed_records_are_kept_one_by_one(key: str | None) -> None:
-    """With numbers as long as the service's, their times, and one of a few reasons each; also with
-    their keys.
-    """
+@pytest.mark.parametrize(
+    ("checkpoint", "position", "acked"),
+    [
+        (b"7", Position.after(seq(7)), seq(7)),
+        (b"SHARD_END", SHARD_END, None),
+        (b"TRIM_HORIZON", TRIM_HORIZON, None),
+        (b"", TRIM_HORIZON, None),
+    ],
+)
+def test_the_state_of_the_kinesis_storm_spout_is_read(
+    checkpoint: bytes, position: Position, acked: SequenceNumber | None
+) -> None:
+    """It has one key, the checkpoint: every record up to it is acked, reading goes on after it."""
+    state = decode_shard_state(b'{"checkpoint":"%b"}' % checkpoint, SHARD, PATH)
+    assert (state.read_position, state.checkpoint) == (position, acked)
+    assert state.finished is (position is SHARD_END)
+
+
+def test_three_thousand_failed_records_are_kept_one_by_one() -> None:
+    """With numbers as long as the service's, their times, one of a few reasons each, and a key."""
     state = waiting(
         *(
             record(
@@ -171,7 +144,7 @@ def test_three_thousand_failed_records_are_kept_one_by_one(key: str | None) -> N
                 last_failure_ms=1_650_000_000_000 + n,
                 reason=f"ValueError: {n % 5} is not a total that an order can have; "
                 "see the order's page",
-                key=key,
+                key="0123456789abcdef",
             )
             for n in range(3_000)
         )
@@ -182,28 +155,23 @@ def test_three_thousand_failed_records_are_kept_one_by_one(key: str | None) -> N
     assert decode_shard_state(data, SHARD, PATH) == state
 
 
-def failed(count: int, reason: str | None = None) -> ShardState:
+def failed(count: int) -> ShardState:
     """So many records of one shard, which are not next to each other."""
     return waiting(
         *(
-            record(10**55 + n, attempts=1 + n % 3, due_ms=n, reason=reason)
+            record(10**55 + n, attempts=1 + n % 3, due_ms=n, reason=f"{n} " * 200)
             for n in range(0, 2 * count, 2)
         )
     )
 
 
-def test_reasons_are_dropped_before_records_are_merged() -> None:
-    """Reasons are only for people. Without them every record can still be retried alone."""
-    state = failed(100, reason="x" * 1000)
-    data, stored = encode_shard_state(state, PATH, max_bytes=50_000)
-    assert len(data) <= 50_000
-    assert [(each.first, each.attempts, each.due_ms) for each in stored.unresolved] == [
-        (each.first, each.attempts, each.due_ms) for each in state.unresolved
-    ]
-
-
 def test_records_that_do_not_fit_become_ranges() -> None:
-    """20,000 records of one shard in 512 KB: ranges of a few records each, with none left out."""
+    """20,000 records of one shard in 512 KB: ranges of a few records each, with none left out.
+    Their reasons go first: without them, a hundred are still kept one by one.
+    """
+    few = encode_shard_state(failed(100), PATH, max_bytes=20_000)[1]
+    assert [one.count for one in few.unresolved] == [1] * 100
+    assert None in {one.reason for one in few.unresolved}
     data, stored = encode_shard_state(failed(20_000), PATH)
     assert 0.98 * MAX_VALUE_BYTES < len(data) <= MAX_VALUE_BYTES, (
         "no more detail is dropped than has to be"
@@ -284,9 +252,6 @@ def test_a_range_keeps_only_what_its_records_have_in_common() -> None:
 def test_what_was_delivered_whole_is_not_merged_with_user_records() -> None:
     """One range has one way to be read, and counts records of that way."""
     records = [record(n, whole=n >= 4) for n in range(1, 9)]
-    for pairs, expected in ((2, 6), (3, 5)):
-        merged = merge_neighbours(records, pairs)
-        assert len(merged) == expected
     state = ShardState(shard_id=SHARD, read_position=SHARD_END, unresolved=tuple(records))
     data = encode_shard_state(state, PATH, max_bytes=200)[0]
     stored = decode_shard_state(data, SHARD, PATH)

@@ -8,10 +8,8 @@ from state.errors import EmbeddedZookeeperError, InvalidStoreSettingError
 from state.zookeeper.embedded import (
     Running,
     ensure_running,
-    find_java,
     read_running,
     resolve_connect_string,
-    stop,
     write_running,
 )
 
@@ -35,24 +33,6 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path:
         ensure_running(tmp_path / "zookeeper")
 
 
-def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As for Spark."""
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.touch(mode=0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert find_java() == str(java)
-
-
-def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
-    """A file has its name."""
-    (tmp_path / "file").touch()
-    with pytest.raises(
-        EmbeddedZookeeperError, match=r"cannot be written \(.*\); use another directory"
-    ):
-        ensure_running(tmp_path / "file" / "zookeeper")
-
-
 def test_the_running_servers_address_is_written_atomically(tmp_path: Path) -> None:
     """A damaged file is treated like a missing one: the lock says whether a server runs."""
     assert read_running(tmp_path) is None
@@ -65,10 +45,3 @@ def test_the_running_servers_address_is_written_atomically(tmp_path: Path) -> No
     assert read_running(tmp_path) is None
     (tmp_path / "running.json").write_text("{")
     assert read_running(tmp_path) is None
-
-
-def test_stopping_a_server_that_does_not_run_does_nothing(tmp_path: Path) -> None:
-    """Neither for a directory that does not exist, nor for one without a server."""
-    stop(tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-    stop(tmp_path)

@@ -47,13 +47,6 @@ def test_a_bad_setting_is_refused_with_its_option_and_without_the_password(
     assert MARK not in str(refused.value)
 
 
-def test_an_identity_owns_what_it_creates_unless_told_otherwise() -> None:
-    assert ZookeeperSecurity().node_acl == "open"
-    assert ZookeeperSecurity(auth="digest", user="etl").node_acl == "creator"
-    assert ZookeeperSecurity(auth="digest", user="etl", acl="open").node_acl == "open"
-    assert ZookeeperSecurity(tls=True, cert_file="c", key_file="k", acl="creator").has_identity
-
-
 def test_the_password_is_in_no_repr_and_no_command() -> None:
     security = ZookeeperSecurity(tls=True, auth="sasl", user="etl", password=MARK)
     assert repr(security) == "ZookeeperSecurity(tls=True, auth='sasl', user='etl', password='***')"
@@ -71,7 +64,16 @@ def test_what_kazoo_is_given_to_log_hides_the_password_and_sends_it() -> None:
     assert MARK not in f"{credential} {(credential,)}"
 
 
-def test_the_password_is_read_from_the_file_s_first_line_and_then_travels(tmp_path: Path) -> None:
+def test_an_identity_owns_what_it_creates_unless_told_otherwise() -> None:
+    assert ZookeeperSecurity().node_acl == "open"
+    assert ZookeeperSecurity(auth="digest", user="etl").node_acl == "creator"
+    assert ZookeeperSecurity(auth="digest", user="etl", acl="open").node_acl == "open"
+
+
+def test_the_password_is_read_from_the_file_s_first_line_and_then_travels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or from the environment. Where there is none, the option is named."""
     file = tmp_path / "password"
     file.write_text(f"{MARK}\nnext line\n")
     loaded = ZookeeperSecurity(auth="digest", user="etl", password_file=str(file)).loaded()
@@ -79,25 +81,16 @@ def test_the_password_is_read_from_the_file_s_first_line_and_then_travels(tmp_pa
     copy = pickle.loads(pickle.dumps(loaded))  # noqa: S301  # our own bytes
     assert copy.password == MARK
     assert copy.loaded() == loaded
-
-
-def test_the_password_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    security = ZookeeperSecurity(auth="digest", user="etl")
+    file.touch()
+    for given, says in (
+        ({"password_file": str(tmp_path / "missing")}, "zookeeperPasswordFile .*cannot be"),
+        ({"password_file": str(file)}, "has no password in its first line"),
+        ({}, "zookeeperPassword is missing for"),
+    ):
+        with pytest.raises(InvalidStoreSettingError, match=says):
+            ZookeeperSecurity(auth="digest", user="etl", **given).loaded()
     monkeypatch.setenv(PASSWORD_VARIABLE, MARK)
-    assert security.loaded().password == MARK
-    monkeypatch.delenv(PASSWORD_VARIABLE)
-    with pytest.raises(InvalidStoreSettingError, match="option zookeeperPassword is missing for"):
-        security.loaded()
-
-
-def test_a_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing")
-    with pytest.raises(InvalidStoreSettingError, match=r"option zookeeperPasswordFile .*cannot be"):
-        ZookeeperSecurity(auth="sasl", user="etl", password_file=missing).loaded()
-    empty = tmp_path / "empty"
-    empty.touch()
-    with pytest.raises(InvalidStoreSettingError, match="has no password in its first line"):
-        ZookeeperSecurity(auth="sasl", user="etl", password_file=str(empty)).loaded()
+    assert ZookeeperSecurity(auth="digest", user="etl").loaded().password == MARK
 
 
 def test_files_that_hold_no_certificate_are_named(tmp_path: Path) -> None:
@@ -111,13 +104,6 @@ def test_files_that_hold_no_certificate_are_named(tmp_path: Path) -> None:
         ZookeeperSecurity(
             tls=True, cert_file=str(bad), key_file=str(tmp_path / "missing")
         ).tls_context()
-
-
-def test_kerberos_is_kazoos_gssapi() -> None:
-    """No Kerberos runs here: this is all that our own code adds to it."""
-    assert _identity(ZookeeperSecurity(auth="kerberos")) == {
-        "sasl_options": {"mechanism": "GSSAPI", "service": "zookeeper"}
-    }
 
 
 def test_a_server_that_was_not_set_up_for_it_is_refused() -> None:
