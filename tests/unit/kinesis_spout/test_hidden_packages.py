@@ -11,11 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("name", ["state", "scheme"])
-@pytest.mark.parametrize("as_package", [False, True])
-def test_a_module_that_hides_ours_is_named(name: str, as_package: bool, tmp_path: Path) -> None:  # noqa: FBT001  # a case
+@pytest.mark.parametrize(("name", "at"), [("state", "state.py"), ("scheme", "scheme/__init__.py")])
+def test_a_module_that_hides_ours_is_named(name: str, at: str, tmp_path: Path) -> None:
     """It is beside the user's script, so it comes first in sys.path; also as a package."""
-    file = tmp_path / name / "__init__.py" if as_package else tmp_path / f"{name}.py"
+    file = tmp_path / at
     file.parent.mkdir(exist_ok=True)
     file.write_text("HOME = 'user'\n")
     script = tmp_path / "job.py"

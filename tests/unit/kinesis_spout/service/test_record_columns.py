@@ -7,7 +7,6 @@ import pytest
 
 from kinesis_spout.service.record_columns import (
     ARRIVAL_TYPE,
-    NO_RECORDS,
     PAGE_SCHEMA,
     RecordColumns,
     RecordLists,
@@ -37,16 +36,14 @@ def test_both_forms_have_the_same_records(either: RecordColumns) -> None:
         "partitionKey": KEYS,
         "data": DATA,
     }
-    assert either.to_arrow() is batch
-    assert either.lists() == LISTS
-
-
-def test_its_memory_is_counted(either: RecordColumns) -> None:
-    """Exactly as Arrow, estimated as Python objects."""
+    first = either.up_to(2)
+    assert (first.last_number(), first.last_arrival_ms()) == ("2", 2_000)
+    assert first.lists() == LISTS.part(0, 2)
+    assert (first.payload_bytes, first.to_arrow().num_rows) == (1, 2)
+    assert either.any_begins_with(b"\xf3\x89\x9a\xc2")
+    assert not either.any_begins_with(b"rest")
     assert either.payload_bytes == sum(map(len, DATA))
-    characters, key_bytes = sum(map(len, KEYS)), sum(len(key.encode()) for key in KEYS)
-    assert characters <= either.read_bytes - either.payload_bytes <= key_bytes
-    assert either.nbytes >= either.payload_bytes + sum(map(len, KEYS)) + sum(map(len, NUMBERS))
+    assert either.nbytes >= either.read_bytes > either.payload_bytes
 
 
 @pytest.mark.parametrize(
@@ -62,20 +59,6 @@ def test_long_payloads_are_the_same_as_arrow(data: list[bytes | None]) -> None:
     assert made.payload_bytes == sum(len(one) for one in data if one)
 
 
-def test_the_first_records_are_columns_in_the_same_form(either: RecordColumns) -> None:
-    first = either.up_to(2)
-    assert first.last_number() == "2"
-    assert first.last_arrival_ms() == 2_000
-    assert first.lists() == LISTS.part(0, 2)
-    assert (first.payload_bytes, first.to_arrow().num_rows) == (1, 2)
-    assert either.up_to(0).lists() == LISTS.part(0, 0)
-
-
-def test_a_payload_is_found_by_its_prefix(either: RecordColumns) -> None:
-    assert either.any_begins_with(b"\xf3\x89\x9a\xc2")
-    assert not either.any_begins_with(b"rest")
-
-
 def test_a_missing_arrival_is_zero_in_lists_and_null_in_arrow() -> None:
     """The spout needs times; a missing one must not keep a record from being acked."""
     made = RecordColumns(
@@ -89,8 +72,3 @@ def test_a_missing_arrival_is_zero_in_lists_and_null_in_arrow() -> None:
         "data": None,
         "approximateArrivalTimestamp": None,
     }
-
-
-def test_no_records_are_columns_too() -> None:
-    assert NO_RECORDS.lists() == RecordLists([], [], [], [])
-    assert (NO_RECORDS.to_arrow().num_rows, NO_RECORDS.read_bytes) == (0, 0)

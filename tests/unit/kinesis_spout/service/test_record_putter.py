@@ -32,16 +32,11 @@ def test_no_request_is_too_large_unless_one_record_is(sizes: list[int]) -> None:
 
 
 def test_a_request_has_at_most_500_records() -> None:
+    """A key counts by its bytes, and a record shows nothing of itself."""
+    assert OutgoingRecord("\u20ac", b"12").size_bytes == 5
+    assert repr(OutgoingRecord("customer", b"card")) == "OutgoingRecord()"
     assert [len(request) for request in in_requests(record(1) for _ in range(1001))] == [
         REQUEST_RECORDS,
         REQUEST_RECORDS,
         1,
     ]
-
-
-def test_a_key_counts_by_its_bytes() -> None:
-    assert OutgoingRecord("\u20ac", b"12").size_bytes == 5
-
-
-def test_a_record_shows_nothing_of_itself() -> None:
-    assert repr(OutgoingRecord("customer", b"card")) == "OutgoingRecord()"

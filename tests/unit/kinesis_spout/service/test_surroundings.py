@@ -9,7 +9,7 @@ import pytest
 from botocore.session import Session
 
 from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.service.surroundings import Surroundings, for_executors
+from kinesis_spout.service.surroundings import for_executors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,14 +74,17 @@ def test_executors_get_what_botocore_finds(
 
 
 def test_what_options_or_the_arn_say_stays(
-    set_environment: Callable[[str, str], None],
+    set_environment: Callable[[str, str], None], tmp_path: Path
 ) -> None:
+    """Where nothing is found nothing is sent, and a changed file is read again."""
+    assert for_executors(AwsConfig(), ORDERS).region == "eu-north-1"
+    (tmp_path / "config").write_text("")
+    assert for_executors(AwsConfig(profile="lost"), ORDERS) == AwsConfig(profile="lost")
     for name, value in (KINESIS | REGION).items():
         set_environment(name, value)
     given = AwsConfig(region="eu-west-1", endpoint_url="http://given.test:7")
     assert for_executors(given, ORDERS) == given
     assert for_executors(AwsConfig(), ARN).region is None
-    ARN.region_or(for_executors(AwsConfig(), ARN).region)
 
 
 def test_no_secret_is_sent(set_environment: Callable[[str, str], None]) -> None:
