@@ -1,8 +1,9 @@
 """The service's contract, tested against FakeKinesis and LocalStack alike: SubscribeToShard, by the
-client of the product.
+client of the product; registered consumers, and the limits of the account.
 
 What only the real service and FakeKinesis do is not tested here: five minutes of life,
-ResourceInUse within five seconds, the pace of 2 MB a second.
+ResourceInUse within five seconds, the pace of 2 MB a second. The emulator cuts the list of
+consumers into pages without a token.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.consumers import ConsumerRegistry
 from state.position import TRIM_HORIZON, Position
-from tests.support.kinesis.calls import LIMIT_S, put, shards_of, split
+from tests.support.kinesis.calls import LIMIT_S, put, refusal, shards_of, split, summary_of
 from tests.support.kinesis.services import ACCESS_KEY, REGION
 from tests.support.kinesis.stub_kinesis import config_of
 
@@ -41,15 +42,9 @@ def client(one_shard: Service, kinesis_service: str) -> Iterator[KinesisClient]:
 
 
 @pytest.fixture
-def consumer_arn(client: KinesisClient) -> str:
+def consumer_arn(one_shard: Service) -> str:
     """Of an ACTIVE consumer."""
-    registry = ConsumerRegistry(client)
-    arn = registry.register("reader").arn
-    deadline = time.monotonic() + LIMIT_S
-    while registry.find(arn=arn).status != "ACTIVE":
-        assert time.monotonic() < deadline, "the consumer does not become ACTIVE"
-        time.sleep(0.02)  # noqa: TID251  # the service announces nothing: its status can only be asked for
-    return arn
+    return str(register(one_shard, "reader")["ConsumerARN"])
 
 
 def events_until(
@@ -142,3 +137,71 @@ def test_the_last_event_of_a_closed_shard_names_its_children(
     assert data_of(events) == [b"last"]
     children = {child.shard_id for child in events[-1].page.child_shards}
     assert children == {one["ShardId"] for one in shards_of(one_shard)} - {parent["ShardId"]}
+
+
+# consumers and limits  ------------------------------------------------------------
+def arn_of(service: Service) -> str:
+    return str(summary_of(service)["StreamARN"])
+
+
+def register(service: Service, name: str) -> dict[str, Any]:
+    """Register a consumer, and wait until it is ACTIVE."""
+    consumer: dict[str, Any] = service.client.register_stream_consumer(
+        StreamARN=arn_of(service), ConsumerName=name
+    )["Consumer"]
+    deadline = time.monotonic() + LIMIT_S
+    while described(service, ConsumerARN=consumer["ConsumerARN"])["ConsumerStatus"] != "ACTIVE":
+        assert time.monotonic() < deadline, f"consumer {name} does not become ACTIVE"
+        time.sleep(0.02)  # noqa: TID251  # the service announces nothing: its status can only be asked for
+    return consumer
+
+
+def described(service: Service, **named: str) -> dict[str, Any]:
+    description: dict[str, Any] = service.client.describe_stream_consumer(**named)[
+        "ConsumerDescription"
+    ]
+    return description
+
+
+def test_a_consumer_is_described_listed_counted_and_deregistered(one_shard: Service) -> None:
+    """By its ARN and by its name. The answer to the registration says CREATING; the emulator
+    leaves some DELETING for ever.
+    """
+    consumer = register(one_shard, "reader")
+    assert consumer["ConsumerStatus"] == "CREATING"
+    by_arn = described(one_shard, ConsumerARN=consumer["ConsumerARN"])
+    assert by_arn == described(one_shard, StreamARN=arn_of(one_shard), ConsumerName="reader")
+    assert (by_arn["ConsumerName"], by_arn["StreamARN"]) == ("reader", arn_of(one_shard))
+    assert by_arn["ConsumerARN"].startswith(f"{arn_of(one_shard)}/consumer/reader:")
+    assert summary_of(one_shard)["ConsumerCount"] == 1
+    one_shard.client.deregister_stream_consumer(ConsumerARN=consumer["ConsumerARN"])
+    listed = one_shard.client.list_stream_consumers(StreamARN=arn_of(one_shard))["Consumers"]
+    assert [consumer["ConsumerStatus"] for consumer in listed] in ([], ["DELETING"])
+    with pytest.raises(ClientError) as error:
+        described(one_shard, StreamARN=arn_of(one_shard), ConsumerName="nobody")
+    assert refusal(error) == "ResourceNotFoundException"
+
+
+def test_a_name_in_use_and_the_deletion_of_a_stream_with_consumers_are_refused(
+    one_shard: Service,
+) -> None:
+    """ResourceInUseException, as for streams; without `EnforceConsumerDeletion`."""
+    register(one_shard, "reader")
+    again = {"StreamARN": arn_of(one_shard), "ConsumerName": "reader"}
+    with pytest.raises(ClientError) as error:
+        one_shard.client.register_stream_consumer(**again)
+    assert refusal(error) == "ResourceInUseException"
+    with pytest.raises(ClientError) as error:
+        one_shard.client.delete_stream(StreamName=one_shard.name)
+    assert refusal(error) == "ResourceInUseException"
+
+
+def test_the_open_shards_of_the_account_are_counted(one_shard: Service) -> None:
+    """A split adds one. The account is shared with other tests, so only the difference is
+    asserted.
+    """
+    before = one_shard.client.describe_limits()
+    split(one_shard, shards_of(one_shard)[0])
+    after = one_shard.client.describe_limits()
+    assert after["OpenShardCount"] == before["OpenShardCount"] + 1
+    assert after["ShardLimit"] == before["ShardLimit"] >= after["OpenShardCount"]

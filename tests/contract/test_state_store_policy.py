@@ -12,10 +12,9 @@ from state.errors import StaleOwnerError, StoredDataError
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from tests.support.state import state_values
-from tests.support.state.state_stores import OTHER, owned, plan
+from tests.support.state.state_stores import OTHER, owned
 
 if TYPE_CHECKING:
-    from state.znodes.store import ZnodeStateStore
     from tests.support.state.state_stores import StoreWorld
 
 BLOCKING = OutcomePolicy(
@@ -26,14 +25,6 @@ BLOCKING = OutcomePolicy(
 @pytest.fixture(scope="session")
 def many_policies() -> list[OutcomePolicy]:
     return state_values.sample(state_values.outcome_policies, 10)
-
-
-@pytest.fixture
-def store(store_world: StoreWorld) -> ZnodeStateStore:
-    """An owner's store with the open plan `1-aa`."""
-    store = owned(store_world)
-    store.create_plan(plan(1))
-    return store
 
 
 def test_policies_come_back_as_they_were_written(
@@ -47,10 +38,11 @@ def test_policies_come_back_as_they_were_written(
         assert store_world.open().read_policy() == policy
 
 
-def test_only_the_owner_takes_the_mark_off(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_only_the_owner_takes_the_mark_off(store_world: StoreWorld) -> None:
     """Neither a process that never owned the application nor one that was overtaken, or else failed
     records would be acked. Also when there is no mark.
     """
+    store = owned(store_world)
     store.mark_tracked(BLOCKING)
     with pytest.raises(StaleOwnerError, match="acquire it first"):
         store_world.open().clear_policy()

@@ -32,15 +32,8 @@ def test_a_run_begins_and_ends(store_world: StoreWorld) -> None:
     assert store_world.open().read_application().runs == {None: ended}
 
 
-def test_a_process_that_was_killed_leaves_a_run_without_an_end(store_world: StoreWorld) -> None:
-    killed = owned(store_world)
-    killed.begin_run(RUN)
-    killed.close()
-    owned(store_world, OTHER).begin_run(LATER)
-    assert store_world.open().read_runs()[None].runs == (RUN, LATER)
-
-
 def test_a_run_that_is_not_the_newest_is_not_amended(store_world: StoreWorld) -> None:
+    """Nor has that of a killed process an end."""
     first = owned(store_world)
     first.begin_run(RUN)
     first.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from state.plan import PlanStatus
 from state.position import TRIM_HORIZON, Position
-from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
+from state.report import OnFailure, OutcomePolicy, ReportStatus
 from state.sequence_number import SequenceNumber
 from state.state_store import (
     HistoryEntry,
@@ -17,18 +17,15 @@ from state.state_store import (
     Pause,
     StateChange,
     StoredApplication,
-    TaskShare,
 )
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import (
     IDENTITY,
     OWNER,
-    failures,
     log_of,
     owned,
     plan,
     state_at,
-    task_of,
 )
 
 if TYPE_CHECKING:
@@ -92,27 +89,6 @@ def test_a_plan_that_is_settled_while_it_is_looked_at_is_read_with_its_states(
     assert seen.plan is not None
     assert seen.plan.status is PlanStatus.SETTLED
     assert seen.states[SHARD] == state_at(2)
-
-
-def test_a_done_report_shows_its_counts(store_world: StoreWorld) -> None:
-    store = owned(store_world)
-    store.create_plan(plan(1))
-    report = failures(3)
-    store.finish_report(store.open_report("1-aa", "token"), report)
-    seen = store_world.open().read_application().plan
-    assert seen is not None
-    assert (seen.report, seen.openings, seen.previous_ms) == (ReportStatus.DONE, 0, None)
-    assert seen.outcomes == PlanReport(failed=3, retried=3, done_ms=report.done_ms)
-
-
-def test_tasks_that_share_an_application_are_shown_with_their_total(
-    store_world: StoreWorld,
-) -> None:
-    task_of(store_world, 2, 3)
-    task_of(store_world, 0, 3)
-    seen = store_world.open().read_application()
-    assert [one.task for one in seen.owners] == [TaskShare(0, 3), TaskShare(2, 3)]
-    assert seen.total_tasks == 3
 
 
 def test_the_newest_move_of_an_operator_is_shown(store_world: StoreWorld) -> None:

@@ -81,7 +81,7 @@ Server {{
 def secure_zookeeper(directory: Path, *, wants_certificate: bool) -> Iterator[SecureZookeeper]:
     """Start the server, and end it."""
     authority = Authority(directory, "authority")
-    certificate, key = authority.issue("server", "localhost", "127.0.0.1")
+    authority.issue("server", "localhost", "127.0.0.1")
     client_cert, client_key = authority.issue("client")
     keystore = directory / "server.pem"
     keystore.write_text(
@@ -96,7 +96,6 @@ def secure_zookeeper(directory: Path, *, wants_certificate: bool) -> Iterator[Se
             other_password=OTHER_PASSWORD,
         )
     )
-    del certificate, key
     plain, tls = free_port(0), free_port(0)
     (directory / "zoo.cfg").write_text(
         _CONFIG.format(

@@ -95,3 +95,20 @@ def test_the_first_record_with_a_time_outside_the_years_1_to_9999_is_named(
     at = caught.value.at("stream orders at http://here", "s")
     assert f"record {count - 1} of shard s of stream orders at http://here has" in str(at)
     assert str(pickle.loads(pickle.dumps(at))) == str(at)  # noqa: S301  # our own bytes
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\xff",
+        cbor2.dumps({"message": "no records"}),
+        cbor2.dumps({"Records": [record_of("no number")]}),
+        cbor2.dumps({"Records": [record_of(ApproximateArrivalTimestamp="yesterday")]}),
+        cbor2.dumps({"Records": [record_of(ApproximateArrivalTimestamp=2**60)] * 500}),
+        cbor2.dumps({"Records": [*[record_of()] * 500, record_of(PartitionKey=7)]}),
+    ],
+)
+def test_a_cbor_body_that_is_no_page_is_refused(bad: bytes) -> None:
+    """Else a proxy's answer would look like an empty page at the shard's end."""
+    with pytest.raises(MalformedResponseError, match="cannot be read as CBOR"):
+        decode_get_records_cbor(bad)

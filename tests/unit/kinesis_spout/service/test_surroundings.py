@@ -9,7 +9,7 @@ import pytest
 from botocore.session import Session
 
 from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.service.surroundings import for_executors
+from kinesis_spout.service.surroundings import Surroundings, for_executors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
