@@ -128,14 +128,6 @@ def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -
     assert store.acquire(OWNER, timeout_s=0) == 1
 
 
-def test_closing_releases_the_ownership(store_world: StoreWorld) -> None:
-    """Close is idempotent, and the next owner need not wait."""
-    store = owned(store_world)
-    store.close()
-    store.close()
-    assert store_world.open().acquire(OTHER, timeout_s=5) == 2
-
-
 def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_helps(
     store_world: StoreWorld,
 ) -> None:

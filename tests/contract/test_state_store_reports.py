@@ -17,7 +17,6 @@ from state.errors import (
     StoredDataError,
 )
 from state.report import OpenReport, PlanReport, ShardOutcome
-from state.znodes.tree import Set
 from tests.support.state import state_values
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, failures, log_of, owned, plan
@@ -131,16 +130,6 @@ def test_a_batch_that_has_failed_can_neither_finish_nor_change_what_came_after_i
     store.close_plan("1-aa")
     store.answer_report(last)
     assert last.openings == 1
-
-
-def test_an_open_report_of_an_earlier_version_says_nothing_of_openings(
-    store: ZnodeStateStore,
-) -> None:
-    """Its format did not count them, so the count starts at the next one."""
-    store.open_report("1-aa", "old")
-    tree, path = store._tree, store._paths.report("1-aa")
-    tree.commit([Set(path, b'{"token":"old","status":"open"}', 0)])
-    assert [store.open_report("1-aa", f"t{n}").openings for n in range(2)] == [0, 1]
 
 
 def test_a_batch_of_a_closed_removed_or_unknown_plan_cannot_report(

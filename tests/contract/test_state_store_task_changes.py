@@ -85,25 +85,6 @@ def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
         assert_stale(store, TaskShare(index, 2))
 
 
-def test_a_task_joins_those_that_were_faster_when_the_owner_of_the_whole_goes(
-    store_world: StoreWorld,
-) -> None:
-    """The node that it waits for has gone, although there is one of that name again
-    when it looks.
-    """
-    driver = owned(store_world)
-    slow, tree = interposed(store_world.open())
-
-    def be_faster() -> None:
-        driver.release()
-        task_of(store_world, 0, 2)
-
-    tree.before_wait(be_faster)
-    assert slow.acquire(OTHER, timeout_s=60, task=TaskShare(1, 2)) == 1
-    assert store_world.get("epoch") == b"2"
-    assert slow.read_tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
-
-
 def test_the_owner_of_the_whole_writes_nothing_once_tasks_have_taken_over(
     store_world: StoreWorld,
 ) -> None:

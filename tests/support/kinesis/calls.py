@@ -56,9 +56,11 @@ def iterator(service: Service, shard_id: str, kind: str = "TRIM_HORIZON", **argu
     return text
 
 
-def read(service: Service, start: str, *, records: int | None = None) -> ShardRead:
-    """Read from an iterator until `records` have come, or the tip (an empty page, 0 ms behind), or
-    the end.
+def read(
+    service: Service, start: str, *, records: int | None = None, to_end: bool = False
+) -> ShardRead:
+    """Read from an iterator until `records` have come, or the tip (an empty page, 0 ms behind; not
+    if `to_end`), or the end.
     """
     found: list[dict[str, Any]] = []
     following: str | None = start
@@ -67,7 +69,7 @@ def read(service: Service, start: str, *, records: int | None = None) -> ShardRe
         page = service.client.get_records(ShardIterator=following)
         found += page["Records"]
         following = page.get("NextShardIterator")
-        at_tip = not page["Records"] and page["MillisBehindLatest"] == 0
+        at_tip = not to_end and not page["Records"] and page["MillisBehindLatest"] == 0
         if (
             following is None
             or (records is None and at_tip)
@@ -82,18 +84,10 @@ def read_shard(service: Service, shard_id: str) -> ShardRead:
 
 
 def read_to_end(service: Service, shard_id: str) -> ShardRead:
-    """Read a closed shard until the service reports its end, with its last records or
-    after them.
+    """Read a closed shard until the service reports its end, with its last records or after
+    them.
     """
-    got = read_shard(service, shard_id)
-    following = got.last_page.get("NextShardIterator")
-    deadline = time.monotonic() + LIMIT_S
-    while following is not None:
-        assert time.monotonic() < deadline, f"{shard_id} does not end"
-        page = service.client.get_records(ShardIterator=following)
-        got = ShardRead(got.records + page["Records"], page)
-        following = page.get("NextShardIterator")
-    return got
+    return read(service, iterator(service, shard_id), to_end=True)
 
 
 def split(service: Service, shard: dict[str, Any]) -> None:

@@ -12,8 +12,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state.owner.owner_info import OwnerInfo
-from state.plan import Plan, TaskPlan, make_plan_id
+from state.plan import Plan, make_plan_id
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
@@ -118,12 +117,10 @@ def shard_states(ids: st.SearchStrategy[str] = shard_ids) -> st.SearchStrategy[S
     )
 
 
-task_plans = struct(TaskPlan)
 plans = struct(Plan, plan_id=st.just("1-00"))
 task_logs = struct(TaskLog)
 stream_identities = struct(StreamIdentity)
 start_pins = struct(StartPin, importing=st.just(value=False))  # an import that ended
-owner_infos = struct(OwnerInfo)
 outcome_policies = struct(
     OutcomePolicy,
     retry=st.builds(

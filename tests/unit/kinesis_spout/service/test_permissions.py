@@ -56,16 +56,6 @@ def test_the_uses_call_what_the_code_calls() -> None:
     assert action_of("describe_stream_summary") == "kinesis:DescribeStreamSummary"
 
 
-def test_only_drills_call_more_than_the_service_room() -> None:
-    """So every other use is complete when `kinesis_spout/service` is."""
-    in_service = {
-        operation
-        for operation, files in calls_in(ROOT).items()
-        if any(name.startswith("kinesis_spout/service/") for name in files)
-    }
-    assert operations_of(set(Use) - {Use.DRILL}) == in_service
-
-
 @pytest.mark.parametrize("use", list(Use))
 def test_a_use_that_reads_or_writes_records_needs_the_key(use: Use) -> None:
     """Reading decrypts, putting encrypts. The stream of a drill has no key of its own."""

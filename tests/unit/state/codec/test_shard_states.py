@@ -247,15 +247,3 @@ def test_a_range_keeps_only_what_its_records_have_in_common() -> None:
     assert mixed == record(1, 9, count=5)
     kept = [record(1, whole=True), record(6, 9, count=3, whole=True)]
     assert merge_range(kept) == record(1, 9, count=4, whole=True)
-
-
-def test_what_was_delivered_whole_is_not_merged_with_user_records() -> None:
-    """One range has one way to be read, and counts records of that way."""
-    records = [record(n, whole=n >= 4) for n in range(1, 9)]
-    state = ShardState(shard_id=SHARD, read_position=SHARD_END, unresolved=tuple(records))
-    data = encode_shard_state(state, PATH, max_bytes=200)[0]
-    stored = decode_shard_state(data, SHARD, PATH)
-    assert stored.unresolved == (
-        record(1, 3, count=3),
-        record(4, 8, count=5, whole=True),
-    )

@@ -119,11 +119,10 @@ def test_the_newest_move_tells_which_shards_it_has_set_back() -> None:
     assert newest_move(ENTRIES[:3]) is None
     both_ways = [
         entry(1, full=True, a=after(5), b=after(5)),
-        entry(2, full=True, cause="set", a=after(2), b=after(5)),
-        entry(3, full=True, cause="set", a=after(2), b=after(9)),
+        *(entry(at, full=True, cause="set", a=after(2), b=after(at + 3)) for at in (2, 6)),
     ]
     assert newest_move(both_ways) == OperatorMove(
-        cause="set", time_ms=3, back=frozenset({"a"}), forward=frozenset({"b"})
+        cause="set", time_ms=6, back=frozenset({"a"}), forward=frozenset({"b"})
     )
 
 

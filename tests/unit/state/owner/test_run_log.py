@@ -9,14 +9,12 @@ from state.owner.owner_info import OwnerInfo
 from state.owner.run_log import (
     MAX_RUNS,
     MAX_SENTENCE,
-    MAX_THROTTLED,
     SPARK,
     SPOUT,
     Run,
     RunLog,
     Throttle,
     sentence,
-    throttled_again,
 )
 
 RUN = Run(
@@ -51,13 +49,3 @@ def test_a_log_stays_small_and_tells_of_the_newest_run() -> None:
     assert {run.shards for run in log.runs[:-1]} == {()}
     assert (log.newest, log.throttled, log.trigger_ms) == (RUN, {}, 9)
     assert log.begun(replace(RUN, kind=SPOUT)).trigger_ms is None
-
-
-def test_only_the_shards_that_were_throttled_last_are_kept() -> None:
-    known: dict[str, Throttle] = {}
-    for number in range(2 * MAX_THROTTLED):
-        known = throttled_again(known, f"shard {number}", number)
-    known = throttled_again(known, f"shard {MAX_THROTTLED}", 99, count=4)
-    assert len(known) == MAX_THROTTLED
-    assert known[f"shard {MAX_THROTTLED}"] == Throttle(count=5, last_ms=99)
-    assert "shard 0" not in known
