@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -154,7 +155,7 @@ class TestListings:
         """Shards after an id, and shards that were open at or after a time. (In the emulator,
         AT_TRIM_HORIZON and AT_TIMESTAMP list all shards.)
         """
-        members = {
+        members: dict[str, dict[str, Any]] = {
             "AFTER_SHARD_ID": {"ShardId": "shardId-000000000000"},
             "FROM_TIMESTAMP": {"Timestamp": datetime.now(UTC)},
         }

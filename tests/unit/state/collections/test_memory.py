@@ -8,14 +8,14 @@ import sys
 
 from state.collections.due_queue import DueQueue
 from state.collections.shrinking_dict import ShrinkingDict
-from tests.support.state.tracker import seq
+from state.sequence_number import SequenceNumber
 
 
 def test_deadlines_of_acked_records_do_not_pile_up() -> None:
-    queue = DueQueue()
+    queue: DueQueue[SequenceNumber] = DueQueue()
     for number in range(10_000):
-        queue.put(seq(number), number)
-        queue.discard(seq(number))
+        queue.put(SequenceNumber(number), number)
+        queue.discard(SequenceNumber(number))
     # The heap is private, but it is where memory would be lost.
     assert len(queue._heap) < 100
 

@@ -83,12 +83,12 @@ def test_the_password_is_read_from_the_file_s_first_line_and_then_travels(
     assert copy.loaded() == loaded
     file.touch()
     for given, says in (
-        ({"password_file": str(tmp_path / "missing")}, "zookeeperPasswordFile .*cannot be"),
-        ({"password_file": str(file)}, "has no password in its first line"),
-        ({}, "zookeeperPassword is missing for"),
+        (str(tmp_path / "missing"), "zookeeperPasswordFile .*cannot be"),
+        (str(file), "has no password in its first line"),
+        (None, "zookeeperPassword is missing for"),
     ):
         with pytest.raises(InvalidStoreSettingError, match=says):
-            ZookeeperSecurity(auth="digest", user="etl", **given).loaded()
+            ZookeeperSecurity(auth="digest", user="etl", password_file=given).loaded()
     monkeypatch.setenv(PASSWORD_VARIABLE, MARK)
     assert ZookeeperSecurity(auth="digest", user="etl").loaded().password == MARK
 
