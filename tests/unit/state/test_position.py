@@ -4,9 +4,6 @@ numbers are ordered, is shown in the property tests.
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import pytest
 
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
@@ -63,15 +60,6 @@ def test_a_kind_takes_exactly_its_own_value(
     """AT and AFTER take a sequence number, a time its milliseconds, other positions nothing."""
     with pytest.raises(InvalidPositionError):
         Position(kind, sequence=sequence, timestamp_ms=timestamp_ms)
-
-
-@pytest.mark.parametrize(
-    "value", [Position.parse("AFTER:5.2"), Position.parse("1970-01-01"), SequenceNumber(7, 3)]
-)
-def test_a_position_and_a_number_survive_pickling_and_copying(value: object) -> None:
-    """Spark sends them to executors."""
-    assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301  # our own bytes
-    assert copy.deepcopy(value) == value
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state.codec.reports import decode_header, decode_report
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.unresolved_ranges import merge_range
 from state.codec.values import MAX_VALUE_BYTES
@@ -99,13 +100,19 @@ UNRESOLVED = {
 def test_unresolved_records_of_all_versions_are_read(
     stored: bytes, expected: list[UnresolvedRecord]
 ) -> None:
-    """Once they are stored again, the state says itself what is whole."""
+    """Once they are stored again, the state says itself what is whole. So they are in a report,
+    which is settled after an update when its batch was cut off before it.
+    """
     state = decode_shard_state(
         b'{"readPosition":"AT:20.7","unresolved":[' + stored + b"}", SHARD, PATH
     )
     assert list(state.unresolved) == expected
     assert state.read_position == Position.at(seq(20, 7))
     assert stored_again(state) == state
+    rows, _, rest = stored.rpartition(b"]")
+    outcomes = b'{"shards":[{"shardId":"s","unresolved":[%b]}]%b}' % (rows, rest)
+    report = b'{"token":"t","status":"done","report":{},"outcomes":%b}' % outcomes
+    assert decode_report(decode_header(report, PATH), [], PATH).shards[0].unresolved == (*expected,)
 
 
 def test_a_lone_surrogate_in_a_reason_is_written_as_an_escape() -> None:
