@@ -13,13 +13,14 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kinesis_spout.backoff import Backoff
+
 if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.config import ReadRate
 
-_FIRST_BACKOFF_S = 0.5
-_LONGEST_BACKOFF_S = 8.0
+_REFUSED = Backoff(first_s=0.5, longest_s=8.0)
 _LARGEST_PAGE_BYTES = 10 * 1024 * 1024
 RETRY_SHARE_OF_CALLS = 2 / 5  # the rest is for new records
 
@@ -68,15 +69,10 @@ class Pacer:
         self._paid_off_at_s = max(self._paid_off_at_s, now_s) + read_bytes / self._bytes_per_second
 
     def back_off(self, now_s: float, random: Random) -> None:
-        """The last call was refused, as by throttling: exponential backoff with jitter until a page
-        comes.
-        """
+        """The last call was refused, as by throttling: wait longer each time until a page comes."""
         self._answered(now_s)
-        longest_s = min(
-            _LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._refused_in_a_row, 16)
-        )
         self._refused_in_a_row += 1
-        self._backoff_until_s = now_s + random.uniform(longest_s / 2, longest_s)
+        self._backoff_until_s = now_s + _REFUSED.wait_s(self._refused_in_a_row, random)
 
     def _answered(self, now_s: float) -> None:
         if self._call_times_s:

@@ -18,6 +18,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import (
     KinesisError,
     MalformedResponseError,
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
     from state.sequence_number import SequenceNumber
 
-_FIRST_BACKOFF_S = 0.5
-_LONGEST_BACKOFF_S = 16.0
+_FAILED = Backoff(first_s=0.5, longest_s=16.0)
 # API reference of SubscribeToShard: a second subscription within five seconds is refused.
 _RESUBSCRIBE_S = 5.0
 _LOOK_AGAIN_S = 0.05
@@ -227,9 +227,8 @@ class SubscribedGetter:
             self._counts.taken(self.shard_id, now_s)
         # The polling getter knows what to do about a shard that is gone.
         self._must_poll = self._must_poll or isinstance(error, ShardNotFoundError)
-        longest_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._failures, 16))
         self._failures += 1
-        self._subscribe_at_s = now_s + self._random.uniform(longest_s / 2, longest_s)
+        self._subscribe_at_s = now_s + _FAILED.wait_s(self._failures, self._random)
         if self._feed_gave_events:
             refused_until_s = self._feed_began_s + _RESUBSCRIBE_S
             self._subscribe_at_s = max(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import (
     KinesisError,
     MalformedResponseError,
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
 
 _T = TypeVar("_T")
-_FIRST_WAIT_S = 0.2
-_LONGEST_WAIT_S = 10.0
+_FAILED = Backoff(first_s=0.4, longest_s=10.0, least=0.25)
 # A body that was truncated on the network is complete some time later. One that the service sends
 # malformed, as that of a wrong endpoint, stays so, and the user waits for the error.
 _MALFORMED_FOR_S = 15.0
@@ -53,10 +53,6 @@ def call_with_retries(
             raise failed.pop()
         return call()
 
-    def wait_s(state: RetryCallState) -> float:
-        longest = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**state.attempt_number)
-        return random.uniform(_FIRST_WAIT_S / 2, longest)
-
     def is_last(state: RetryCallState) -> bool:
         return clock.monotonic_s() + state.upcoming_sleep > deadline_s
 
@@ -70,7 +66,7 @@ def call_with_retries(
     retrying = Retrying(
         sleep=clock.sleep,
         stop=is_last,
-        wait=wait_s,
+        wait=lambda state: _FAILED.wait_s(state.attempt_number, random),
         retry=retry_if_exception(is_transient),
         reraise=True,
     )

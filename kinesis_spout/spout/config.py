@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import (
     AwsConfig,
     ReadRate,
@@ -40,14 +41,12 @@ that there was none, from 1, to the longest wait in seconds; 0 does not wait. Th
 a new record, an outcome, or the spout's closing.
 """
 
-_FIRST_S = 0.001
-_MAX_S = 0.1
-_DOUBLINGS = 7  # from the first wait to the longest
+_IDLE = Backoff(first_s=0.001, longest_s=0.1)
 
 
 def exponential_backoff(streak: int) -> float:
     """From 1 ms, doubling, to 100 ms."""
-    return _MAX_S if streak > _DOUBLINGS else min(_MAX_S, _FIRST_S * 2.0 ** (streak - 1))
+    return _IDLE.wait_s(streak)
 
 
 def do_not_wait(_streak: int) -> float:

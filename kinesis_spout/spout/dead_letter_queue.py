@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import KinesisError, described
 from kinesis_spout.shards.run_recorder import error_sentence
 from kinesis_spout.spout.emission import DeadLetter
@@ -36,9 +37,7 @@ REFUSALS = 5  # in a row; then the letter is counted as refused, and said to be
 _MAX_SAID = 10  # refused letters that are said one by one, until a letter passes again
 _BATCH = 100
 _STEP_INTERVAL_S = 0.2
-_FIRST_BACKOFF_S = 1.0
-_MAX_BACKOFF_S = 60.0
-_MAX_DOUBLINGS = 6
+_REFUSED = Backoff(first_s=1.0, longest_s=60.0)
 
 _Key = tuple[str, "SequenceNumber"]
 
@@ -233,9 +232,7 @@ class SpoutDeadLetterQueue:
         """
         one.refusals += 1
         self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
-        doublings = min(one.refusals - 1, _MAX_DOUBLINGS)
-        backoff_s = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0**doublings)
-        one.wait_until_s = self._clock.monotonic_s() + backoff_s
+        one.wait_until_s = self._clock.monotonic_s() + _REFUSED.wait_s(one.refusals)
         passed, self._passes = self._passes, False
         told = error if isinstance(error, Exception) else LetterRefusedError(described(error))
         self._outages.failed(SpoutPart.LETTERS, told, is_told=True)
@@ -252,7 +249,7 @@ class SpoutDeadLetterQueue:
                 LetterRefusedError(
                     f"the dead letter of record {shard_id}:{first} was refused {how_often} "
                     f"({described(error)}); the record stays unresolved, and its "
-                    f"letter is sent again within {_MAX_BACKOFF_S:g} s; correct dead_letter"
+                    f"letter is sent again within {_REFUSED.longest_s:g} s; correct dead_letter"
                 )
             )
 

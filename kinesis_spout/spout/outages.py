@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
 from kinesis_spout.errors import (
     ExpiredIteratorError,
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
     from state.owner.run_log import RefusedLetters, Throttle
 
 log = logging.getLogger("kinesis_spout")
-_FIRST_PAUSE_S = 0.2
-_MAX_PAUSE_S = 10.0
-_DOUBLINGS = 6  # from the first pause to the longest
+_PAUSE = Backoff(first_s=0.2, longest_s=10.0)
 # A read is one attempt, so that a shard in trouble holds no thread. Faults that are gone at one of
 # the next attempts are no outage.
 _BLIP_S = 2.0
@@ -183,8 +182,8 @@ class SpoutOutages:
                 trouble = _Trouble(now_s, self._clock.now_ms(), error)
                 self._troubles[part, shard_id] = trouble
             trouble.error = error
-            trouble.retry_at_s = now_s + self._pause_s(trouble.failures)
             trouble.failures += 1
+            trouble.retry_at_s = now_s + _PAUSE.wait_s(trouble.failures, self._random)
             failing_s = now_s - trouble.since_s
             begins = part not in self._began_s and failing_s >= _blip_s(part, error)
             if begins:
@@ -270,10 +269,6 @@ class SpoutOutages:
         """How many outages each part has had."""
         with self._lock:
             return {str(part): count for part, count in self._counts.items()}
-
-    def _pause_s(self, failures: int) -> float:
-        longest_s = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, _DOUBLINGS))
-        return self._random.uniform(longest_s / 2, longest_s)
 
 
 class AnswerWatch:

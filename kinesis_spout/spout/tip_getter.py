@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.reading.shard_getter import OneAttemptGetter
 
 if TYPE_CHECKING:
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
 
 _EMPTY_BEFORE_BACKOFF = 8
-_BACKOFF_GROWTH = 1.5
-_MAX_BACKOFF_STEPS = 20
+_GROWTH = 1.5
 
 
 class TipGetter(OneAttemptGetter):
@@ -44,8 +44,9 @@ class TipGetter(OneAttemptGetter):
             ending_sequence=ending_sequence,
             patience_s=math.inf,  # `SpoutOutages` tells how long is too long
         )
-        self._idle_poll_s = config.idle_poll_s
-        self._max_idle_poll_s = max(config.idle_poll_s, config.max_idle_poll_s)
+        self._idle = Backoff(
+            config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_GROWTH
+        )
         self._idle_until_s = float("-inf")
         self._empty_in_a_row = 0
 
@@ -61,10 +62,8 @@ class TipGetter(OneAttemptGetter):
         return page
 
     def _idle_s(self, page: Page) -> float:
-        """Exponential backoff from the ninth empty page on. A shard whose records come a second
-        apart stays below that, and is polled at the same rate.
+        """Longer from the ninth empty page on. A shard whose records come a second apart stays
+        below that, and is polled at the same rate.
         """
         self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
-        steps = max(0, self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
-        growth = _BACKOFF_GROWTH ** min(steps, _MAX_BACKOFF_STEPS)
-        return min(self._max_idle_poll_s, self._idle_poll_s * growth)
+        return self._idle.wait_s(1 + self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
