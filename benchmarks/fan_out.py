@@ -36,8 +36,11 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings
 from spark_job import KinesisSource
 from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.offsets import start_offset
+from spark_job.driver.query_driver import QueryDriver
 from spark_job.executor.task_reader import read_task
 from spark_job.process_services import ProcessServices
+from spark_job.settings import QuerySettings
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.position import TRIM_HORIZON
 
@@ -131,17 +134,19 @@ def measured(mode: str, endpoint_url: str, shards: int, seconds: float) -> dict[
         )
 
     executor, coordinator = services(), Coordinator(settings, services())
-    plan, read_bytes = "", 0
+    driver = QueryDriver(QuerySettings.of([settings]), [coordinator])
+    offset, read_bytes = start_offset(is_of_one=True), 0
     begins_s = CLOCK.monotonic_s() + WARM_UP_S
     ends_s = begins_s + seconds
     with closing(coordinator), closing(executor.client):
         while CLOCK.monotonic_s() < ends_s:
-            plan = coordinator.next_plan(plan, max_records=None)
+            offset = driver.next_offset(offset, max_records=None)
+            plan = offset["plan"]
             for task, one in coordinator.tasks(plan).items():
                 for batch in read_task(plan, task, one, services=executor, settings=settings):
                     if begins_s <= CLOCK.monotonic_s() <= ends_s:
                         read_bytes += batch.num_rows * RECORD_BYTES
-        coordinator.settle(plan)
+        coordinator.settle(offset["plan"])
         told = coordinator.report()
     mb_per_s = read_bytes / 1e6 / seconds / shards
     pushed = told.get("pushedRecords", 0)

@@ -47,14 +47,16 @@ from kinesis_spout.testing.service import requests
 from spark_job import KinesisSource
 from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.due_work import DueWork
+from spark_job.driver.query_driver import QueryDriver
 from spark_job.process_services import ProcessServices
+from spark_job.settings import QuerySettings, SourceSettings
 from state.codec.values import encode_unchecked
 from state.plan import ShardReadResult
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 from state.znodes.paths import ZookeeperPaths
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from state.znodes.tree import Check
 from state.zookeeper import embedded as embedded_zookeeper
 from state.zookeeper.tree import ZookeeperTree
@@ -64,9 +66,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from spark_job.driver.planner import PlanLimits
-    from spark_job.settings import SourceSettings
     from state.plan import TaskPlan
-    from state.state_store import StartPin
+    from state.store.identity import StartPin
     from state.znodes.tree import Operation, Znode
 
 CLOCK = SystemClock()
@@ -110,6 +111,12 @@ class TimedDueWork(DueWork):
     def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
         with self.timed("look"):
             return super()._due_shards(shards)
+
+
+def next_plan(coordinator: Coordinator, start: str) -> str:
+    """The plan that a query of this stream alone makes next."""
+    driver = QueryDriver(QuerySettings.of([coordinator.settings]), [coordinator])
+    return str(driver.next_offset({"format": 1, "plan": start}, max_records=None)["plan"])
 
 
 class TimedCoordinator(Coordinator):
@@ -169,7 +176,7 @@ class Job:
 
     coordinator: TimedCoordinator
     tree: CountedTree
-    executors: ZnodeStateStore
+    executors: StoreTopics
     executors_tree: CountedTree
     busy: frozenset[str]
     has_hints: bool
@@ -181,14 +188,14 @@ class Job:
         for tree in (self.tree, self.executors_tree):
             tree.counts.clear()
         self.coordinator.spent_s.clear()
-        plan_id = self.coordinator.next_plan(start, max_records=None)
+        plan_id = next_plan(self.coordinator, start)
         if plan_id == start:
             return start
         with self.coordinator.timed("tasks"):
             tasks = self.coordinator.tasks(plan_id)
         self.last += RECORDS
         for number, task in tasks.items():
-            self.executors.append_log(plan_id, number, self._log(task), None)
+            self.executors.plans.append_log(plan_id, number, self._log(task), None)
         self.batches.append(self._measured(tasks))
         return plan_id
 
@@ -263,12 +270,12 @@ def running(case: Case) -> Iterator[tuple[Job, int]]:
     paths = ZookeeperPaths(
         root="kinesis-spout", application="benchmark", stream=settings.stream.name
     )
-    stores = [ZnodeStateStore(tree, paths, reset_command="-") for tree in trees]
+    stores = [StoreTopics(tree, paths, reset_command="-") for tree in trees]
     client = KinesisClient(settings.aws, settings.stream)
     services = ProcessServices(client=client, store=stores[0], clock=CLOCK, settings=settings)
     names = [shard.shard_id for shard in client.list_shards()]
     client.get_records(client.shard_iterator(names[0], TRIM_HORIZON), 1)
-    stores[1].read_pointer()
+    stores[1].plans.pointer()
     # All modules are imported, and all connections are open.
     before_kb = peak_kb()
     coordinator = TimedCoordinator(settings, services, trees[0])
@@ -305,7 +312,7 @@ def waiting_percent(case: Case, pipe: Connection) -> None:
         while (newer := job.batch(start)) != start:
             start = newer  # until all are known to be idle
         begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
-        job.coordinator.next_plan(start, max_records=None)
+        next_plan(job.coordinator, start)
         pipe.send(100 * (time.process_time() - begun_cpu_s) / (time.perf_counter() - begun_s))
 
 

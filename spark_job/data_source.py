@@ -1,6 +1,5 @@
-"""`format("kinesis")`: the data source that Spark sees. `spark_job.driver.coordinator` plans and
-settles; `spark_job.executor.task_reader` reads; `spark_job.batch_read` reads a range;
-`spark_job.sink` writes.
+"""`format("kinesis")`: the data source that Spark sees. `spark_job.driver` plans and settles;
+`spark_job.executor` reads a task; `spark_job.batch_read` reads a range; `spark_job.sink` writes.
 
 Spark constructs readers in several processes (planning, driver, executors) and does not always call
 `stop`. So a reader holds settings only. Its connections are made at the first driver call and are
@@ -31,7 +30,6 @@ from state.failpoint import failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-    from types import ModuleType
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -40,8 +38,7 @@ if TYPE_CHECKING:
     from kinesis_spout.config import AwsConfig
     from spark_job.batch_read.batch_reader import KinesisBatchReader
     from spark_job.batch_read.shard_ranges import LoadPin
-    from spark_job.driver.coordinator import Coordinator
-    from spark_job.driver.joint_coordinator import JointCoordinator
+    from spark_job.driver.query_driver import QueryDriver
     from spark_job.sink.sink_writers import KinesisBatchWriter, KinesisStreamWriter
     from state.plan import TaskPlan
 
@@ -60,12 +57,15 @@ _TYPES = dict(column.split() for column in SCHEMA_DDL.split(", "))
 
 
 class TaskPartition(InputPartition):
-    """One task of one plan, as Spark sends it to an executor. `aws`: how the driver reaches the
-    stream.
+    """One task of one plan, as Spark sends it to an executor. `stream`: the index of its stream in
+    the query. `aws`: how the driver reaches the stream.
     """
 
-    def __init__(self, plan_id: str, task: int, plan: TaskPlan, aws: AwsConfig) -> None:
+    def __init__(
+        self, plan_id: str, task: int, plan: TaskPlan, aws: AwsConfig, stream: int = 0
+    ) -> None:
         super().__init__(None)
+        self.stream = stream
         self.aws = aws
         self.plan_id = plan_id
         self.task = task
@@ -77,25 +77,24 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     on executors.
     """
 
-    def __init__(self, settings: SourceSettings, columns: Sequence[str] = tuple(_TYPES)) -> None:
-        self._settings = settings
+    def __init__(self, query: QuerySettings, columns: Sequence[str] = tuple(_TYPES)) -> None:
+        self._query = query
         self._columns = columns
-        self._coordinator: Coordinator | None = None
+        self._driver: QueryDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings, "_columns": self._columns, "_coordinator": None}
+        return {"_query": self._query, "_columns": self._columns, "_driver": None}
 
     @property
-    def coordinator(self) -> Coordinator:
+    def driver(self) -> QueryDriver:
         # Not in the constructor: planning processes construct a reader too, and never use it.
-        if self._coordinator is None:
-            from spark_job.driver.coordinator import (  # noqa: PLC0415  # not on the executors
-                Coordinator,
+        if self._driver is None:
+            from spark_job.driver.query_driver import (  # noqa: PLC0415  # not on the executors
+                QueryDriver,
             )
-            from spark_job.process_services import ProcessServices  # noqa: PLC0415  # nor in planning
 
-            self._coordinator = Coordinator(self._settings, ProcessServices.connect(self._settings))
-        return self._coordinator
+            self._driver = QueryDriver.connected(self._query)
+        return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
         """The offset before every plan. Does no I/O.
@@ -103,51 +102,48 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark calls this twice in batch 0, and again when batch 0 is replayed. So it is the same
         every time; the first `latestOffset` pins the start.
         """
-        return {**_offsets().START_OFFSET}
+        from spark_job.driver.offsets import start_offset  # noqa: PLC0415  # not on the executors
+
+        return start_offset(is_of_one=self._query.is_of_one)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        settings = self._settings
-        return _read_limit(settings.max_records_per_trigger, settings.max_records_per_trigger_total)
+        limit = self._query.max_records
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Settle the plan that `start` names, and return the next plan's offset, or `start` when
+        """Settle the plans that `start` names, and return the next plans' offset, or `start` when
         there is nothing to read.
 
         Spark passes an offset as `start` only after its batch is committed.
         """
-        offsets, stream = _offsets(), self._settings.state_name
-        with _told(self.coordinator):
-            plan_id = self.coordinator.next_plan(
-                offsets.plan_of(start, stream), max_records=_max_records(limit)
-            )
-        end: dict[str, Any] = offsets.with_plan(start, stream, plan_id)
-        return end
+        max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        with _told(self.driver):
+            return self.driver.next_offset(start, max_records=max_records)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.coordinator.prepare_available_now()
+        self.driver.prepare_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._coordinator is None else self._coordinator.report()
+        return None if self._driver is None else self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        offsets, stream = _offsets(), self._settings.state_name
-        before, after = offsets.read_offset(start), offsets.read_offset(end)
-        offsets.refuse_missing(before.by_stream, after.by_stream, {stream})
-        plan_id = offsets.plan_of(end, stream)
-        if plan_id == offsets.plan_of(start, stream):
+        if start == end:
             return []
         failpoint("plan-logged")
-        aws = _for_executors(self._settings)
-        with _told(self.coordinator):
-            tasks = self.coordinator.tasks(plan_id)
-        return [TaskPartition(plan_id, task, plan, aws) for task, plan in tasks.items()]
+        aws = [_for_executors(stream) for stream in self._query.streams]
+        with _told(self.driver):
+            tasks = self.driver.tasks(start, end)
+        return [
+            TaskPartition(plan_id, task, plan, aws[stream], stream)
+            for stream, plan_id, task, plan in tasks
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):
             raise TypeError(
                 f"partition is a {type(partition).__name__}, not a TaskPartition of this source"
             )
-        return _read(partition, self._settings, self._columns)
+        return _read(partition, self._query.streams[partition.stream], self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing. The next `latestOffset` settles the plan; it comes also where `commit` does
@@ -155,112 +151,19 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
 
     def stop(self) -> None:
-        if self._coordinator is not None:
-            self._coordinator.close()
-            self._coordinator = None
-
-
-class StreamPartition(TaskPartition):
-    """A task of a query that reads several streams. `stream`: the index of its stream."""
-
-    def __init__(
-        self, stream: int, plan_id: str, task: int, plan: TaskPlan, aws: AwsConfig
-    ) -> None:
-        super().__init__(plan_id, task, plan, aws)
-        self.stream = stream
-
-
-class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a query that reads several streams (`spark_job.driver.joint_coordinator`)."""
-
-    def __init__(self, query: QuerySettings, columns: Sequence[str] = tuple(_TYPES)) -> None:
-        self._query = query
-        self._columns = columns
-        self._coordinator: JointCoordinator | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_query": self._query, "_columns": self._columns, "_coordinator": None}
-
-    @property
-    def coordinator(self) -> JointCoordinator:
-        if self._coordinator is None:
-            from spark_job.driver.joint_coordinator import (  # noqa: PLC0415  # not on the executors
-                RETRY_FOR_S,
-                JointCoordinator,
-            )
-            from spark_job.process_services import ProcessServices  # noqa: PLC0415  # nor in planning
-
-            self._coordinator = JointCoordinator(
-                self._query, lambda one: ProcessServices.connect(one, retry_for_s=RETRY_FOR_S)
-            )
-        return self._coordinator
-
-    def initialOffset(self) -> dict[str, Any]:
-        """The offset before every plan. Does no I/O."""
-        return {**_offsets().START_OF_SEVERAL}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return _read_limit(self._query.max_records)
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        offsets = _offsets()
-        before = offsets.read_offset(start)
-        with _told(self.coordinator):
-            plans = self.coordinator.next_plans(before, max_records=_max_records(limit))
-        # A query of one stream may have written `start`. While nothing is new, this returns it as
-        # it is: another form of it would be a batch.
-        is_same = plans == self.coordinator.named(before)
-        return start if is_same else offsets.offset_of_several(plans)
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self.coordinator.prepare_available_now()
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._coordinator is None else self._coordinator.report()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if start == end:
-            return []
-        failpoint("plan-logged")
-        offsets = _offsets()
-        with _told(self.coordinator):
-            tasks = self.coordinator.tasks(offsets.read_offset(start), offsets.read_offset(end))
-        aws = [_for_executors(stream) for stream in self._query.streams]
-        return [
-            StreamPartition(stream, plan_id, task, plan, aws[stream])
-            for stream, plan_id, task, plan in tasks
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, StreamPartition):
-            raise TypeError(
-                f"partition is a {type(partition).__name__}, not a StreamPartition of this source"
-            )
-        return _read(partition, self._query.streams[partition.stream], self._columns)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing, as `KinesisStreamReader.commit`."""
-
-    def stop(self) -> None:
-        if self._coordinator is not None:
-            self._coordinator.close()
-            self._coordinator = None
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
 
 
 @contextmanager
-def _told(coordinator: Coordinator | JointCoordinator) -> Iterator[None]:
+def _told(driver: QueryDriver) -> Iterator[None]:
     """An error of a call ends the query: tell somebody who looks at the application."""
     try:
         yield
     except Exception as exc:
-        coordinator.failed(exc)
+        driver.failed(exc)
         raise
-
-
-def _offsets() -> ModuleType:
-    from spark_job.driver import offsets  # noqa: PLC0415  # not on the executors
-
-    return offsets
 
 
 def _for_executors(settings: SourceSettings) -> AwsConfig:
@@ -289,15 +192,6 @@ def _read(
         columns=columns,
         is_retry=context is not None and context.attemptNumber() > 0,
     )
-
-
-def _read_limit(*limits: int | None) -> ReadLimit:
-    limit = min((one for one in limits if one is not None), default=None)
-    return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
-
-
-def _max_records(limit: ReadLimit) -> int | None:
-    return limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
 
 class KinesisDataSource(DataSource):
@@ -350,11 +244,8 @@ class KinesisDataSource(DataSource):
             self._pin = pin_load(self._read_options)
         return SCHEMA_DDL
 
-    def streamReader(self, schema: StructType) -> KinesisStreamReader | SeveralStreamsReader:
-        query, columns = self.query(), selected_columns(schema)
-        if query.is_of_one:
-            return KinesisStreamReader(query.streams[0], columns)
-        return SeveralStreamsReader(query, columns)
+    def streamReader(self, schema: StructType) -> KinesisStreamReader:
+        return KinesisStreamReader(self.query(), selected_columns(schema))
 
     def writer(
         self,

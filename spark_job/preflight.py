@@ -50,7 +50,7 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     services = ProcessServices.connect(settings, retry_for_s=RETRY_FOR_S)
     services.client.describe()
     with closing(services.store) as store:
-        pin = store.read_start()
+        pin = store.identity.read_start()
     if pin is None or settings.start_is_default or pin.wish == settings.starting_position.text:
         return warnings
     return [*warnings, _stored_state_wins(settings, pin.wish)]

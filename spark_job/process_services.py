@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.reading.retry_reader import Search
     from spark_job.settings import SourceSettings
-    from state.state_store import StateStore
+    from state.znodes.topics import StoreTopics
 
 _services: dict[tuple[int, SourceSettings], ProcessServices] = {}
 _lock = threading.Lock()
@@ -46,7 +46,7 @@ class ProcessServices:
     """
 
     client: KinesisClient
-    store: StateStore
+    store: StoreTopics
     clock: Clock
     settings: SourceSettings
     new_pool: NewPool = thread_pool

@@ -3,7 +3,7 @@ but it tells the process that has started the query.
 
 A query is known by the plan that its offsets name, which is the newest of its application until the
 batch is committed. A tracked query tells by itself what a function has raised, and not that a
-process died, which a restart may cure. Nothing is decided by what is told (`state.owner.run_log`).
+process died, which a restart may cure. Nothing is decided by what is told (`state.store.runs`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
 
     from spark_job.settings import SourceSettings
-    from state.owner.run_log import RunLog
+    from state.store.runs import RunLog
 
 log = logging.getLogger("kinesis_spout")
 # In the description of a query that Spark puts before its offsets.
@@ -190,7 +190,7 @@ def _amend(
     from spark_job.process_services import open_store  # noqa: PLC0415  # it connects
 
     with closing(open_store(settings)) as store:
-        pointer = store.read_pointer()
+        pointer = store.plans.pointer()
         is_it = plans is None or (pointer is not None and pointer.id in plans)
-        if is_it and store.read_policy() is None:
-            amend_newest_run(store, amended)
+        if is_it and store.reports.read_policy() is None:
+            amend_newest_run(store.runs, amended)

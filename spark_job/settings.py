@@ -168,8 +168,7 @@ class QuerySettings:
                     f"option stream.{min(own)}.{next(iter(own[min(own)]))} is for a query of "
                     "several streams; list them in streamName, or leave the prefix out"
                 )
-            one = SourceSettings.from_texts(texts)
-            return cls(streams=(one,), max_records=one.max_records_per_trigger_total)
+            return cls.of([SourceSettings.from_texts(texts)])
         if wrong := sorted(number for number in own if not 1 <= number <= len(refs)):
             raise ConfigError(
                 f"option stream.{wrong[0]}.{next(iter(own[wrong[0]]))} is of stream {wrong[0]}, "
@@ -185,20 +184,20 @@ class QuerySettings:
 
     @classmethod
     def of(cls, streams: Sequence[SourceSettings]) -> QuerySettings:
-        """The streams of a query with their labels. Raises `ConfigError` for two that are the same,
-        or that would have the same place in ZooKeeper.
+        """The query of these streams; several have labels. Raises `ConfigError` for two that are
+        the same, or that would have the same place in ZooKeeper.
         """
-        labels = _labels(streams)
-        totals = [
-            one.max_records_per_trigger_total
-            for one in streams
-            if one.max_records_per_trigger_total is not None
-        ]
+        limits = [one.max_records_per_trigger_total for one in streams]
+        if len(streams) == 1:
+            limits.append(streams[0].max_records_per_trigger)
+            labels = [""]
+        else:
+            labels = _labels(streams)
         return cls(
             streams=tuple(
                 replace(one, named_in_ids=label) for one, label in zip(streams, labels, strict=True)
             ),
-            max_records=min(totals, default=None),
+            max_records=min((one for one in limits if one is not None), default=None),
         )
 
     @property

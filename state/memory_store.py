@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from state.errors import StoreUnavailableError
 from state.znodes.paths import ZookeeperPaths
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from state.znodes.tree import (
     Create,
     Delete,
@@ -289,8 +289,8 @@ class MemoryTree:
         self._session = 0
 
 
-class MemoryStateStore(ZnodeStateStore):
-    """A `StateStore` of one application and stream in a `MemoryBackend` (its own, unless one is
+class MemoryStateStore(StoreTopics):
+    """The state of one application and stream in a `MemoryBackend` (its own, unless one is
     passed).
     """
 
@@ -303,14 +303,12 @@ class MemoryStateStore(ZnodeStateStore):
         root: str = "kinesis-spout",
     ) -> None:
         self.backend = backend or MemoryBackend()
-        self.paths = ZookeeperPaths(root=root, application=application, stream=stream)
-        self._memory_tree = MemoryTree(self.backend)
         super().__init__(
-            self._memory_tree,
-            self.paths,
+            MemoryTree(self.backend),
+            ZookeeperPaths(root=root, application=application, stream=stream),
             reset_command=f"kinesis-spout reset --application {application} --stream {stream}",
         )
 
     def lose_session(self) -> None:
         """Expire this store's session, as a connection that is down for too long does."""
-        self.backend.expire(self._memory_tree.session_id())
+        self.backend.expire(self._tree.session_id())

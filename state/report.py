@@ -45,7 +45,7 @@ class ReportStatus(StrEnum):
 
 
 class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report that this process has opened. `StateStore.finish_report` succeeds only if no other
+    """A report that this process has opened. `ReportStore.finish` succeeds only if no other
     process has opened it since.
 
     - `version`: the version of the report's znode.

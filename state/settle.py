@@ -33,7 +33,7 @@ from state.plan import RetryRead, plan_number, retries_read
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
 from state.shard_state import ShardState, verified_by_first_read
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 if TYPE_CHECKING:

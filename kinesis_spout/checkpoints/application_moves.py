@@ -27,7 +27,7 @@ from state.failpoint import failpoint
 from state.moves.moved_state import never_settling
 from state.position import Position
 from state.shard_state import ShardState
-from state.state_store import StateChange, StoredState
+from state.store.shard_states import StateChange, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from state.znodes.store import ZnodeStateStore
+    from state.znodes.topics import StoreTopics
 
 MAX_CONCURRENT_SHARDS = 16
 
@@ -83,13 +83,13 @@ class Standing:
         return ShardLineage(self.listed, self.states)
 
 
-def find_standing(client: KinesisClient, store: ZnodeStateStore, clock: Clock) -> Standing:
+def find_standing(client: KinesisClient, store: StoreTopics, clock: Clock) -> Standing:
     """Raises `StreamMismatchError`, and errors of the service and the store."""
     summary = client.describe()
     now_ms = summary.now_ms(clock.now_ms())
     service_time = ServiceTime(client, clock, now_ms)
     check_bound_stream(store, summary)
-    stored = dict(store.load_states())
+    stored = dict(store.shard_states.load())
     listed = ShardLineage.of(client.list_shards(), {}).listed
     states = _with_new_shards(store, stored, listed, now_ms)
     return Standing(summary, now_ms, service_time, stored, listed, states)
@@ -106,7 +106,7 @@ def check_past(position: Position, now_ms: int) -> None:
 
 def find_moves(
     client: KinesisClient,
-    store: ZnodeStateStore,
+    store: StoreTopics,
     wanted: WantedPosition,
     shard_ids: Sequence[str],
     *,
@@ -162,7 +162,7 @@ def moves_to(
         return ApplicationMove(list(pool.map(find, goals)), there.stored, there.service_time)
 
 
-def write_moves(store: ZnodeStateStore, found: ApplicationMove, *, cause: str = "set") -> None:
+def write_moves(store: StoreTopics, found: ApplicationMove, *, cause: str = "set") -> None:
     """Close the open plan, and write the moved states. The caller owns all of the application.
     `cause`: the command, for the history.
 
@@ -171,7 +171,7 @@ def write_moves(store: ZnodeStateStore, found: ApplicationMove, *, cause: str = 
     `ServiceTime` does.
     """
     found.service_time.now_ms()
-    plan = closed_plan(store)
+    plan = closed_plan(store.plans)
     changes = [
         StateChange(
             before=found.stored.get(move.after.shard_id), after=never_settling(move.after, plan)
@@ -180,18 +180,18 @@ def write_moves(store: ZnodeStateStore, found: ApplicationMove, *, cause: str = 
     ]
     after = [change.after for change in changes]
     with recorded_move(store, cause, after, now_ms=found.service_time.now_ms):
-        store.move_states(changes)
+        store.shard_states.move(changes)
         failpoint("states-moved")
 
 
-def check_bound_stream(store: ZnodeStateStore, summary: StreamSummary) -> None:
+def check_bound_stream(store: StoreTopics, summary: StreamSummary) -> None:
     """Raise `StreamMismatchError` if the application's state is of another stream."""
-    if store.read_stream() is not None:  # then binding only compares
-        store.bind_stream(summary.identity)
+    if store.identity.read() is not None:  # then binding only compares
+        store.identity.bind(summary.identity)
 
 
 def _with_new_shards(
-    store: ZnodeStateStore,
+    store: StoreTopics,
     stored: Mapping[str, StoredState],
     listed: Mapping[str, ShardInfo],
     now_ms: int,
@@ -203,7 +203,7 @@ def _with_new_shards(
     whoever reads that takes every shard for tracked up to now.
     """
     states = {shard: each.state for shard, each in stored.items()}
-    pin = store.read_start()
+    pin = store.identity.read_start()
     if pin is None:
         return states
     read_ms = [state.verified_until_ms for state in states.values()]
@@ -214,11 +214,11 @@ def _with_new_shards(
     return states | {state.shard_id: state for state in fresh}
 
 
-def _gone_moves(client: KinesisClient, store: ZnodeStateStore, there: Standing) -> dict[str, Move]:
+def _gone_moves(client: KinesisClient, store: StoreTopics, there: Standing) -> dict[str, Move]:
     """By shard, the moves of those that are gone, and whose loss a job would report, though no
     state says that they were not read to their ends.
     """
-    pin = store.read_start()
+    pin = store.identity.read_start()
     if pin is None or there.summary.status != "ACTIVE":
         return {}
     stored = {shard: each.state for shard, each in there.stored.items()}
@@ -226,7 +226,7 @@ def _gone_moves(client: KinesisClient, store: ZnodeStateStore, there: Standing) 
     never = never_read(
         lineage,
         pin,
-        has_begun=lambda: store.read_shard_list() is not None,
+        has_begun=lambda: store.shard_list.read() is not None,
         horizon_ms=there.horizon_ms,
     )
     moves = [

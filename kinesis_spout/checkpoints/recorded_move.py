@@ -10,7 +10,7 @@ from kinesis_spout.shards.catalog import CLOCK_WAS_SET_MS
 from kinesis_spout.shards.history_recorder import MARGIN_MS, thinned
 from state.errors import StoredDataError
 from state.moves.history import earlier, resume_position, time_of_next
-from state.state_store import HistoryEntry
+from state.store.history import HistoryEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from kinesis_spout.service.client import KinesisClient
     from state.position import Position
     from state.shard_state import ShardState
-    from state.state_store import HistoryIndex, HistoryMark, StateStore
+    from state.store.history import HistoryIndex, HistoryMark, HistoryStore
+    from state.store.shard_states import ShardStateStore
+    from state.znodes.topics import StoreTopics
 
 
 class ServiceTime:
@@ -43,7 +45,7 @@ class ServiceTime:
 
 @contextmanager
 def recorded_move(
-    store: StateStore,
+    store: StoreTopics,
     cause: str,
     after: Iterable[ShardState],
     *,
@@ -59,7 +61,7 @@ def recorded_move(
     this time repeats records. A shard that goes forward counts from when the block has ended: until
     then nothing is skipped. Raises what the store does.
     """
-    before, index = _positions(store), store.list_history()
+    before, index = _positions(store.shard_states), store.history.index()
     wanted = {state.shard_id: resume_position(state) for state in after}
     if not removed and all(before.get(shard) == at for shard, at in wanted.items()):
         yield
@@ -71,15 +73,15 @@ def recorded_move(
         if shard not in removed
     }
     if lowest != before:
-        index = _write(store, index, lowest, cause, now_ms() + MARGIN_MS)
+        index = _write(store.history, index, lowest, cause, now_ms() + MARGIN_MS)
     yield
-    after_it = _positions(store)
+    after_it = _positions(store.shard_states)
     if after_it != lowest:
-        _write(store, index, after_it, cause, now_ms() + MARGIN_MS)
+        _write(store.history, index, after_it, cause, now_ms() + MARGIN_MS)
 
 
 def _write(
-    store: StateStore,
+    history: HistoryStore,
     index: HistoryIndex,
     positions: dict[str, Position],
     cause: str,
@@ -91,9 +93,9 @@ def _write(
     added: list[tuple[int, HistoryEntry]] = []
     gone: list[HistoryMark] = []
     with suppress(StoredDataError):
-        added, gone = thinned(store, index, now_ms=now_ms, horizon_ms=None, shards=len(positions))
-    return store.write_history(index, [*added, (index.next, entry)], remove=gone)
+        added, gone = thinned(history, index, now_ms=now_ms, horizon_ms=None, shards=len(positions))
+    return history.write(index, [*added, (index.next, entry)], remove=gone)
 
 
-def _positions(store: StateStore) -> dict[str, Position]:
-    return {shard: resume_position(stored.state) for shard, stored in store.load_states().items()}
+def _positions(shard_states: ShardStateStore) -> dict[str, Position]:
+    return {shard: resume_position(stored.state) for shard, stored in shard_states.load().items()}

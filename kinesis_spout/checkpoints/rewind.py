@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from kinesis_spout.checkpoints.wanted_position import WantedPosition
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
-    from state.state_store import HistoryEntry, StartPin, StateStore
-    from state.znodes.store import ZnodeStateStore
+    from state.store.history import HistoryEntry, HistoryStore
+    from state.store.identity import StartPin
+    from state.znodes.topics import StoreTopics
 
 _MAX_PASSES = 20
 
@@ -53,7 +54,7 @@ class Rewind:
 
 def find_rewind(
     client: KinesisClient,
-    store: ZnodeStateStore,
+    store: StoreTopics,
     to: WantedPosition,
     *,
     clock: Clock,
@@ -66,8 +67,8 @@ def find_rewind(
     there = find_standing(client, store, clock)
     wanted = to.at(there.now_ms)
     check_past(wanted, there.now_ms)
-    past = _past(read_history(store), wanted)
-    pin = store.read_start()
+    past = _past(read_history(store.history), wanted)
+    pin = store.identity.read_start()
     goals = {
         shard: Goal(
             past.positions.get(shard) or _beginning(shard, pin, past),
@@ -85,13 +86,13 @@ def find_rewind(
     )
 
 
-def read_history(store: StateStore) -> list[HistoryEntry]:
+def read_history(history: HistoryStore) -> list[HistoryEntry]:
     """All entries, in their order; also beside a process that writes. Raises `ConflictError` if
     that goes on writing.
     """
     for _ in range(_MAX_PASSES):
-        marks = store.list_history().marks
-        entries = store.read_history(marks)
+        marks = history.index().marks
+        entries = history.read(marks)
         whole = [entry for entry in entries if entry is not None]
         if len(whole) == len(marks):
             return whole

@@ -20,7 +20,7 @@ from kinesis_spout.config import nearest_name
 from kinesis_spout.shards.open_plan import close_open_plan
 from state.failpoint import failpoint
 from state.retry_policy import RetryPolicy
-from state.state_store import StateChange, StoredState
+from state.store.shard_states import StateChange, StoredState
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
-    from state.state_store import StateStore
+    from state.store.plans import PlanStore
+    from state.store.shard_states import ShardStateStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,13 @@ def without(state: ShardState, records: Collection[UnresolvedRecord]) -> ShardSt
     return tracker.snapshot() if records else state
 
 
-def write_skip(store: StateStore, skip: Skip) -> None:
+def write_skip(shard_states: ShardStateStore, plans: PlanStore, skip: Skip) -> None:
     """Close the open plan, and write the state. The caller owns all of the application.
 
     Raises `ConflictError` where the state has changed since it was read.
     """
-    close_open_plan(store)
-    store.save_states([StateChange(before=skip.stored, after=skip.after)])
+    close_open_plan(plans)
+    shard_states.save([StateChange(before=skip.stored, after=skip.after)])
     failpoint("states-moved")
 
 

@@ -24,36 +24,38 @@ from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position
 from state.moves.moved_state import never_settling
 from state.position import TRIM_HORIZON, Position
-from state.state_store import StartPin, StateChange
+from state.store.identity import StartPin
+from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kinesis_spout.service.client import KinesisClient
     from state.shard_state import ShardState
-    from state.state_store import StateStore, StoredState, StreamIdentity
-    from state.znodes.store import ZnodeStateStore
+    from state.store.identity import StreamIdentity
+    from state.store.shard_states import StoredState
+    from state.znodes.topics import StoreTopics
 
 _NO_WISH = ""  # no user can ask for it
 MAX_CONCURRENT_SHARDS = 16
 
 
 def export_application(
-    store: ZnodeStateStore, application: str, *, now_ms: int
+    store: StoreTopics, application: str, *, now_ms: int
 ) -> ExportedApplication | None:
     """All that the application has; None if it has nothing. Needs no ownership.
 
     Beside a running job, each shard is as it was at one moment, but not all at the same.
     """
-    listed = store.read_shard_list()
+    listed = store.shard_list.read()
     exported = ExportedApplication(
         application=application,
         exported_ms=now_ms,
-        stream=store.read_stream(),
-        start=store.read_start(),
-        policy=store.read_policy(),
+        stream=store.identity.read(),
+        start=store.identity.read_start(),
+        policy=store.reports.read_policy(),
         shard_list=None if listed is None else listed.shard_ids,
-        states=tuple(stored.state for _, stored in sorted(store.load_states().items())),
+        states=tuple(stored.state for _, stored in sorted(store.shard_states.load().items())),
     )
     return exported if exported.states or exported.start is not None else None
 
@@ -112,12 +114,12 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
         )
 
 
-def check_states(store: ZnodeStateStore, exported: ExportedApplication) -> None:
+def check_states(store: StoreTopics, exported: ExportedApplication) -> None:
     """Raise `StoredDataError` for an export whose states cannot be stored, as of a shard with the
     name of another node. Found by the import itself, it would be after the first write.
     """
     try:
-        store.check_states(exported.states)
+        store.shard_states.check(exported.states)
     except (InvalidStoreSettingError, StateTooLargeError) as exc:
         raise StoredDataError(
             f"the export of application {exported.application!r} cannot be imported: {exc}"
@@ -144,7 +146,7 @@ def check_positions(client: KinesisClient, exported: ExportedApplication) -> Non
 
 
 def import_application(
-    store: ZnodeStateStore, exported: ExportedApplication, *, now_ms: Callable[[], int]
+    store: StoreTopics, exported: ExportedApplication, *, now_ms: Callable[[], int]
 ) -> None:
     """Make the application what was exported. The caller owns all of it. `now_ms` tells the
     service's time, for the history, which stays: an export has none.
@@ -153,45 +155,47 @@ def import_application(
     so: nobody reads the stream from there (`UnfinishedImportError`). Called again, it goes on.
     """
     begun_ms = now_ms()
-    plan = closed_plan(store)
-    stored = store.load_states()
+    plan = closed_plan(store.plans)
+    stored = store.shard_states.load()
     start = _start_after(store, exported)
-    if exported.stream is not None and store.read_stream() is not None:
-        store.bind_stream(exported.stream)  # it only compares then
+    if exported.stream is not None and store.identity.read() is not None:
+        store.identity.bind(exported.stream)  # it only compares then
     # The first write: an application that was begun on has no other start.
-    store.replace_start(replace(start or _no_start(begun_ms), importing=True))
+    store.identity.replace_start(replace(start or _no_start(begun_ms), importing=True))
     failpoint("import-begun")
     if exported.stream is not None:
-        store.bind_stream(exported.stream)
+        store.identity.bind(exported.stream)
     if exported.policy is not None:
-        store.mark_tracked(exported.policy)
+        store.reports.mark_tracked(exported.policy)
     else:
-        store.clear_policy()
+        store.reports.clear_policy()
     coming = {state.shard_id for state in exported.states}
     with recorded_move(
         store, "import", exported.states, now_ms=now_ms, removed=stored.keys() - coming
     ):
-        store.move_states(
+        store.shard_states.move(
             [
                 StateChange(before=stored.get(state.shard_id), after=never_settling(state, plan))
                 for state in exported.states
             ]
         )
-        store.remove_states([one for shard, one in sorted(stored.items()) if shard not in coming])
+        store.shard_states.remove(
+            [one for shard, one in sorted(stored.items()) if shard not in coming]
+        )
     if exported.shard_list is not None:
-        store.save_shard_list(exported.shard_list)
+        store.shard_list.save(exported.shard_list)
     else:  # the application had not listed the shards, so it begins with the first ones again
-        store.remove_shard_list()
-    store.replace_start(start)
+        store.shard_list.remove()
+    store.identity.replace_start(start)
 
 
-def _start_after(store: StateStore, exported: ExportedApplication) -> StartPin | None:
+def _start_after(store: StoreTopics, exported: ExportedApplication) -> StartPin | None:
     """The start that the application has after the import: an export without one leaves it the one
     that it has.
     """
     if exported.start is not None:
         return exported.start
-    there = store.read_start(also_unfinished=True)
+    there = store.identity.read_start(also_unfinished=True)
     if there is None or (there.importing and there.wish == _NO_WISH):
         return None
     return replace(there, importing=False)

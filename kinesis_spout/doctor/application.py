@@ -53,7 +53,7 @@ class ApplicationCheckup:
             security=self.security,
         )
         with closing(store):
-            known = store.read_stream()
+            known = store.identity.read()
         if known is None:
             yield ok(STATE, f"application {self.application} has none yet")
         elif known.is_same(described.identity):

@@ -30,7 +30,7 @@ from kinesis_spout.drills.world.told_files import ToldFiles
 from kinesis_spout.drills.world.use import UseSample, level_notes, levels, use_of
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from kinesis_spout.inspection.snapshot import Snapshot
-    from state.owner.run_log import RunLog
-    from state.state_store import OperatorMove
+    from state.store.history import OperatorMove
+    from state.store.runs import RunLog
 
 READ_PHASES = frozenset({ShardPhase.READABLE, ShardPhase.DRAINING})
 

@@ -45,13 +45,13 @@ from kinesis_spout.inspection.wording import (
 from kinesis_spout.shards.assignment import task_of
 from state.plan import PlanStatus
 from state.report import ReportStatus
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.inspection.health import Look
-    from state.state_store import PlanView
+    from state.store.view import PlanView
 
 MAX_UNRESOLVED = 100_000
 """The default of both consumers."""

@@ -1,5 +1,5 @@
 """The rules about an owner that runs: what it was told, what it waits for, what the service and its
-program let it do, as it told (`state.owner.run_log`). Pure.
+program let it do, as it told (`state.store.runs`). Pure.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from kinesis_spout.inspection.run_rules import (
     process_halted,
 )
 from kinesis_spout.inspection.wording import moment, records, short_shard
-from state.owner.run_log import DEACTIVATED, FAILED, FULL, NOT_TAKEN
 from state.plan import PlanStatus
 from state.report import ReportStatus
 from state.retry_policy import RetryPolicy
+from state.store.runs import DEACTIVATED, FAILED, FULL, NOT_TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesis_spout.inspection.health import Look
-    from state.owner.run_log import RefusedLetters, Run
     from state.shard_state import UnresolvedRecord
-    from state.state_store import OwnerView
+    from state.store.ownership import OwnerView
+    from state.store.runs import RefusedLetters, Run
 
 _LATELY_MS = 10 * 60_000
 OTHER_CONSUMERS = (

@@ -22,23 +22,23 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.inspection.health import TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
-from state.owner.ownership import sight_of, stopped_jvm
-from state.state_store import StoredApplication
+from state.process import sight_of, stopped_jvm
+from state.store.view import StoredApplication
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import FetchedPage, KinesisClient
-    from state.owner.owner_info import OwnerInfo, Sight
     from state.position import Position
-    from state.znodes.store import ZnodeStateStore
+    from state.store.ownership import OwnerInfo, Sight
+    from state.znodes.topics import StoreTopics
 
 MAX_CONCURRENT_CALLS = 16
 
 
 def read_snapshot(
-    client: KinesisClient, store: ZnodeStateStore | None, *, application: str, clock: Clock
+    client: KinesisClient, store: StoreTopics | None, *, application: str, clock: Clock
 ) -> Snapshot:
     """What ZooKeeper holds, and one listing of the shards. Without a store, the listing alone.
 
@@ -46,7 +46,7 @@ def read_snapshot(
     and look as if it had expired. `clock` is used if the service does not give its time. Raises
     `StreamNotFoundError`, which says whether the stream was there once.
     """
-    stored = StoredApplication() if store is None else store.read_application()
+    stored = StoredApplication() if store is None else store.view.read()
     try:
         stream = client.describe()
     except StreamNotFoundError as exc:
@@ -66,7 +66,7 @@ def read_snapshot(
         listing=client.list_shards(),
         now_ms=stream.now_ms(clock.now_ms()),
         sights=_sights(stored),
-        access={} if store is None else store.read_access(stored.states),
+        access={} if store is None else store.view.read_access(stored.states),
         stopped_jvms={
             one.info: pid for one in stored.owners if (pid := stopped_jvm(one.info)) is not None
         },

@@ -8,7 +8,7 @@ from kinesis_spout.inspection.wording import records
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
-    from state.state_store import StoredApplication
+    from state.store.view import StoredApplication
 
 
 def unrest(before: StoredApplication, now: StoredApplication) -> str | None:

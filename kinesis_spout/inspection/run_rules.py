@@ -1,5 +1,5 @@
 """The rules about the process that owns the application, or has owned it last: how its runs ended,
-as it told (`state.owner.run_log`), and what this machine sees of it. Pure.
+as it told (`state.store.runs`), and what this machine sees of it. Pure.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
 from kinesis_spout.inspection.wording import kind_told, moment, ordinal
-from state.owner.owner_info import Sight
-from state.owner.run_log import DONE, FAILED, SPARK
+from state.store.ownership import Sight
+from state.store.runs import DONE, FAILED, SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesis_spout.inspection.health import Look
-    from state.owner.owner_info import OwnerInfo
-    from state.owner.run_log import Run, RunEnd, RunLog
+    from state.store.ownership import OwnerInfo
+    from state.store.runs import Run, RunEnd, RunLog
 
 CRASHES = 3  # so many starts in a row are a loop
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before

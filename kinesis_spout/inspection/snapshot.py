@@ -14,24 +14,22 @@ from typing import TYPE_CHECKING
 from kinesis_spout.shards.ancestors import unresolved_ancestors
 from kinesis_spout.shards.assignment import is_ours, task_of
 from kinesis_spout.shards.lineage import ShardLineage
-from state.owner.owner_info import Sight
-from state.owner.run_log import DONE, FAILED
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
-from state.state_store import TaskShare
+from state.store.ownership import Sight, TaskShare
+from state.store.runs import DONE, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from state.owner.owner_info import OwnerInfo
-    from state.owner.run_log import RefusedLetters, Run, RunEnd, RunLog
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
-    from state.state_store import OwnerView, PlanView, StoredApplication, TaskView
-    from state.znodes.access import NodeAccess
+    from state.store.ownership import OwnerInfo, OwnerView
+    from state.store.runs import RefusedLetters, Run, RunEnd, RunLog
+    from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 
 ANYONE = "anyone"
 

@@ -50,16 +50,16 @@ from kinesis_spout.inspection.wording import (
     short_shard,
 )
 from kinesis_spout.shards.lineage import ShardPhase
-from state.owner.run_log import DONE, FULL, STOPPED
-from state.owner.run_log import FAILED as FAILED_RUN
 from state.plan import PlanStatus
+from state.store.runs import DONE, FULL, STOPPED
+from state.store.runs import FAILED as FAILED_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from kinesis_spout.inspection.health import Look
     from kinesis_spout.inspection.snapshot import Snapshot
-    from state.state_store import Pause
+    from state.store.pause import Pause
 
 _NEVER_MS = 1 << 62
 OVER = frozenset({ShardPhase.FINISHED, ShardPhase.PAST})

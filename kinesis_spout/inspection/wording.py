@@ -7,16 +7,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
-from state.owner.run_log import SPARK
 from state.plan import PlanStatus
 from state.report import ReportStatus
+from state.store.runs import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kinesis_spout.inspection.health import Look
-    from state.owner.run_log import Run
-    from state.state_store import OperatorMove, PlanView
+    from state.store.history import OperatorMove
+    from state.store.runs import Run
+    from state.store.view import PlanView
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
 SHOWN_DIGITS = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.state_store import StreamIdentity
+from state.store.identity import StreamIdentity
 
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber

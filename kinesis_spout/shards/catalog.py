@@ -15,7 +15,7 @@ from kinesis_spout.shards.data_loss import ACCEPT_LOSS, DataLossDetector
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards
 from state.shard_state import ShardState, given_up
-from state.state_store import StartPin, StateChange, StateStore, StoredState
+from state.store.shard_states import StateChange, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
     from state.sequence_number import SequenceNumber
+    from state.store.identity import IdentityStore, StartPin
+    from state.store.shard_list import ShardListStore
+    from state.store.shard_states import ShardStateStore
 
 VERIFIED_SAVES_PER_RETENTION = 24
 NEVER_S = float("-inf")
@@ -111,18 +114,22 @@ class ShardCatalog:
     def __init__(
         self,
         settings: CatalogSettings,
-        store: StateStore,
         client: KinesisClient,
         clock: Clock,
         watch: TipWatch,
         *,
+        identity: IdentityStore,
+        shard_states: ShardStateStore,
+        shard_list: ShardListStore,
         only: Collection[str] = (),
         accept_loss: str = ACCEPT_LOSS,
     ) -> None:
         self.states: dict[str, StoredState] = {}
         self.lock = threading.RLock()
         self._settings = settings
-        self._store = store
+        self._identity = identity
+        self._shard_states = shard_states
+        self._shard_list = shard_list
         self._client = client
         self._clock = clock
         self._watch = watch
@@ -166,7 +173,7 @@ class ShardCatalog:
         Raises `StreamMismatchError` when the state belongs to another stream.
         """
         summary = self.describe()
-        self._store.bind_stream(summary.identity)
+        self._identity.bind(summary.identity)
         return summary
 
     def service_now_ms(self) -> int:
@@ -249,7 +256,7 @@ class ShardCatalog:
         """Write the list if it has changed: each write fires the other tasks' watches."""
         listed = tuple(shard.shard_id for shard in self._listing)
         if listed != self._saved_list:
-            self._store.save_shard_list(listed)
+            self._shard_list.save(listed)
             self._saved_list = listed
 
     # the cache ------------------------------------------------------------------------------------
@@ -257,14 +264,14 @@ class ShardCatalog:
         """Store states. Any thread; hold `lock` from where the changes are computed."""
         if changes:
             with self.lock, self._replacing() as cache:
-                self._store.save_states(
+                self._shard_states.save(
                     changes, cache=cache, max_per_write=self._settings.states_per_write
                 )
 
     def load(self) -> None:
         """Load all states. Any thread."""
         with self.lock:
-            self.states = dict(self._store.load_states())
+            self.states = dict(self._shard_states.load())
 
     # views ----------------------------------------------------------------------------------------
     def shard_states(self) -> dict[str, ShardState]:
@@ -456,7 +463,7 @@ class ShardCatalog:
         """Whether the list was written: it is after the states of the shards in it. The first
         states are several writes, and a crash may come between them.
         """
-        return bool(self._saved_list) or self._store.read_shard_list() is not None
+        return bool(self._saved_list) or self._shard_list.read() is not None
 
     def _remove_tombstones(self, retention_ms: int) -> None:
         """Remove the states of finished shards that the service no longer lists: they would pile up
@@ -496,7 +503,7 @@ class ShardCatalog:
             known = [self.states[shard] for shard in shards if shard in self.states]
             if known:
                 with self._replacing() as cache:
-                    self._store.remove_states(known, cache=cache)
+                    self._shard_states.remove(known, cache=cache)
 
     @contextmanager
     def _replacing(self) -> Iterator[dict[str, StoredState]]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.shards.lineage import ShardLineage
     from state.shard_state import ShardState
-    from state.state_store import StartPin
+    from state.store.identity import StartPin
 
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")

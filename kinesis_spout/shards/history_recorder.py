@@ -14,14 +14,15 @@ from state.errors import (
     StoreUnavailableError,
 )
 from state.moves.history import max_entries, merged, resume_position, time_of_next, to_drop
-from state.state_store import HistoryEntry, HistoryIndex, HistoryMark
+from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from state.position import Position
-    from state.state_store import StateStore, StoredState
+    from state.store.history import HistoryStore
+    from state.store.shard_states import StoredState
 
 log = logging.getLogger("kinesis_spout")
 INTERVAL_S = 10.0
@@ -50,8 +51,8 @@ class HistoryRecorder:
     then goes further back.
     """
 
-    def __init__(self, store: StateStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, history: HistoryStore, clock: Clock) -> None:
+        self._history = history
         self._clock = clock
         self._recorded: _Recorded | None = None
         self._due_s = float("-inf")
@@ -93,7 +94,7 @@ class HistoryRecorder:
         self, states: Mapping[str, StoredState], now_ms: int, retention_ms: int | None
     ) -> _Recorded:
         last = self._recorded
-        index = self._store.list_history() if last is None else last.index
+        index = self._history.index() if last is None else last.index
         positions = _positions(states, last)
         changed = (
             positions
@@ -112,15 +113,15 @@ class HistoryRecorder:
         )
         horizon_ms = None if retention_ms is None else now_ms - retention_ms
         added, removed = thinned(
-            self._store, index, now_ms=now_ms, horizon_ms=horizon_ms, shards=len(states)
+            self._history, index, now_ms=now_ms, horizon_ms=horizon_ms, shards=len(states)
         )
         added.append((index.next, entry))
-        index = self._store.write_history(index, added, remove=removed)
+        index = self._history.write(index, added, remove=removed)
         return _Recorded(index, states, positions)
 
 
 def thinned(
-    store: StateStore, index: HistoryIndex, *, now_ms: int, horizon_ms: int | None, shards: int
+    history: HistoryStore, index: HistoryIndex, *, now_ms: int, horizon_ms: int | None, shards: int
 ) -> tuple[list[tuple[int, HistoryEntry]], list[HistoryMark]]:
     """The entries that take the place of others, and those others, to make room for one more.
     Blocks on the store. Raises `ConflictError` where an entry was removed meanwhile.
@@ -137,7 +138,7 @@ def thinned(
             continue
         # An entry with all shards needs none of those before it.
         full = max((at for at, mark in enumerate(dropped) if mark.full), default=0)
-        entries = store.read_history([*dropped[full:], following])
+        entries = history.read([*dropped[full:], following])
         both = entries[0]
         for entry in entries[1:]:
             if both is None or entry is None:

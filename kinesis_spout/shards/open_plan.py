@@ -10,12 +10,12 @@ from state.plan import PlanStatus
 
 if TYPE_CHECKING:
     from state.plan import Plan
-    from state.state_store import StateStore
+    from state.store.plans import PlanStore
 
 log = logging.getLogger("kinesis_spout")
 
 
-def close_open_plan(store: StateStore) -> None:
+def close_open_plan(plans: PlanStore) -> None:
     """Close the newest plan if it is open, so that no task of that batch publishes a result any
     more. A write of the owner; blocks.
 
@@ -23,11 +23,11 @@ def close_open_plan(store: StateStore) -> None:
     compares each result with the position that is stored then.
     """
     while True:
-        pointer = store.read_pointer()
+        pointer = plans.pointer()
         if pointer is None or pointer.status is not PlanStatus.OPEN:
             return
         try:
-            store.close_plan(pointer.id)
+            plans.close(pointer.id)
         except ConflictError:
             continue  # another task of this application closes it too: look again
         log.warning(
@@ -38,8 +38,8 @@ def close_open_plan(store: StateStore) -> None:
         return
 
 
-def closed_plan(store: StateStore) -> Plan | None:
+def closed_plan(plans: PlanStore) -> Plan | None:
     """The newest plan, closed; None if there is none. A write of the owner; blocks."""
-    close_open_plan(store)
-    pointer = store.read_pointer()
-    return None if pointer is None else store.read_plan(pointer.id)
+    close_open_plan(plans)
+    pointer = plans.pointer()
+    return None if pointer is None else plans.read(pointer.id)

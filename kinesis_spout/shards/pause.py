@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.clock import Clock
-    from state.state_store import Pause, StateStore
+    from state.store.pause import Pause, PauseStore
 
 log = logging.getLogger("kinesis_spout")
 HOLD_S = 10.0  # between two checks of the ownership: nothing else writes during a pause
@@ -26,7 +26,7 @@ class PauseWatch:
 
     def __init__(
         self,
-        store: StateStore,
+        store: PauseStore,
         clock: Clock,
         application: str,
         on_change: Callable[[], None] = lambda: None,
@@ -42,7 +42,7 @@ class PauseWatch:
 
     def begin(self) -> None:
         """Watch from now on. Blocks on the store."""
-        self._store.watch_pause(self._on_watch)
+        self._store.watch(self._on_watch)
 
     @property
     def is_on(self) -> bool:
@@ -57,7 +57,7 @@ class PauseWatch:
             # Before the read: a change during it is looked at again.
             self._may_have_changed = False
             try:
-                pause = self._store.read_pause()
+                pause = self._store.read()
             except BaseException:
                 self._may_have_changed = True
                 raise

@@ -1,4 +1,4 @@
-"""Tells of this process's run as the owner, for `kinesis-spout explain` (`state.owner.run_log`).
+"""Tells of this process's run as the owner, for `kinesis-spout explain` (`state.store.runs`).
 
 At best: what cannot be written is left out. Nothing is decided by it, and no error of it stops what
 it tells of.
@@ -14,25 +14,25 @@ from msgspec.structs import replace
 
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
 from state.errors import StaleOwnerError, StateError, StoreUnavailableError
-from state.owner.owner_info import Sight
-from state.owner.ownership import is_below, sight_of, this_process
-from state.owner.run_log import FAILED, NotSubscribed, RunEnd, sentence
+from state.process import is_below, sight_of, this_process
+from state.store.ownership import Sight
+from state.store.runs import FAILED, NotSubscribed, RunEnd, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kinesis_spout.clock import Clock
-    from state.owner.owner_info import OwnerInfo
-    from state.owner.run_log import (
+    from state.store.ownership import OwnerInfo
+    from state.store.runs import (
         FailingReads,
         Hold,
         NoAnswers,
         RefusedLetters,
         Run,
         RunLog,
+        RunStore,
         Throttle,
     )
-    from state.state_store import OutcomeStore, StateStore
 
 log = logging.getLogger("kinesis_spout")
 THROTTLED_TOLD_S = 60.0
@@ -46,8 +46,8 @@ class RunRecorder:
     Each call writes once, and only what differs from what it has written before.
     """
 
-    def __init__(self, store: StateStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, runs: RunStore, clock: Clock) -> None:
+        self._runs = runs
         self._clock = clock
         self._run: Run | None = None
         # By the log's field: what was written last, and until when it is not written again.
@@ -60,7 +60,7 @@ class RunRecorder:
             return
         self._run = run
         try:
-            self._store.begin_run(run)
+            self._runs.begin(run)
         except StateError as exc:
             _left_out(exc)
 
@@ -137,23 +137,23 @@ class RunRecorder:
         if self._run is None:
             return False
         try:
-            return self._store.amend_run(self._run.owner, amended)
+            return self._runs.amend(self._run.owner, amended)
         except StateError as exc:
             _left_out(exc)
             return False
 
 
-def amend_newest_run(store: OutcomeStore, amended: Callable[[RunLog], RunLog]) -> bool:
+def amend_newest_run(runs: RunStore, amended: Callable[[RunLog], RunLog]) -> bool:
     """Add to what the newest owner of the whole application told, if that may be a process of this
     Spark driver: for the driver's main process, which is not the owner. Blocks on the store, and
     raises nothing. Returns whether it was written.
     """
     try:
-        log_there = store.read_runs().get(None)
+        log_there = runs.read().get(None)
         newest = None if log_there is None else log_there.newest
         if newest is None or not _may_be_of_here(newest.owner):
             return False
-        return store.amend_run(newest.owner, amended)
+        return runs.amend(newest.owner, amended)
     except StateError as exc:
         _left_out(exc)
         return False

@@ -16,12 +16,13 @@ from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, RequestRefusedError, ShardNotFoundError
 from state.position import TRIM_HORIZON, Position, StartingPosition
 from state.shard_state import ShardState
-from state.state_store import StartPin, StateStore
+from state.store.identity import StartPin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo
+    from state.store.identity import IdentityStore
 
 # The service's Date header is cut to whole seconds: start a little early rather than late.
 LATEST_MARGIN_MS = 2_000
@@ -49,7 +50,7 @@ OLDEST = RequestedStart(default=StartingPosition.parse("TRIM_HORIZON"))
 
 
 def pin_start(
-    store: StateStore,
+    identity: IdentityStore,
     requested: RequestedStart,
     now_ms: int,
     listing: Sequence[ShardInfo],
@@ -93,7 +94,7 @@ def pin_start(
         shard_positions=positions,
     )
     _try_named(requested, pin, new_iterator)
-    return store.pin_start(pin)
+    return identity.pin_start(pin)
 
 
 def _is_meant(shard: ShardInfo, listed: Collection[str], only: Collection[str]) -> bool:

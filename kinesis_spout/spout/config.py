@@ -20,7 +20,7 @@ from kinesis_spout.shards.start_position import RequestedStart
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 from state.retry_policy import RetryPolicy
-from state.state_store import MAX_TASKS
+from state.store.ownership import MAX_TASKS
 from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:

@@ -30,13 +30,14 @@ from kinesis_spout.spout.openings import SpoutOpenings
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.errors import ConflictError, NotListerError, StoreUnavailableError
-from state.owner.ownership import this_process
-from state.owner.run_log import DEACTIVATED, FULL, NOT_TAKEN, SPOUT, Hold, Run
 from state.plan import ShardReadResult
 from state.position import Position
+from state.process import this_process
 from state.settle import children_first
 from state.shard_state import by_the_time
-from state.state_store import StateChange, TaskShare
+from state.store.ownership import TaskShare
+from state.store.runs import DEACTIVATED, FULL, NOT_TAKEN, SPOUT, Hold, Run
+from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
-    from state.state_store import StartPin
+    from state.store.identity import StartPin
 
 log = logging.getLogger("kinesis_spout")
 LOAD_INTERVAL_S = 2.0
@@ -162,18 +163,22 @@ class SpoutCoordinator:
         )
         self.catalog = ShardCatalog(
             settings,
-            services.store,
             services.client,
             services.clock,
             SpoutTipWatch(context),
+            identity=services.store.identity,
+            shard_states=services.store.shard_states,
+            shard_list=services.store.shard_list,
             only=frozenset(config.shards),
             accept_loss=ACCEPT_LOSS,
         )
-        self._history = HistoryRecorder(services.store, services.clock)
+        self._history = HistoryRecorder(services.store.history, services.clock)
         self._openings = SpoutOpenings(context)
-        self.run = RunRecorder(services.store, services.clock)
+        self.run = RunRecorder(services.store.runs, services.clock)
         self._hold = SpoutHold(context)
-        self._pause = PauseWatch(services.store, services.clock, config.application or "", wake)
+        self._pause = PauseWatch(
+            services.store.pause, services.clock, config.application or "", wake
+        )
         self._has_assigned = False
         self._end: SpoutCompletion | None = None
         self._until_ms: int | None = None
@@ -203,7 +208,7 @@ class SpoutCoordinator:
             raise
 
     def _open(self) -> None:
-        close_open_plan(self._store)
+        close_open_plan(self._store.plans)
         self.catalog.bind()
         # After `bind`, which tells the service's time, and before the first shard is assigned.
         now_ms = self.catalog.service_now_ms()
@@ -220,14 +225,14 @@ class SpoutCoordinator:
             self._config, self._scheduler, self.catalog, self._fetching, until_ms=self._until_ms
         )
         self.catalog.load()
-        self._store.watch_shard_list(self._on_watch)
+        self._store.shard_list.watch(self._on_watch)
         self._pause.begin()
-        self._is_list_leader = self._store.try_lead()
-        pin, client = self._store.read_start(), self._services.client
+        self._is_list_leader = self._store.shard_list.try_lead()
+        pin, client = self._store.identity.read_start(), self._services.client
         if pin is None:
             listed = client.list_shards()
             pin = pin_start(
-                self._store,
+                self._store.identity,
                 self._config.start,
                 self.catalog.service_now_ms(),
                 listed,
@@ -560,7 +565,7 @@ class SpoutCoordinator:
         self._loaded_s = now_s
         if not self.keep_ownership():
             return
-        self._is_list_leader = self._store.try_lead()
+        self._is_list_leader = self._store.shard_list.try_lead()
         known = self.catalog.states
         self.catalog.load()
         if fired or self.catalog.states.keys() != known.keys():
@@ -570,7 +575,7 @@ class SpoutCoordinator:
         config = self._config
         share = TaskShare(config.task_index, config.total_tasks)
         owner, (reads, size) = this_process(self._services.clock.now_ms()), config.rate.own_limits()
-        self._store.acquire(owner, timeout_s=timeout_s, task=share)
+        self._store.ownership.acquire(owner, timeout_s=timeout_s, task=share)
         self.run.begin(
             Run(
                 owner=owner,

@@ -18,7 +18,7 @@ from kinesis_spout.errors import KinesisError, described
 from kinesis_spout.shards.run_recorder import error_sentence
 from kinesis_spout.spout.emission import DeadLetter
 from kinesis_spout.spout.outages import SpoutPart
-from state.owner.run_log import RefusedLetters, sentence
+from state.store.runs import RefusedLetters, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

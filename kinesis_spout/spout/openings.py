@@ -24,7 +24,7 @@ class SpoutOpenings:
     """One per open spout. Blocks on the store. For one thread."""
 
     def __init__(self, context: SpoutContext) -> None:
-        self._store = context.services.store
+        self._ownership = context.services.store.ownership
         self._now_ms = context.now_ms
         self._scheduler = context.scheduler
         self._changed = context.changed
@@ -34,9 +34,9 @@ class SpoutOpenings:
 
     def begin(self) -> None:
         """Count this opening, before its first record goes out."""
-        before = self._store.read_unclosed()
+        before = self._ownership.read_unclean_starts()
         self._count = before + 1
-        self._store.save_unclosed(self._count)
+        self._ownership.save_unclean_starts(self._count)
         if before < UNCLOSED:
             return
         self._emitted_before = None
@@ -58,12 +58,12 @@ class SpoutOpenings:
         with self._changed:
             has_outlived = self._has_outlived()
         if has_outlived:
-            self._store.save_unclosed(1)
+            self._ownership.save_unclean_starts(1)
             self._count = 1
 
     def end(self) -> None:
         """The spout is closed in order, and all outcomes are stored."""
-        self._store.save_unclosed(0)
+        self._ownership.save_unclean_starts(0)
 
     def _has_outlived(self) -> bool:
         """Whether all that was in flight when an earlier spout ended has an outcome: the records

@@ -29,7 +29,7 @@ from kinesis_spout.errors import (
     text_of,
 )
 from state.errors import StoreUnavailableError
-from state.owner.run_log import FailingReads, NoAnswers, sentence, throttled_again
+from state.store.runs import FailingReads, NoAnswers, sentence, throttled_again
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.spout.listener import SpoutNotifier
-    from state.owner.run_log import RefusedLetters, Throttle
+    from state.store.runs import RefusedLetters, Throttle
 
 log = logging.getLogger("kinesis_spout")
 _PAUSE = Backoff(first_s=0.2, longest_s=10.0)

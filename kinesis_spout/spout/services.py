@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.listener import SpoutNotifier
     from kinesis_spout.spout.outages import SpoutOutages
     from kinesis_spout.spout.scheduler import SpoutScheduler
-    from state.state_store import StateStore
+    from state.znodes.topics import StoreTopics
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class SpoutServices:
     """
 
     client: KinesisClient
-    store: StateStore
+    store: StoreTopics
     clock: Clock = field(default_factory=SystemClock)
     new_pool: NewPool = DaemonPool
     start_loop: StartLoop = ThreadLoop.start
@@ -111,7 +111,7 @@ class SpoutContext:
     now_ms: Callable[[], int]
 
 
-def open_store(config: SpoutConfig) -> StateStore:
+def open_store(config: SpoutConfig) -> StoreTopics:
     """The store that the configuration names, not connected yet. Without ZooKeeper, state is kept
     in memory only.
     """

@@ -31,8 +31,8 @@ from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
 from scheme.errors import MalformedRecordError
 from state.errors import StateError, StoreUnavailableError
-from state.owner.run_log import DONE, STOPPED
 from state.shard_state import TIMED_OUT
+from state.store.runs import DONE, STOPPED
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from scripts.reference.markdown import anchor, block, code, page, table
 from scripts.reference.words import FIELDS, NODES
 from state.position import Position
 from state.sequence_number import SequenceNumber
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
 from state.znodes.paths import ZookeeperPaths
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from spark_job.commands.batch_writer import FILE_FORMATS, BatchWriter
 from spark_job.commands.run_progress import Progress, ProgressLine
 from spark_job.process_services import open_store
 from spark_job.query_failure import failure_sentence
-from state.owner.run_log import DONE, STOPPED, RunEnd
+from state.store.runs import DONE, STOPPED, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.cli.exit_codes import StopSignals
     from spark_job.kinesis_source import KinesisSource
-    from state.owner.run_log import RunLog
+    from state.store.runs import RunLog
 
 POLL_S = 0.5
 
@@ -120,7 +120,7 @@ class RunTeller:
         with suppress(Exception):
             for settings in self._job.source.query().with_passwords().streams:
                 with closing(open_store(settings)) as store:
-                    amend_newest_run(store, amended)
+                    amend_newest_run(store.runs, amended)
 
 
 _INTERVAL = re.compile(r"(?:interval )?(\d+) *(second|minute|hour|day)s?", re.IGNORECASE)

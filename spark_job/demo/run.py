@@ -171,7 +171,7 @@ class Demo:
         with closing(store):
             return {
                 shard: stored.state.checkpoint_text
-                for shard, stored in sorted(store.load_states().items())
+                for shard, stored in sorted(store.shard_states.load().items())
             }
 
     def _verdict(self, flights: Sequence[Flight], manifest: Manifest) -> Verdict:

@@ -5,7 +5,7 @@ This is Spark's protocol as observed on PySpark 4.3.0, and this module's answer 
 
 - `latestOffset(start)` gets plan k as `start` only after batch k is in Spark's commit log. This
   holds after a restart too, and at the end of an AvailableNow run, where `commit(k)` never comes.
-  So `next_plan` settles plan k, and `commit` does nothing.
+  So the query settles plan k then, and `commit` does nothing.
 - `initialOffset` is called twice in batch 0, and again when batch 0 is replayed, which nobody can
   distinguish. So it does nothing, and `next_plan` or `tasks` pins the start: they are told the plan
   that Spark knows, and a plan without a pin is data loss.
@@ -48,7 +48,6 @@ from spark_job.driver.consumer import QueryConsumer
 from spark_job.driver.due_work import DueWork
 from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
-from spark_job.driver.probe_schedule import POLL_S
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.shard_tips import ShardTips
 from spark_job.driver.subscription_counts import SubscriptionCounts
@@ -56,10 +55,10 @@ from spark_job.driver.trigger_interval import TriggerInterval
 from spark_job.rows import FAIL
 from state.errors import ConflictError
 from state.failpoint import failpoint
-from state.owner.ownership import this_process
-from state.owner.run_log import DONE, SPARK, Run, throttled_again
 from state.plan import PlanStatus, TaskPlan, make_plan_id, plan_number
 from state.position import Position
+from state.process import this_process
+from state.store.runs import DONE, SPARK, Run, throttled_again
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -67,10 +66,10 @@ if TYPE_CHECKING:
     from spark_job.driver.settle_plan import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
-    from state.owner.owner_info import OwnerInfo
-    from state.owner.run_log import Throttle
     from state.plan import Plan, ShardReadResult
-    from state.state_store import StartPin
+    from state.store.identity import StartPin
+    from state.store.ownership import OwnerInfo
+    from state.store.runs import Throttle
 
 log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
@@ -81,19 +80,25 @@ MAX_REPORTED_SHARDS = 100
 
 
 class Coordinator:
-    """Plans and settles one query. `close` releases the ownership."""
+    """Plans and settles one stream of a query. `close` releases the ownership."""
 
     def __init__(self, settings: SourceSettings, services: ProcessServices) -> None:
-        self._settings = settings
+        self.settings = settings
         self._store = services.store
         self._client = services.client
-        self._clock = services.clock
+        self.clock = services.clock
         self._tips = ShardTips()
         self._catalog = ShardCatalog(
-            settings, services.store, services.client, services.clock, self._tips
+            settings,
+            services.client,
+            services.clock,
+            self._tips,
+            identity=services.store.identity,
+            shard_states=services.store.shard_states,
+            shard_list=services.store.shard_list,
         )
-        self._history = HistoryRecorder(services.store, services.clock)
-        self._outcomes = OutcomeSummary(settings, services.store)
+        self._history = HistoryRecorder(services.store.history, services.clock)
+        self._outcomes = OutcomeSummary(settings, services.store.plans, services.store.reports)
         self._due = DueWork(
             settings, services, tips=self._tips, catalog=self._catalog, outcomes=self._outcomes
         )
@@ -102,8 +107,8 @@ class Coordinator:
         self._shared_consumer = SharedConsumer(
             settings.consumer_name or settings.consumer_arn or "", option="consumerName"
         )
-        self._pause = PauseWatch(services.store, services.clock, settings.application)
-        self._run = RunRecorder(services.store, services.clock)
+        self._pause = PauseWatch(services.store.pause, services.clock, settings.application)
+        self._run = RunRecorder(services.store.runs, services.clock)
         self._throttled: dict[str, Throttle] = {}
         self._owner: OwnerInfo | None = None
         self._trigger = TriggerInterval()
@@ -125,15 +130,15 @@ class Coordinator:
         `failOnDataLoss` is false, starts at the oldest record, whatever start was requested.
         """
         if self._pin is None:
-            self._pin = self._store.read_start()
+            self._pin = self._store.identity.read_start()
         if self._pin is None:
             summary = self._catalog.describe()
             known_plan = known_plan or max(self._settled_plans(), key=plan_number, default="")
             if known_plan:
                 self._report_lost_progress(known_plan)
             self._pin = pin_start(
-                self._store,
-                OLDEST if known_plan else self._settings.starting_position,
+                self._store.identity,
+                OLDEST if known_plan else self.settings.starting_position,
                 self._catalog.service_now_ms(),
                 self._client.list_shards(),
                 new_iterator=self._client.shard_iterator,
@@ -141,25 +146,25 @@ class Coordinator:
             log.info(
                 "stream %s: application %s starts at %s",
                 summary.name,
-                self._settings.application,
+                self.settings.application,
                 self._pin.position,
             )
         return self._pin
 
     def _report_lost_progress(self, plan_id: str) -> None:
-        application, reset = self._settings.application, self._store.read_reset()
+        application, reset = self.settings.application, self._store.identity.read_reset()
         if reset is not None:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
             self._catalog.loss.report(
                 f"plan {plan_id} of application {application} is known to Spark's checkpoint, and "
-                f"the state of {application} on stream {self._settings.stream.name} was removed "
+                f"the state of {application} on stream {self.settings.stream.name} was removed "
                 f"(kinesis-spout reset, {by}); give the query a new checkpointLocation",
                 going_on="starting at the oldest record",
             )
             return
         self._catalog.loss.report(
             f"plan {plan_id} of application {application} is known, but ZooKeeper has no start of "
-            f"{application} on stream {self._settings.stream.name} any more; restore ZooKeeper, or "
+            f"{application} on stream {self.settings.stream.name} any more; restore ZooKeeper, or "
             "name the right one in option zookeeper, or, after a reset, give the query a new "
             "checkpointLocation",
             going_on="starting at the oldest record",
@@ -180,35 +185,15 @@ class Coordinator:
         self._due.begin_available_now(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
         self._plan_of_this_run = ""
 
-    def next_plan(self, start: str, *, max_records: int | None) -> str:
-        """Settle plan `start` and return the id of the next plan, or `start` when there is nothing
-        to read.
-
-        Waits up to `idleWait` for something to read, or for the end of a pause. In an AvailableNow
-        run, returning `start` ends the query. Such a run waits up to `maxSearchTime` for shards
-        that are not read up to its start, and up to `availableNowRetryWait` for retries. A paused
-        one ends.
-        """
-        self.note_asked()
-        self.settle(start)
-        begun_s = self._clock.monotonic_s()
-        while not self.is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):
-            pause_s = self.look(begun_s)
-            if pause_s is None:
-                return self.plan(start, max_records=max_records) or self.without_plan(start)
-            self._clock.sleep(pause_s)
-            self.note_waited(pause_s)
-        return self.without_plan(start, is_paused=True)
-
     def note_asked(self) -> None:
         """Spark asks for a batch now: its trigger shows in when it does."""
-        self._trigger.called(self._clock.now_ms())
+        self._trigger.called(self.clock.now_ms())
 
     def failed(self, error: BaseException) -> None:
         """The query ends with this error, which somebody who looks is told. Raises nothing."""
         self._run.failed(error)
 
-    # The steps of `next_plan`, which a query of several streams takes for all of them in turn.
+    # The steps of `QueryDriver`, which it takes for all streams of a query in turn.
     def settle(self, start: str) -> None:
         """Settle plan `start`, if it is the newest one."""
         self._settle_if_current(start, self._open(start))
@@ -254,8 +239,8 @@ class Coordinator:
         nothing. `max_tasks`, `max_search_ms`: lower limits than those of the options.
         """
         self._catalog.save_verified()
-        settings, consumer_arn = self._settings, self._consumer.arn()
-        taken = self._shared_consumer.sentence(self._clock.monotonic_s())
+        settings, consumer_arn = self.settings, self._consumer.arn()
+        taken = self._shared_consumer.sentence(self.clock.monotonic_s())
         self._run.not_subscribed(self._consumer.refusal or taken or self._subscriptions.refusal)
         limits = PlanLimits(
             max_records_per_trigger=max_records,
@@ -271,14 +256,13 @@ class Coordinator:
         )
         return self._create_plan(start, self._due.shards, limits)
 
-    def without_plan(self, start: str, *, is_paused: bool = False) -> str:
-        """Return `start`, and warn of what an AvailableNow run leaves, since this ends it."""
+    def without_plan(self, *, is_paused: bool) -> None:
+        """There is nothing to plan. Warn of what an AvailableNow run leaves, since this ends it."""
         if self.is_available_now and is_paused:
             self._run.end(DONE, "the application was paused, so it did not read all")
         elif self.is_available_now:
             self._record_history(at_once=True)
             self._run.end(DONE, self._due.leftovers())
-        return start
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
         """The tasks of a plan, by number.
@@ -289,12 +273,12 @@ class Coordinator:
         that ZooKeeper no longer has gives no tasks, with a warning.
         """
         self._open(plan_id)
-        pointer = self._store.read_pointer()
+        pointer = self._store.plans.pointer()
         if pointer is not None and pointer.id != plan_id and pointer.status is PlanStatus.OPEN:
             # Spark replays an older batch. A tracked batch takes the open plan for its own, so no
             # other plan may be open.
-            self._store.close_plan(pointer.id)
-        plan = self._plan_in_memory(plan_id) or self._store.read_plan(plan_id)
+            self._store.plans.close(pointer.id)
+        plan = self._plan_in_memory(plan_id) or self._store.plans.read(plan_id)
         if plan is None:
             log.warning(
                 "plan %s is no longer in ZooKeeper, so its batch is empty; later batches read its "
@@ -311,9 +295,9 @@ class Coordinator:
         if is_open and plan_id == self._plan_of_this_run:
             return tasks
         if is_open and not self._can_go_on(plan):
-            self._store.close_plan(plan_id)
+            self._store.plans.close(plan_id)
             is_open = False
-        ends = self._store.read_ends(plan_id)
+        ends = self._store.plans.read_ends(plan_id)
         if is_open:
             self._check_replayed(
                 tasks[task] for task in tasks if task not in ends or not ends[task].sealed
@@ -335,38 +319,39 @@ class Coordinator:
         takes an open plan for its own. `known_plan`: as in `pin_start`.
         """
         self._open(known_plan)
-        pointer = self._store.read_pointer()
+        pointer = self._store.plans.pointer()
         if pointer is not None and pointer.status is PlanStatus.OPEN:
-            self._store.close_plan(pointer.id)
+            self._store.plans.close(pointer.id)
 
     def is_open(self, plan_id: str) -> bool:
         """Whether this is the newest plan, and open."""
-        pointer = self._store.read_pointer()
+        pointer = self._store.plans.pointer()
         return pointer is not None and pointer.id == plan_id and pointer.status is PlanStatus.OPEN
 
     def knows(self, plan_id: str) -> bool:
         """Whether the stream has or had this plan, as far as ZooKeeper can still tell."""
-        pointer = self._store.read_pointer()
+        pointer = self._store.plans.pointer()
         if pointer is not None and pointer.id == plan_id:
             return True
-        if plan_id in self._store.known_plans():
+        if plan_id in self._store.plans.known():
             return True
         return any(
-            stored.state.settled_plan == plan_id for stored in self._store.load_states().values()
+            stored.state.settled_plan == plan_id
+            for stored in self._store.shard_states.load().values()
         )
 
     def check_owner(self) -> None:
         """Raise `StaleOwnerError` if another driver has taken over."""
-        self._store.try_lead()
+        self._store.shard_list.try_lead()
 
     def was_moved(self) -> bool:
         """Whether an operator has moved, imported or removed the state, as far as ZooKeeper can
         still tell. An import brings no plans.
         """
-        if self._store.read_pointer() is None and self._store.read_start() is not None:
+        if self._store.plans.pointer() is None and self._store.identity.read_start() is not None:
             return True
-        is_moved = any(mark.moved for mark in self._store.list_history().marks)
-        return is_moved or self._store.read_reset() is not None
+        is_moved = any(mark.moved for mark in self._store.history.index().marks)
+        return is_moved or self._store.identity.read_reset() is not None
 
     @property
     def is_available_now(self) -> bool:
@@ -381,7 +366,7 @@ class Coordinator:
         """Whether the tasks of an open plan of an earlier run may read what they have not read yet.
         Warns where they may not.
         """
-        if removed := self._store.removed_logs(plan.plan_id):
+        if removed := self._store.plans.removed_logs(plan.plan_id):
             # Rows of these logs may have been handed over, in a range that nobody knows any more.
             log.warning(
                 "somebody removed from ZooKeeper what tasks %s of plan %s had published, so the "
@@ -390,7 +375,7 @@ class Coordinator:
                 plan.plan_id,
             )
             return False
-        if plan.aggregated_records == FAIL != self._settings.aggregated_records:
+        if plan.aggregated_records == FAIL != self.settings.aggregated_records:
             # What its tasks published has no aggregate. With one option or another, what they did
             # not read would be read in two ways if the option changed again.
             log.warning(
@@ -422,8 +407,8 @@ class Coordinator:
         named = lags_ms if len(lags_ms) <= MAX_REPORTED_SHARDS else {}
         return {
             "format": 1,
-            "application": self._settings.application,
-            "stream": self._settings.label,
+            "application": self.settings.application,
+            "stream": self.settings.label,
             "plan": self._newest_plan,
             "lagMs": max(lags_ms.values(), default=0),
             "retentionMs": self._catalog.retention_ms,
@@ -449,7 +434,7 @@ class Coordinator:
         if not self._opened:
             self._acquire()
             self._catalog.bind()
-            self._catalog.states = dict(self._store.load_states())
+            self._catalog.states = dict(self._store.shard_states.load())
             self._outcomes.open(self._catalog.states, self._due.set_time())
             self._note_subscriptions_of_earlier_run()
             self._pause.begin()
@@ -458,32 +443,26 @@ class Coordinator:
 
     def _note_subscriptions_of_earlier_run(self) -> None:
         """The newest plan says when its tasks have subscribed, so that this run waits for that."""
-        pointer = self._store.read_pointer() if self._consumer.is_wanted else None
+        pointer = self._store.plans.pointer() if self._consumer.is_wanted else None
         if pointer is not None:
-            for task in self._store.read_ends(pointer.id).values():
+            for task in self._store.plans.read_ends(pointer.id).values():
                 for end in task.shards:
                     self._tips.on_subscribed(end)
 
-    def is_paused_until(self, end_s: float) -> bool:
-        """Whether the application is paused, and stays so up to this time; waits to find out. An
-        AvailableNow run does not wait.
-        """
-        while self._pause.look():
-            self._record_history()
-            if self.is_available_now:
-                return True
+    def is_paused(self) -> bool:
+        """Whether the application is paused. What a paused one goes on doing is done then."""
+        if not self._pause.look():
+            return False
+        self._record_history()
+        if not self.is_available_now:
             self._pause.hold(self._acquire)
-            left_s = end_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                return True
-            self._clock.sleep(min(POLL_S, left_s))
-        return False
+        return True
 
     def _acquire(self) -> None:
-        settings = self._settings
-        owner = self._owner = self._owner or this_process(self._clock.now_ms())
+        settings = self.settings
+        owner = self._owner = self._owner or this_process(self.clock.now_ms())
         reads, size = settings.rate.own_limits()
-        self._store.acquire(owner, timeout_s=settings.owner_wait_ms / 1000)
+        self._store.ownership.acquire(owner, timeout_s=settings.owner_wait_ms / 1000)
         self._run.begin(
             Run(
                 owner=owner,
@@ -509,7 +488,7 @@ class Coordinator:
         another plan (new checkpoint location, restored backup), nothing is settled, and the records
         of that other plan are delivered again.
         """
-        pointer = self._store.read_pointer()
+        pointer = self._store.plans.pointer()
         if pointer is None or pointer.id != plan_id or pointer.status is PlanStatus.SETTLED:
             return
         # Settling raises the time up to which every shard counts as tracked. A shard that was
@@ -527,7 +506,7 @@ class Coordinator:
         for end in settled.ends:
             # Its own tasks wait for the service's five seconds: plans say when these are over.
             if end.fallback == Fallback.IN_USE:
-                self._shared_consumer.note(end.shard_id, self._clock.monotonic_s())
+                self._shared_consumer.note(end.shard_id, self.clock.monotonic_s())
             if end.at_shard_end:
                 self._catalog.expire()  # list the shards now: its children are new
             self._due.on_read(
@@ -536,14 +515,14 @@ class Coordinator:
                 redelivered=end.shard_id in settled.redelivered,
             )
         # Older plans are removed only now: a replayed batch that skips its reads finds its ends.
-        for old in self._store.known_plans():
+        for old in self._store.plans.known():
             if plan_number(old) < plan_number(plan_id):
-                self._store.remove_plan(old)
+                self._store.plans.remove(old)
         self._outcomes.on_settled(plan_id, settled, self._due.set_time())
         self._on_unknown(settled.unknown_shards)
 
     def _note_throttled(self, ends: Iterable[ShardReadResult]) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         for end in ends:
             if end.throttled:
                 self._throttled = throttled_again(
@@ -554,9 +533,11 @@ class Coordinator:
     def _settled(self, plan_id: str, pin: StartPin) -> Settled:
         once = partial(
             settle,
-            self._store,
+            self._store.plans,
+            self._store.shard_states,
+            self._store.reports,
             plan_id,
-            states_per_write=self._settings.states_per_write,
+            states_per_write=self.settings.states_per_write,
             tracked_since_ms=self._catalog.tracked_since_ms(pin),
             on_lapsed=self._catalog.report_lapsed,
             plan=self._plan_in_memory(plan_id),
@@ -588,13 +569,13 @@ class Coordinator:
     # making a plan --------------------------------------------------------------------------------
     def _create_plan(self, start: str, shards: Sequence[str], limits: PlanLimits) -> str | None:
         """Store a plan and return its id; None when there is nothing to plan."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         is_wanted = bool(shards) or self._due.has_retries()
         retries = self._outcomes.queue.due(self._due.now_ms()) if is_wanted else {}
         if not shards and not retries:
             return None
         number = self._next_number(start)
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         plan = make_plan(
             make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
             shards,
@@ -614,7 +595,7 @@ class Coordinator:
             outages=self._outcomes.outages,
             delivery_limit=self._outcomes.delivery_limit,
         )
-        self._store.create_plan(plan)
+        self._store.plans.create(plan)
         failpoint("plan-created")
         self._due.on_planned(now_s)
         self._newest_plan = self._plan_of_this_run = plan.plan_id
@@ -632,11 +613,11 @@ class Coordinator:
         """
         if self._newest_plan:  # the owner alone makes plans, and this process has read them all
             return 1 + max(map(plan_number, filter(None, (start, self._newest_plan))))
-        pointer = self._store.read_pointer()
+        pointer = self._store.plans.pointer()
         seen = [
             start,
             pointer.id if pointer else "",
-            *self._store.known_plans(),
+            *self._store.plans.known(),
             *self._settled_plans(),
         ]
         return 1 + max((plan_number(plan_id) for plan_id in seen if plan_id), default=0)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 OF_ONE = 1
 OF_SEVERAL = 2
-START_OFFSET: dict[str, Any] = {"format": OF_ONE, "plan": ""}
-START_OF_SEVERAL: dict[str, Any] = {"format": OF_SEVERAL, "plans": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,11 @@ class Plans:
         return {find(self.unnamed): self.unnamed}
 
 
+def start_offset(*, is_of_one: bool) -> dict[str, Any]:
+    """The offset before every plan."""
+    return {"format": OF_ONE, "plan": ""} if is_of_one else {"format": OF_SEVERAL, "plans": {}}
+
+
 def read_offset(offset: Mapping[str, Any]) -> Plans:
     """The plans in an offset. Raises `ConfigError` for an offset of another format."""
     match offset:
@@ -61,26 +64,14 @@ def read_offset(offset: Mapping[str, Any]) -> Plans:
     )
 
 
-def offset_of_several(plans: Mapping[str, str]) -> dict[str, Any]:
-    return {"format": OF_SEVERAL, "plans": dict(plans)}
-
-
-def plan_of(offset: Mapping[str, Any], stream: str) -> str:
-    """The plan of the only stream of a query; empty if there is none. Raises `ConfigError`."""
-    plans = read_offset(offset)
-    return plans.unnamed or plans.by_stream.get(stream, "")
-
-
-def with_plan(start: Mapping[str, Any], stream: str, plan: str) -> dict[str, Any]:
-    """The offset after `start`, in a query of one stream; `start` as it is if the plan is still its
-    own: another form of it would be a batch.
+def with_plans(start: Plans, plans: Mapping[str, str], *, is_of_one: bool) -> dict[str, Any]:
+    """The offset after `start` that names these plans. A query of one stream goes on with format 1,
+    which earlier versions read, unless it has read several.
     """
-    if plan == plan_of(start, stream):
-        return dict(start)
-    plans = read_offset(start).by_stream
-    if not plans:
+    if is_of_one and not start.by_stream:
+        (plan,) = plans.values()
         return {"format": OF_ONE, "plan": plan}
-    return offset_of_several({**plans, stream: plan})
+    return {"format": OF_SEVERAL, "plans": dict(plans)}
 
 
 def refuse_missing(

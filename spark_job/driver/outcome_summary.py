@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from spark_job.driver.settle_plan import Settled
     from spark_job.settings import SourceSettings
-    from state.state_store import StateStore, StoredState
+    from state.store.plans import PlanReader
+    from state.store.reports import ReportStore
+    from state.store.shard_states import StoredState
 
 log = logging.getLogger("kinesis_spout")
 MAX_UNREPORTED = 2  # plans in a row: a single one may be an accident
@@ -29,12 +31,13 @@ class OutcomeSummary:
     no I/O.
     """
 
-    def __init__(self, settings: SourceSettings, store: StateStore) -> None:
+    def __init__(self, settings: SourceSettings, plans: PlanReader, reports: ReportStore) -> None:
         self.queue = RetryQueue()
         self.outages = 0
         self.delivery_limit: int | None = None
         self._settings = settings
-        self._store = store
+        self._plans = plans
+        self._reports = reports
         self._unreported = 0
         self._totals: Counter[str] = Counter()
         self._emitted: Counter[str] = Counter()  # by shard
@@ -45,20 +48,20 @@ class OutcomeSummary:
 
         With option `wholeBatchAck`, removes the mark of an application that tracks its records.
         """
-        policy = self._store.read_policy()
+        policy = self._reports.read_policy()
         if policy is not None and self._settings.whole_batch_ack:
-            self._store.clear_policy()
+            self._reports.clear_policy()
             policy = None
             log.warning(
                 "application %s acks whole batches from now on, because wholeBatchAck is true",
                 self._settings.application,
             )
         self.queue.update({shard: stored.state for shard, stored in states.items()}, policy, now_ms)
-        pointer = self._store.read_pointer()
-        plan = None if pointer is None else self._store.read_plan(pointer.id)
+        pointer = self._plans.pointer()
+        plan = None if pointer is None else self._plans.read(pointer.id)
         if pointer is not None and plan is not None:
             is_settled = pointer.status is PlanStatus.SETTLED
-            report = self._store.read_report(pointer.id) if is_settled else None
+            report = self._reports.read(pointer.id) if is_settled else None
             is_tracked = policy is not None
             self.outages = outages_after(plan, report, is_tracked=is_tracked)
             self.delivery_limit = delivery_limit_after(plan, report, is_tracked=is_tracked)

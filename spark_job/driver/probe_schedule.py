@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from spark_job.driver.prober import Prober, ProbeResult
     from spark_job.driver.shard_tips import ShardTips
-    from state.state_store import StoredState
+    from state.store.shard_states import StoredState
 
 POLL_S = 0.05
 SHORTEST_PAUSE_S = 0.001  # a remainder of a sum of floats may be too small to move a clock

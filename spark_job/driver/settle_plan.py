@@ -15,13 +15,16 @@ from state.errors import PlanMismatchError
 from state.failpoint import failpoint
 from state.plan import retries_read
 from state.settle import children_first, settle_shard, settle_tracked
-from state.state_store import StateChange, StateStore, StoredState
+from state.store.shard_states import StateChange, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from state.plan import Plan, ShardReadResult, ShardSlice, TaskResult
     from state.report import OutcomePolicy, PlanReport
+    from state.store.plans import PlanStore
+    from state.store.reports import ReportStore
+    from state.store.shard_states import ShardStateStore
 
 log = logging.getLogger("kinesis_spout")
 
@@ -68,7 +71,9 @@ class Settled:
 
 
 def settle(
-    store: StateStore,
+    plans: PlanStore,
+    shard_states: ShardStateStore,
+    reports: ReportStore,
     plan_id: str,
     *,
     states_per_write: int,
@@ -91,12 +96,12 @@ def settle(
     Blocks on the store and raises what it raises. Idempotent: stopped anywhere and called again, it
     gives the same states.
     """
-    store.close_plan(plan_id)
+    plans.close(plan_id)
     failpoint("plan-closed")
-    results = store.read_ends(plan_id)
-    plan = plan or store.read_plan(plan_id)
-    policy, report = store.read_policy(), store.read_report(plan_id)
-    states = dict(store.load_states() if known is None else known)
+    results = plans.read_ends(plan_id)
+    plan = plan or plans.read(plan_id)
+    policy, report = reports.read_policy(), reports.read(plan_id)
+    states = dict(shard_states.load() if known is None else known)
     ends = tuple(end for _, task in sorted(results.items()) for end in task.shards)
     unreported = policy is not None and report is None and any(_has_records(end) for end in ends)
     seen = [] if unreported else _seen(results, report, plan_id)
@@ -105,12 +110,12 @@ def settle(
         on_lapsed(lapsed)
     _say_gone(seen, planned, report)
     changes, settled = _changes(states, planned, seen, report, plan_id)
-    store.save_states(
+    shard_states.save(
         children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
         cache=states,
         max_per_write=states_per_write,
     )
-    store.mark_settled(plan_id)
+    plans.mark_settled(plan_id)
     failpoint("plan-settled")
     return Settled(
         states=states,

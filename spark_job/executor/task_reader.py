@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult, TaskPlan
-    from state.state_store import StoredLog
+    from state.store.plans import StoredLog
 
 log = logging.getLogger("kinesis_spout")
 STEP_S = 0.2
@@ -92,7 +92,7 @@ def read_task(
     `DataLossError` when records of the log are gone.
     """
     with naming(settings):
-        stored = services.store.read_log(plan_id, task)
+        stored = services.store.plans.read_log(plan_id, task)
         if stored.log is None and not stored.plan_is_open:
             raise PlanClosedError(
                 f"plan {plan_id} is closed or removed, and its task {task} has published nothing; "
@@ -267,7 +267,7 @@ class _Attempt:
                 sealed = self._log.extended(self._with_tails(entries), seal=True)
                 new = sealed.without_hints()
         try:
-            self._version = self._services.store.append_log(
+            self._version = self._services.store.plans.append_log(
                 self._plan_id, self._task, new, self._version
             )
         except ConflictError:
@@ -292,7 +292,7 @@ class _Attempt:
     def _follow(self) -> None:
         """Take over the log as it is now. What this attempt has fetched serves for it as well."""
         self._unsubscribe()
-        stored = self._services.store.read_log(self._plan_id, self._task)
+        stored = self._services.store.plans.read_log(self._plan_id, self._task)
         current = TaskLog() if stored.log is None else stored.log
         if not stored.plan_is_open and not current.sealed:
             raise PlanClosedError(

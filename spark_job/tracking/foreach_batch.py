@@ -99,7 +99,9 @@ if TYPE_CHECKING:
     from state.plan import Plan, TaskResult
     from state.report import PlanReport
     from state.shard_state import ShardState
-    from state.state_store import OutcomeStore
+    from state.store.plans import PlanReader
+    from state.store.shard_states import ShardStateStore
+    from state.znodes.topics import StoreTopics
 
 log = logging.getLogger("kinesis_spout")
 TOKEN_BYTES = 8
@@ -152,7 +154,7 @@ class Tracked:
         check_columns(frame)
         # Before all else: the plan of a batch that cannot be reported must not be settled as acked.
         self._mark(frame)
-        plans = [(one, self._open_plan(_store(one))) for one in self._streams]
+        plans = [(one, self._open_plan(_store(one).plans)) for one in self._streams]
         is_open = [one for one, plan in plans if plan is not None]
         if not is_open:
             self._repeat_closed(frame, batch_id)
@@ -191,21 +193,22 @@ class Tracked:
         """The error ends the query, so somebody who looks at the application is told."""
         end = failure(failure_told(error), self._clock.now_ms())
         for settings in self._streams:
-            amend_newest_run(_store(settings), lambda told: told.ended(end))
+            amend_newest_run(_store(settings).runs, lambda told: told.ended(end))
 
     def _opened(
         self, settings: SourceSettings, plan: Plan, before: Sequence[StreamPart]
     ) -> StreamPart:
         store = _store(settings)
         with naming(settings):
-            opened = store.open_report(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
+            opened = store.reports.open(plan.plan_id, secrets.token_hex(TOKEN_BYTES))
         failpoint("report-opened")
         return StreamPart(
             settings=settings,
-            store=store,
+            plans=store.plans,
+            reports=store.reports,
             plan=plan,
             opened=opened,
-            states=self._states(store, plan),
+            states=self._states(store.shard_states, plan),
             first_task=sum(len(part.plan.tasks) for part in before),
         )
 
@@ -232,7 +235,7 @@ class Tracked:
             known = self._reported_plan(settings, self._of(frame, [settings]))
             if known is None:
                 continue
-            if self._query.is_of_one or rows_in(_store(settings).read_ends(known)):
+            if self._query.is_of_one or rows_in(_store(settings).plans.read_ends(known)):
                 log.warning(
                     "batch %d was processed and reported before its plan %s of stream %s was "
                     "closed, so the function is not called again; what is not reported of it is "
@@ -269,16 +272,16 @@ class Tracked:
             whole.close()
 
     # before the function
-    def _open_plan(self, store: OutcomeStore) -> Plan | None:
+    def _open_plan(self, plans: PlanReader) -> Plan | None:
         """The open plan, which is the plan of the batch; None if no plan is open.
 
         No plan is open if Spark repeats a batch whose plan was closed since. Its records come again
         with a new plan.
         """
-        pointer = store.read_pointer()
+        pointer = plans.pointer()
         if pointer is None or pointer.status is not PlanStatus.OPEN:
             return None
-        return store.read_plan(pointer.id)
+        return plans.read(pointer.id)
 
     def _mark(self, frame: DataFrame) -> None:
         """Mark the application as tracked on each of its streams, once per query run.
@@ -289,10 +292,10 @@ class Tracked:
         run = frame.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if self._marked_run != run:
             for settings in self._streams:
-                _store(settings).mark_tracked(self._options.policy)
+                _store(settings).reports.mark_tracked(self._options.policy)
             self._marked_run = run
 
-    def _states(self, store: OutcomeStore, plan: Plan) -> dict[str, ShardState]:
+    def _states(self, shard_states: ShardStateStore, plan: Plan) -> dict[str, ShardState]:
         """The shard states, or none where nothing depends on them.
 
         They tell the earlier failures of the plan's retries, and the records that wait outside the
@@ -301,7 +304,7 @@ class Tracked:
         has_retries = any(shard.retries for shard in plan.slices.values())
         if not has_retries and self._options.policy.on_failure is OnFailure.CONTINUE:
             return {}
-        return _all_states(store)
+        return _all_states(shard_states)
 
     @property
     def _on_failure(self) -> OnFailure:
@@ -384,13 +387,13 @@ class Tracked:
         its rows: the pointer may name a newer one. They are read only if some plan has a report.
         """
         store = _store(settings)
-        reported = [one for one in store.known_plans() if store.read_report(one) is not None]
+        reported = [one for one in store.plans.known() if store.reports.read(one) is not None]
         batch = BatchFrame(frame)
         try:
             for plan_id in reversed(reported):
-                plan = store.read_plan(plan_id)
+                plan = store.plans.read(plan_id)
                 if plan is not None and self._holds(
-                    batch, plan, store.read_ends(plan_id), settings
+                    batch, plan, store.plans.read_ends(plan_id), settings
                 ):
                     return plan_id
         finally:
@@ -476,7 +479,7 @@ class Tracked:
             if mode_of(part.plan, part.settings) == RAW:
                 report = report.of_whole_records
             with naming(part.settings):
-                part.store.finish_report(part.opened, report)
+                part.reports.finish(part.opened, report)
         if len(failed) < sum(shard.new_count + shard.retry_rows for shard in content.values()):
             self._succeeded_ms = contexts[0].now_ms
 
@@ -534,7 +537,7 @@ class Tracked:
             return context
         # Records that failed before may tell an outage. The states are read only here, because a
         # batch without any success is rare.
-        return dataclasses.replace(context, states=_all_states(part.store))
+        return dataclasses.replace(context, states=_all_states(_store(part.settings).shard_states))
 
     def _write_letters(self, outcomes: BatchOutcomes, part: StreamPart, run: BatchRun) -> None:
         """Write the dead letters, or log or raise as `on_exhausted` says.
@@ -578,17 +581,17 @@ class Tracked:
         return replace(outcomes.report, dead_lettered=count)
 
 
-def _store(settings: SourceSettings) -> OutcomeStore:
+def _store(settings: SourceSettings) -> StoreTopics:
     return ProcessServices.here(settings).store
 
 
 def _is_reported(settings: SourceSettings, plan: Plan) -> bool:
-    return _store(settings).read_report(plan.plan_id) is not None
+    return _store(settings).reports.read(plan.plan_id) is not None
 
 
 def _answer(parts: Sequence[StreamPart]) -> None:
     for part in parts:
-        part.store.answer_report(part.opened)
+        part.reports.answer(part.opened)
 
 
 def _refuse_unsealed(part: StreamPart, ends: Mapping[int, TaskResult]) -> None:
@@ -608,5 +611,5 @@ def _named(letter: LetterNote, prefix: str) -> LetterNote:
     return dataclasses.replace(letter, message_id=f"{prefix}{letter.message_id}")
 
 
-def _all_states(store: OutcomeStore) -> dict[str, ShardState]:
-    return {shard_id: stored.state for shard_id, stored in store.load_states().items()}
+def _all_states(shard_states: ShardStateStore) -> dict[str, ShardState]:
+    return {shard_id: stored.state for shard_id, stored in shard_states.load().items()}

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from state.report import OnFailure, OpenReport
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
-    from state.state_store import OutcomeStore
+    from state.store.plans import PlanReader
+    from state.store.reports import ReportStore
 
 Ends = dict[int, "TaskResult"]
 
@@ -52,14 +53,15 @@ class StreamPart:
     """
 
     settings: SourceSettings
-    store: OutcomeStore
+    plans: PlanReader
+    reports: ReportStore
     plan: Plan
     opened: OpenReport
     states: Mapping[str, ShardState]
     first_task: int = 0
 
     def read_ends(self) -> Ends:
-        return dict(self.store.read_ends(self.plan.plan_id))
+        return dict(self.plans.read_ends(self.plan.plan_id))
 
     def own_content(self, content: Mapping[str, ShardContent]) -> dict[str, ShardContent]:
         return {

@@ -16,7 +16,7 @@ from state.codec.values import decode, encode_unchecked
 from state.errors import StoredDataError
 from state.report import OutcomePolicy
 from state.shard_state import ShardState
-from state.state_store import StartPin, StreamIdentity
+from state.store.identity import StartPin, StreamIdentity
 
 EXPORT_FORMAT = 1
 

@@ -17,7 +17,7 @@ import msgspec
 from state.codec.values import decode, encode_unchecked
 from state.errors import StoredDataError
 from state.position import Position
-from state.state_store import HistoryEntry, HistoryMark
+from state.store.history import HistoryEntry, HistoryMark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -36,13 +36,13 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from state.position import TRIM_HORIZON, Position, PositionKind
-from state.state_store import HistoryEntry, OperatorMove
+from state.store.history import HistoryEntry, OperatorMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from state.shard_state import ShardState
-    from state.state_store import HistoryMark
+    from state.store.history import HistoryMark
 
 MAX_ENTRIES = 256
 MIN_ENTRIES = 32

@@ -23,9 +23,8 @@ import msgspec
 
 from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
-from state.owner.owner_info import OwnerInfo
-from state.owner.ownership import is_provably_dead
-from state.state_store import TaskShare
+from state.process import is_provably_dead
+from state.store.ownership import OwnerInfo, TaskShare
 from state.znodes.tree import (
     Check,
     Create,

@@ -14,14 +14,9 @@ itself checks. A process that only believes that it is the owner does no harm.
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from typing import TYPE_CHECKING
 
-from state.errors import OwnedByAnotherError, StaleOwnerError, StoreUnavailableError
-from state.owner.ownership import describe, is_of_this_host, is_provably_dead
-from state.znodes.claim import Claim, Claims, Holder
+from state.errors import StaleOwnerError, StoreUnavailableError
 from state.znodes.tree import (
     Check,
     Create,
@@ -36,25 +31,19 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from state.owner.owner_info import OwnerInfo
-    from state.state_store import TaskShare
+    from state.znodes.claim import Claim
     from state.znodes.paths import ZookeeperPaths
 
-log = logging.getLogger("kinesis_spout")
-_LOOK_S = 0.5  # between two looks at whether the holder's process lives
+_MAX_OPERATIONS = 500  # in one transaction
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
 
 
 class Fence:
-    """Acquires, holds and releases the ownership, and commits the owner's transactions. Safe from
-    any thread.
-    """
+    """Holds the ownership, and commits the owner's transactions. Safe from any thread."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, claims: Claims) -> None:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
         self._tree = tree
         self._paths = paths
-        self._claims = claims
-        self._lock = threading.Lock()
         self._held: Claim | None = None
         self._overtaken = False
 
@@ -68,31 +57,9 @@ class Fence:
         """Whether the ownership is held, or was held and another process has taken over."""
         return self._held is not None or self._overtaken
 
-    def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
-        """See `StateStore.acquire`. A process that was overtaken must `release` before it acquires
-        again, because the state that it has read is outdated.
-        """
-        with self._lock:
-            if self._held is not None or self._overtaken:
-                self.commit([])  # raises if another process has taken over
-            if self._held is not None:
-                self._check_same(self._held.task, task)
-                return self._held.epoch
-            self._tree.ensure(self._paths.base)
-            deadline = time.monotonic() + timeout_s
-            has_said = timeout_s <= 0
-            while True:
-                taken = self._claims.take(owner, task)
-                if isinstance(taken, Claim):
-                    self._held = taken
-                    return taken.epoch
-                if taken is not None and not has_said:
-                    log.warning(
-                        "%s; waiting up to %.0f s for it", self._owned_by(taken, task), timeout_s
-                    )
-                    has_said = True
-                if taken is not None and not self._has_gone(taken, deadline - time.monotonic()):
-                    raise self._owned_by(taken, task)
+    def hold(self, claim: Claim) -> None:
+        """Keep a claim that was taken, and fence by it from now on."""
+        self._held = claim
 
     def release(self) -> None:
         """Give up the ownership, if it is held."""
@@ -127,7 +94,7 @@ class Fence:
                     self._stale()
                     if self._overtaken
                     else StaleOwnerError(
-                        f"{self._name} is not owned by this store; acquire it first"
+                        f"{self._paths.subject} is not owned by this store; acquire it first"
                     )
                 )
             fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
@@ -151,65 +118,43 @@ class Fence:
             else:
                 return
         raise StoreUnavailableError(
-            f"the session that owns {self._name} expired {_MAX_ROUNDS} times in a row; check the "
-            "ZooKeeper servers"
+            f"the session that owns {self._paths.subject} expired {_MAX_ROUNDS} times in a row; "
+            "check the ZooKeeper servers"
         )
-
-    def _has_gone(self, holder: Holder, timeout_s: float) -> bool:
-        """Wait until the holder's node is gone, or its process is seen to be dead."""
-        of = holder.path, holder.node.owner_session
-        if not is_of_this_host(holder.info):
-            return self._tree.wait_gone(*of, max(0.0, timeout_s))
-        deadline = time.monotonic() + timeout_s
-        while True:
-            # No watch tells of the death of a process: the node stays until the session expires.
-            left_s = max(0.0, deadline - time.monotonic())
-            if self._tree.wait_gone(*of, min(left_s, _LOOK_S)) or is_provably_dead(holder.info):
-                return True
-            if not left_s:
-                return False
-
-    def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
-        if held != wanted:
-            raise ValueError(
-                f"this store owns {'all' if held is None else held.label} of {self._name}, not "
-                f"{'all' if wanted is None else wanted.label} of it; release the ownership first"
-            )
-
-    @property
-    def _name(self) -> str:
-        return f"application {self._paths.application!r} of stream {self._paths.stream!r}"
 
     def _stale(self) -> StaleOwnerError:
         return StaleOwnerError(
-            f"another process has taken over {self._name}, so this one can store nothing any more; "
-            "the other one gets what this one had not stored, also records that it has delivered"
+            f"another process has taken over {self._paths.subject}, so this one can store nothing "
+            "any more; the other one gets what this one had not stored, also records that it has "
+            "delivered"
         )
 
-    def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:
-        who = describe(holder.info)
-        if holder.task is None:
-            what = (
-                f"{self._name} is being consumed by {who}; stop that process first, or use another "
-                "application name"
-            )
-        elif task is None:
-            what = (
-                f"{self._name} is being consumed by {holder.task.label}, {who}; stop all tasks "
-                "first, or use another application name"
-            )
-        elif holder.task == task:
-            what = (
-                f"{task.label} of {self._name} is running already ({who}); stop that process "
-                "first, or give this one another task index"
-            )
-        else:
-            what = (
-                f"{self._name} is being consumed by {holder.task.total} tasks in total, not "
-                f"{task.total} ({holder.task.label} is {who}); stop the others first, or use the "
-                f"same total of {holder.task.total}"
-            )
-        return OwnedByAnotherError(what)
+    def remove_tree(self, path: str) -> bool:
+        """Remove a node and everything below it, deepest first, behind the fence. False if some of
+        it is left because it changed meanwhile.
+        """
+        doomed = self._below(path)
+        for start in range(0, len(doomed), _MAX_OPERATIONS):
+            try:
+                self.commit([Delete(each) for each in doomed[start : start + _MAX_OPERATIONS]])
+            except TransactionRefusedError:
+                return not self._below(path)
+        return True
+
+    def _below(self, path: str) -> list[str]:
+        """The node and everything below it, children before their parents."""
+        levels = [[path]]
+        found: list[str] = []
+        while levels[-1]:
+            names = self._tree.children(levels[-1])
+            there = [
+                (parent, children)
+                for parent, children in zip(levels[-1], names, strict=True)
+                if children is not None
+            ]
+            found.extend(parent for parent, _ in there)
+            levels.append([f"{parent}/{child}" for parent, children in there for child in children])
+        return found[::-1]
 
     def _landed(self, operations: Sequence[Operation]) -> bool:
         """Whether the nodes hold what these operations would have made of them."""

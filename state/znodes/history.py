@@ -15,9 +15,16 @@ from state.codec.history import (
     node_names,
 )
 from state.codec.values import MAX_VALUE_BYTES, decode, encode
-from state.state_store import HistoryEntry, HistoryIndex, HistoryMark
-from state.znodes.shard_states import conflict
-from state.znodes.tree import Create, Delete, Operation, Set, TransactionRefusedError, ZnodeTree
+from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
+from state.znodes.tree import (
+    Create,
+    Delete,
+    Operation,
+    Set,
+    TransactionRefusedError,
+    ZnodeTree,
+    conflict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class HistoryZnodes:
-    """The part of `StateStore` about the history; the contract is there."""
+    """A `HistoryStore`."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree
@@ -58,7 +65,8 @@ class HistoryZnodes:
         self,
         index: HistoryIndex,
         entries: Sequence[tuple[int, HistoryEntry]],
-        remove: Sequence[HistoryMark],
+        *,
+        remove: Sequence[HistoryMark] = (),
     ) -> HistoryIndex:
         path = self._paths.history
         added = [mark_of(number, entry) for number, entry in entries]

@@ -24,7 +24,7 @@ from state.errors import InvalidStoreSettingError
 from state.plan import plan_number
 
 if TYPE_CHECKING:
-    from state.state_store import TaskShare
+    from state.store.ownership import TaskShare
 
 # The characters that ZooKeeper refuses in a path:
 # https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model). Java writes a
@@ -79,6 +79,11 @@ class ZookeeperPaths:
         valid_name("stream", self.stream)
         base = f"{self.chroot}/{self.root}/{self.application}/{self.stream}"
         object.__setattr__(self, "base", base)
+
+    @property
+    def subject(self) -> str:
+        """What the paths are of, for messages."""
+        return f"application {self.application!r} of stream {self.stream!r}"
 
     @property
     def identity(self) -> str:

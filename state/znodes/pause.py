@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from state.codec.values import decode, encode
 from state.errors import InvalidPositionError, StateError, StoredDataError
 from state.position import Position
-from state.state_store import Pause
+from state.store.pause import Pause
 from state.znodes.tree import Create, Delete, Refusal, TransactionRefusedError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PauseZnodes:
-    """The part of `StateStore` about the pause; the contract is there. Nothing is fenced."""
+    """A `PauseStore`."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
         self._tree = tree

@@ -14,11 +14,10 @@ from state.codec.task_logs import decode_log
 from state.codec.values import MAX_VALUE_BYTES, PlanHeader, decode, encode
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
-from state.state_store import StoredLog
+from state.store.plans import StoredLog
 from state.znodes.tree import (
     Check,
     Create,
-    Delete,
     Operation,
     Refusal,
     Set,
@@ -42,7 +41,7 @@ _MAX_REMOVALS = 5  # rounds; only a late result of an unsettled plan makes a sec
 
 
 class PlanZnodes:
-    """The part of `StateStore` about plans and results; the contract is there."""
+    """A `PlanStore`."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree
@@ -201,40 +200,11 @@ class PlanZnodes:
             # Closed first, so that no result is created under a plan that is being removed.
             if closing := _closing(batch, plan):
                 self._commit(closing)
-            if self.remove_tree(batch):
+            if self._fence.remove_tree(batch):
                 return
         raise ConflictError(
             f"plan {plan_id} was written to while it was being removed; remove it again later"
         )
-
-    def remove_tree(self, path: str) -> bool:
-        """Remove a node and everything below it, deepest first, behind the fence. False if some of
-        it is left because it changed meanwhile.
-        """
-        doomed = self._below(path)
-        for start in range(0, len(doomed), _MAX_OPERATIONS):
-            try:
-                self._fence.commit(
-                    [Delete(each) for each in doomed[start : start + _MAX_OPERATIONS]]
-                )
-            except TransactionRefusedError:
-                return not self._below(path)
-        return True
-
-    def _below(self, path: str) -> list[str]:
-        """The node and everything below it, children before their parents."""
-        levels = [[path]]
-        found: list[str] = []
-        while levels[-1]:
-            names = self._tree.children(levels[-1])
-            there = [
-                (parent, children)
-                for parent, children in zip(levels[-1], names, strict=True)
-                if children is not None
-            ]
-            found.extend(parent for parent, _ in there)
-            levels.append([f"{parent}/{child}" for parent, children in there for child in children])
-        return found[::-1]
 
     def _pointer(self) -> tuple[PlanPointer | None, Znode | None]:
         node = self._tree.read([self._paths.plan])[0]

@@ -36,7 +36,7 @@ _MAX_ROUNDS = 8  # each needs another process to write between the read and the 
 
 
 class ReportZnodes:
-    """The part of `StateStore` about policies and reports; the contract is there."""
+    """A `ReportStore`."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree

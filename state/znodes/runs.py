@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
-from state.owner.run_log import RunLog
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
+from state.store.runs import RunLog
 from state.znodes.tree import Create, Delete, Operation, Set, TransactionRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from state.owner.owner_info import OwnerInfo
-    from state.owner.run_log import Run
+    from state.store.ownership import OwnerInfo
+    from state.store.runs import Run
     from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
@@ -31,7 +31,7 @@ _MAX_REMOVED = 100  # in one transaction
 
 
 class RunZnodes:
-    """The part of `StateStore` about runs; the contract is there."""
+    """A `RunStore`."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree

@@ -17,9 +17,8 @@ import msgspec
 
 from state.codec.values import decode, encode
 from state.errors import NotListerError
-from state.state_store import ShardList
+from state.store.shard_list import ShardList
 from state.znodes.claim import epoch_number
-from state.znodes.shard_states import conflict
 from state.znodes.tree import (
     Check,
     Create,
@@ -28,6 +27,7 @@ from state.znodes.tree import (
     Set,
     TransactionRefusedError,
     ZnodeTree,
+    conflict,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ShardListZnodes:
-    """The part of `StateStore` about the shard list; the contract is there."""
+    """A `ShardListStore`."""
 
     def __init__(
         self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
@@ -99,7 +99,6 @@ class ShardListZnodes:
         self._tree.watch(self._paths.shard_list, callback)
 
     def try_lead(self) -> bool:
-        """See `StateStore.try_lead`."""
         held = self._fence.held
         if held is None or held.task is None:
             self._fence.commit([])  # raises for a process that does not own the application

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.values import MAX_VALUE_BYTES
-from state.errors import CheckpointRegressionError, ConflictError
+from state.errors import CheckpointRegressionError
 from state.failpoint import failpoint
-from state.state_store import StateChange, StoredState
+from state.store.shard_states import StateChange, StoredState
 from state.znodes.paths import ZookeeperPaths, is_shard
 from state.znodes.tree import (
     Check,
     Create,
     Delete,
     Operation,
-    Refusal,
     Set,
     TransactionRefusedError,
     ZnodeTree,
+    conflict,
 )
 
 if TYPE_CHECKING:
@@ -47,20 +47,18 @@ class _Write:
         return 0 if self.before is None else self.before.version + 1
 
 
-class ShardZnodes:
+class ShardStateZnodes:
+    """A `ShardStateStore`."""
+
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree
         self._paths = paths
         self._fence = fence
         self._decoded: dict[str, tuple[bytes, ShardState]] = {}  # by shard, as it was last loaded
 
-    def names(self) -> list[str]:
-        """The ids of the shards that have a node, sorted."""
-        names = self._tree.children([self._paths.base])[0]
-        return sorted(name for name in names or () if is_shard(name))
-
     def load(self) -> Mapping[str, StoredState]:
-        shard_ids = self.names()
+        names = self._tree.children([self._paths.base])[0] or ()
+        shard_ids = sorted(filter(is_shard, names))
         paths = [self._paths.shard_state(shard_id) for shard_id in shard_ids]
         known, self._decoded = self._decoded, {}
         loaded = {}
@@ -78,16 +76,27 @@ class ShardZnodes:
     def save(
         self,
         changes: Sequence[StateChange],
-        cache: dict[str, StoredState],
-        max_per_write: int | None,
         *,
-        may_go_back: bool = False,
+        cache: dict[str, StoredState] | None = None,
+        max_per_write: int | None = None,
     ) -> list[StoredState]:
-        # All of them are checked and encoded before the first is written.
         for change in changes:
             _check_shard(change)
-            if not may_go_back:
-                _check_checkpoint(change)
+            _check_checkpoint(change)
+        return self._save(changes, {} if cache is None else cache, max_per_write)
+
+    def move(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        for change in changes:
+            _check_shard(change)
+        return self._save(changes, {}, None)
+
+    def _save(
+        self,
+        changes: Sequence[StateChange],
+        cache: dict[str, StoredState],
+        max_per_write: int | None,
+    ) -> list[StoredState]:
+        # All of them are encoded before the first is written.
         writes = [self._write(change) for change in changes]
         _refuse_doubles(writes, self._paths.base)
         saved: list[StoredState] = []
@@ -101,16 +110,18 @@ class ShardZnodes:
         return saved
 
     def check(self, states: Iterable[ShardState]) -> None:
-        """Raise what storing them would raise, whatever is stored. Writes nothing."""
         for state in states:
             self._write(StateChange(before=None, after=state))
 
-    def remove(self, states: Sequence[StoredState], cache: dict[str, StoredState]) -> None:
+    def remove(
+        self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
+    ) -> None:
         for first in range(0, len(states), MAX_STATES_PER_WRITE):
             transaction = states[first : first + MAX_STATES_PER_WRITE]
             self._commit(list(self._removals(transaction)))
-            for stored in transaction:
-                cache.pop(stored.state.shard_id, None)
+            if cache is not None:
+                for stored in transaction:
+                    cache.pop(stored.state.shard_id, None)
 
     def _commit(self, operations: Sequence[Operation]) -> None:
         try:
@@ -196,15 +207,3 @@ def _check_checkpoint(change: StateChange) -> None:
 
 def _shown(state: ShardState) -> str:
     return f"SHARD_END after {state.checkpoint}" if state.finished else str(state.checkpoint_text)
-
-
-def conflict(refused: TransactionRefusedError) -> ConflictError:
-    """The error of a write whose nodes changed since they were read."""
-    what = {
-        Refusal.NO_NODE: "was removed",
-        Refusal.NODE_EXISTS: "was created by somebody else",
-        Refusal.BAD_VERSION: "was changed by somebody else",
-    }.get(refused.refusal, refused.refusal.value)
-    return ConflictError(
-        f"{refused.path} {what} since it was read; nothing was written, load the states again"
-    )

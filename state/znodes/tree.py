@@ -1,7 +1,7 @@
 """A tree of versioned nodes with transactions: the part of ZooKeeper that the state store needs.
 
 `state.zookeeper.tree` implements it over kazoo, `state.memory_store` in memory.
-`state.znodes.store` has the rules of the state once, for both.
+The rest of `state.znodes` has the rules of the state once, for both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from state.errors import StateError
+from state.errors import ConflictError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,6 +95,18 @@ class TransactionRefusedError(StateError):
         self.refusal = refusal
         self.path = path
         self.uncertain = uncertain
+
+
+def conflict(refused: TransactionRefusedError) -> ConflictError:
+    """The error of a write whose nodes changed since they were read."""
+    what = {
+        Refusal.NO_NODE: "was removed",
+        Refusal.NODE_EXISTS: "was created by somebody else",
+        Refusal.BAD_VERSION: "was changed by somebody else",
+    }.get(refused.refusal, refused.refusal.value)
+    return ConflictError(
+        f"{refused.path} {what} since it was read; nothing was written, load the states again"
+    )
 
 
 class ZnodeTree(Protocol):

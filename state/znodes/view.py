@@ -12,50 +12,66 @@ from typing import TYPE_CHECKING
 from state.codec.reports import decode_header
 from state.codec.task_logs import decode_log
 from state.codec.values import PlanHeader, decode
-from state.errors import StoredDataError
+from state.errors import StateError, StoredDataError
 from state.moves.history import held_since_ms, newest_move, worth_reading
-from state.owner.owner_info import OwnerInfo
 from state.plan import PlanPointer, TaskPlan, plan_number
-from state.state_store import HistoryEntry, OwnerView, PlanView, StoredApplication, TaskView
-from state.znodes.history import HistoryZnodes
-from state.znodes.pause import PauseZnodes
-from state.znodes.plans import PlanZnodes
-from state.znodes.reports import ReportZnodes
-from state.znodes.runs import RunZnodes
-from state.znodes.shard_list import ShardListZnodes
-from state.znodes.shard_states import ShardZnodes
+from state.store.ownership import OwnerView
+from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from state.codec.reports import ReportHeader
-    from state.state_store import StartPin, StreamIdentity
+    from state.store.history import HistoryEntry, HistoryStore
+    from state.store.identity import IdentityStore
+    from state.store.pause import PauseStore
+    from state.store.reports import ReportStore
+    from state.store.runs import RunStore
+    from state.store.shard_list import ShardListStore
+    from state.store.shard_states import ShardStateStore
     from state.task_log import TaskLog
     from state.znodes.claim import Claims
-    from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
+    from state.znodes.plans import PlanZnodes
     from state.znodes.tree import Znode, ZnodeTree
 
 _MAX_PASSES = 3
 _MAX_OTHERS = 1_000
+_MAX_STATES = 100  # a list that was changed by hand was changed for many nodes
 
 
 class ViewZnodes:
-    """Reads everything. Writes nothing, and needs no ownership."""
+    """A `ViewStore`."""
 
     def __init__(
-        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
+        self,
+        tree: ZnodeTree,
+        paths: ZookeeperPaths,
+        claims: Claims,
+        *,
+        identity: IdentityStore,
+        shard_states: ShardStateStore,
+        shard_list: ShardListStore,
+        plans: PlanZnodes,
+        reports: ReportStore,
+        history: HistoryStore,
+        runs: RunStore,
+        pause: PauseStore,
     ) -> None:
         self._tree = tree
         self._paths = paths
         self._claims = claims
-        self._plans = PlanZnodes(tree, paths, fence)
-        self._shards = ShardZnodes(tree, paths, fence)
-        self._reports = ReportZnodes(tree, paths, fence)
-        self._shard_list = ShardListZnodes(tree, paths, fence, claims)
-        self._pause = PauseZnodes(tree, paths)
-        self._history = HistoryZnodes(tree, paths, fence)
-        self._runs = RunZnodes(tree, paths, fence)
+        self._identity = identity
+        self._shards = shard_states
+        self._shard_list = shard_list
+        self._plans = plans
+        self._reports = reports
+        self._history = history
+        self._runs = runs
+        self._pause = pause
 
-    def read(self, identity: StreamIdentity | None, pin: StartPin | None) -> StoredApplication:
+    def read(self) -> StoredApplication:
+        identity, pin = self._identity.read(), self._identity.read_start(also_unfinished=True)
         if identity is None and pin is None and (others := self._others()) is not None:
             return others
         for _ in range(_MAX_PASSES):
@@ -80,16 +96,39 @@ class ViewZnodes:
             move=newest_move(entries),
             held_since_ms=held_since_ms(entries, states),
             runs=self._runs.read(),
-            reset=self.reset(),
+            reset=self._identity.read_reset(),
         )
 
-    def reset(self) -> OwnerInfo | None:
-        """Who removed the state last; None where nobody did, or a person has written nonsense."""
-        node = self._tree.read([self._paths.reset])[0]
+    def read_access(self, shard_ids: Iterable[str]) -> Mapping[str, NodeAccess]:
+        paths = self._paths
+        parents = [paths.base, paths.epoch, paths.batches, paths.history, paths.runs]
         try:
-            return None if node is None else decode(node.data, OwnerInfo, self._paths.reset)
-        except StoredDataError:
-            return None
+            below = [
+                f"{parent}/{name}"
+                for parent, names in zip(
+                    (paths.epoch, paths.runs),
+                    self._tree.children([paths.epoch, paths.runs]),
+                    strict=True,
+                )
+                for name in sorted(names or ())
+            ]
+            states = [paths.shard_state(one) for one in sorted(shard_ids)[:_MAX_STATES]]
+            leaves = [paths.plan, paths.shard_list, *below, *states]
+            granted = self._tree.grants([*parents, *leaves])
+        except StateError:
+            return {}
+        return {
+            path: NodeAccess(
+                frozenset(
+                    one.identity
+                    for one in grants
+                    if (one.may_create if path in parents else one.may_write)
+                ),
+                frozenset(one.identity for one in grants if one.may_administer),
+            )
+            for path, grants in zip([*parents, *leaves], granted, strict=True)
+            if grants is not None
+        }
 
     def _others(self) -> StoredApplication | None:
         """What is there beside an application of which nothing is; None where something is."""

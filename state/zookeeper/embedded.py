@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from state.errors import EmbeddedZookeeperError, InvalidStoreSettingError
-from state.owner.ownership import process_start
+from state.process import process_start
 from state.zookeeper.connect_string import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from state.owner.ownership import process_start
+from state.process import process_start
 from state.zookeeper.embedded import (
     LOCK_NAME,
     LOG_NAME,

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from state.znodes.paths import ZookeeperPaths
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
 from state.zookeeper.embedded import embedded_directory
 from state.zookeeper.security import OPEN, ZookeeperSecurity
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = "kinesis-spout"
 
 
-class ZookeeperStateStore(ZnodeStateStore):
-    """The `StateStore` of one application and stream in ZooKeeper.
+class ZookeeperStateStore(StoreTopics):
+    """The state of one application and stream in ZooKeeper.
 
     - `address`: `host:port,host:port/chroot`, or `embedded:<directory>` for the embedded server of
       that directory.

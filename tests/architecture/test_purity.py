@@ -28,7 +28,7 @@ PURE = (
     "state/retry_policy.py",
     "state/shard_state.py",
     "state/plan.py",
-    "state/owner/run_log.py",
+    "state/store/runs.py",
     "state/settle.py",
     "state/moves/moved_state.py",
     "state/moves/history.py",

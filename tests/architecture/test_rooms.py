@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The files at the top that all rooms of their package may use.
-_STATE = frozenset({"state", "state.collections", "state.owner"})
+_STATE = frozenset({"state", "state.collections", "state.store"})
 _LEAVES = frozenset(
     {"kinesis_spout", "scheme", "state"}
-    | {"state.codec", "state.owner", "state.tracker", "state.moves"}
+    | {"state.codec", "state.store", "state.tracker", "state.moves"}
 )
 _SERVICE = _LEAVES | {"kinesis_spout.service"}
 _ENGINE = _SERVICE | {
@@ -34,11 +34,11 @@ _TRACKING = _SPARK_LEAVES | {"spark_job.dead_letter"}
 
 MAY_ENTER: dict[str, frozenset[str]] = {
     "scheme": frozenset(),
-    # state: zookeeper -> znodes -> {codec, moves} -> model; tracker -> model
-    "state": frozenset({"state.owner"}),
+    # state: zookeeper -> znodes -> {codec, moves} -> {store, model}; tracker -> model
+    "state": frozenset({"state.store"}),
     "state.collections": frozenset({"state"}),
-    "state.owner": frozenset(),
-    "state.moves": frozenset({"state"}),
+    "state.store": frozenset({"state"}),
+    "state.moves": frozenset({"state", "state.store"}),
     "state.tracker": _STATE,
     "state.codec": _STATE,
     "state.znodes": _STATE | {"state.codec", "state.moves"},

@@ -16,17 +16,14 @@ from state.errors import (
     StaleOwnerError,
     StreamMismatchError,
 )
-from state.owner.run_log import SPARK, Run
 from state.plan import PlanPointer, PlanStatus
 from state.position import TRIM_HORIZON, Position
 from state.report import OutcomePolicy
-from state.state_store import (
-    HistoryEntry,
-    HistoryIndex,
-    Pause,
-    StartPin,
-    StateChange,
-)
+from state.store.history import HistoryEntry, HistoryIndex
+from state.store.identity import StartPin
+from state.store.pause import Pause
+from state.store.runs import SPARK, Run
+from state.store.shard_states import StateChange
 from tests.support.state.state_stores import (
     IDENTITY,
     OTHER,
@@ -52,8 +49,8 @@ def test_a_live_holder_is_named_to_the_second_owner(store_world: StoreWorld) -> 
         OwnedByAnotherError,
         match=r"process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that process",
     ):
-        store_world.open().acquire(OTHER, timeout_s=0.2)
-    first.save_states([StateChange(None, state_at(1))])
+        store_world.open().ownership.acquire(OTHER, timeout_s=0.2)
+    first.shard_states.save([StateChange(None, state_at(1))])
 
 
 def test_the_second_owner_acquires_it_when_the_first_releases_it(
@@ -65,13 +62,13 @@ def test_the_second_owner_acquires_it_when_the_first_releases_it(
     first = owned(store_world)
     second = store_world.open()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(second.acquire, OTHER, timeout_s=60)
+        waiting = pool.submit(second.ownership.acquire, OTHER, timeout_s=60)
         wait_until(lambda: "process 4242 on host-a" in caplog.text)
         assert "waiting up to 60 s for it" in caplog.text
         assert not waiting.done()
-        first.release()
+        first.ownership.release()
         assert waiting.result(timeout=30) == 2
-    assert second.read_owner() == OTHER
+    assert second.ownership.owner() == OTHER
 
 
 def test_a_stale_owner_writes_nothing_at_all(store_world: StoreWorld) -> None:
@@ -79,29 +76,29 @@ def test_a_stale_owner_writes_nothing_at_all(store_world: StoreWorld) -> None:
     has not touched.
     """
     old = owned(store_world)
-    known = old.save_states([StateChange(None, state_at(1))])[0]
-    old.create_plan(plan(1))
+    known = old.shard_states.save([StateChange(None, state_at(1))])[0]
+    old.plans.create(plan(1))
     store_world.lose_session(old)
     new = owned(store_world, OTHER)
     writes: list[Callable[[], object]] = [
-        lambda: old.save_states([StateChange(known, state_at(2))]),
-        lambda: old.remove_states([known]),
-        lambda: old.save_states([StateChange(None, state_at(2, "shardId-000000000007"))]),
-        lambda: old.save_shard_list(["shardId-000000000000"]),
-        lambda: old.bind_stream(IDENTITY),
-        lambda: old.create_plan(plan(2)),
-        lambda: old.close_plan("1-aa"),
-        lambda: old.mark_settled("1-aa"),
-        lambda: old.acquire(OWNER, timeout_s=0),
+        lambda: old.shard_states.save([StateChange(known, state_at(2))]),
+        lambda: old.shard_states.remove([known]),
+        lambda: old.shard_states.save([StateChange(None, state_at(2, "shardId-000000000007"))]),
+        lambda: old.shard_list.save(["shardId-000000000000"]),
+        lambda: old.identity.bind(IDENTITY),
+        lambda: old.plans.create(plan(2)),
+        lambda: old.plans.close("1-aa"),
+        lambda: old.plans.mark_settled("1-aa"),
+        lambda: old.ownership.acquire(OWNER, timeout_s=0),
     ]
     for write in writes:
         with pytest.raises((StaleOwnerError, ConflictError)) as refused:
             write()
         assert refused.type is StaleOwnerError or "open" in str(refused.value)
-    assert new.load_states() == {known.state.shard_id: known}
-    assert new.read_pointer() == PlanPointer("1-aa", PlanStatus.OPEN)
-    assert new.read_shard_list() is None
-    assert new.read_stream() is None
+    assert new.shard_states.load() == {known.state.shard_id: known}
+    assert new.plans.pointer() == PlanPointer("1-aa", PlanStatus.OPEN)
+    assert new.shard_list.read() is None
+    assert new.identity.read() is None
 
 
 def test_an_overtaken_owner_may_acquire_again_after_a_release(store_world: StoreWorld) -> None:
@@ -110,10 +107,10 @@ def test_an_overtaken_owner_may_acquire_again_after_a_release(store_world: Store
     store_world.lose_session(old)
     new = owned(store_world, OTHER)
     with pytest.raises(StaleOwnerError, match="another process has taken over"):
-        old.save_shard_list(["a"])
-    new.release()
-    old.release()
-    assert old.acquire(OWNER, timeout_s=5) == 3
+        old.shard_list.save(["a"])
+    new.ownership.release()
+    old.ownership.release()
+    assert old.ownership.acquire(OWNER, timeout_s=5) == 3
 
 
 def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -> None:
@@ -121,11 +118,13 @@ def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -
     as the owner again.
     """
     store = owned(store_world)
-    known = store.save_states([StateChange(None, state_at(1))])[0]
+    known = store.shard_states.save([StateChange(None, state_at(1))])[0]
     store_world.lose_session(store)
-    assert store.save_states([StateChange(known, state_at(2))])[0].version == known.version + 1
-    assert store.read_owner() == OWNER
-    assert store.acquire(OWNER, timeout_s=0) == 1
+    assert (
+        store.shard_states.save([StateChange(known, state_at(2))])[0].version == known.version + 1
+    )
+    assert store.ownership.owner() == OWNER
+    assert store.ownership.acquire(OWNER, timeout_s=0) == 1
 
 
 def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_helps(
@@ -135,28 +134,28 @@ def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_
     ARN, which the error names.
     """
     store = owned(store_world)
-    store.bind_stream(IDENTITY)
-    store.bind_stream(IDENTITY)
+    store.identity.bind(IDENTITY)
+    store.identity.bind(IDENTITY)
     again = msgspec.structs.replace(IDENTITY, created_ms=2_000)
     with pytest.raises(
         StreamMismatchError,
         match=r"deleted and created again.*kinesis-spout reset --application \S+ --stream flights",
     ):
-        store.bind_stream(again)
+        store.identity.bind(again)
     other = msgspec.structs.replace(IDENTITY, arn="arn:aws:kinesis:us-east-1:1:stream/flights")
     with pytest.raises(StreamMismatchError, match=f"{IDENTITY.arn}, not to {other.arn}"):
-        store_world.open().bind_stream(other)
-    assert store.read_stream() == IDENTITY
+        store_world.open().identity.bind(other)
+    assert store.identity.read() == IDENTITY
 
 
 def test_the_start_is_pinned_once(store_world: StoreWorld) -> None:
     """The first pin holds for every process. No ownership is needed."""
     first = StartPin(time_ms=1, wish="LATEST", position=Position.at_timestamp(1), shards=("a", "b"))
     second = StartPin(time_ms=2, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
-    assert store_world.open().read_start() is None
-    assert store_world.open().pin_start(first) == first
-    assert store_world.open().pin_start(second) == first
-    assert store_world.open().read_start() == first
+    assert store_world.open().identity.read_start() is None
+    assert store_world.open().identity.pin_start(first) == first
+    assert store_world.open().identity.pin_start(second) == first
+    assert store_world.open().identity.read_start() == first
 
 
 def test_concurrent_pins_agree(store_world: StoreWorld) -> None:
@@ -167,52 +166,52 @@ def test_concurrent_pins_agree(store_world: StoreWorld) -> None:
     ]
     stores = [store_world.open() for _ in pins]
     with ThreadPoolExecutor(len(pins)) as pool:
-        held = list(pool.map(lambda store, pin: store.pin_start(pin), stores, pins))
+        held = list(pool.map(lambda store, pin: store.identity.pin_start(pin), stores, pins))
     assert len(set(map(str, held))) == 1
 
 
 def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> None:
     """Afterwards the application is like a new one. An owner from before the reset cannot write."""
     store = owned(store_world)
-    store.bind_stream(IDENTITY)
-    store.save_states([StateChange(None, state_at(1))])
-    store.save_shard_list(["shardId-000000000000"])
-    store.create_plan(plan(1))
-    store.append_log("1-aa", 0, log_of(3), None)
-    store.finish_report(store.open_report("1-aa", "token"), failures(10_000))
-    store.mark_tracked(OutcomePolicy())
-    store.begin_run(Run(owner=OWNER, kind=SPARK, session_timeout_ms=10_000))
+    store.identity.bind(IDENTITY)
+    store.shard_states.save([StateChange(None, state_at(1))])
+    store.shard_list.save(["shardId-000000000000"])
+    store.plans.create(plan(1))
+    store.plans.append_log("1-aa", 0, log_of(3), None)
+    store.reports.finish(store.reports.open("1-aa", "token"), failures(10_000))
+    store.reports.mark_tracked(OutcomePolicy())
+    store.runs.begin(Run(owner=OWNER, kind=SPARK, session_timeout_ms=10_000))
     entry = HistoryEntry(time_ms=1, positions={"a": TRIM_HORIZON}, full=True)
-    store.write_history(store.list_history(), [(0, entry)])
-    store.pause(Pause(by="ann"))
+    store.history.write(store.history.index(), [(0, entry)])
+    store.pause.begin(Pause(by="ann"))
     store_world.lose_session(store)
-    assert store_world.open().reset(OTHER, timeout_s=10) == 1
+    assert store_world.open().identity.reset(OTHER, timeout_s=10) == 1
     with pytest.raises(StaleOwnerError):
-        store.save_states([StateChange(None, state_at(1))])
+        store.shard_states.save([StateChange(None, state_at(1))])
     fresh = store_world.open()
-    assert fresh.load_states() == {}
-    assert fresh.read_stream() is None
-    assert fresh.read_shard_list() is None
-    assert fresh.known_plans() == []
-    assert (fresh.read_policy(), fresh.read_pause(), fresh.read_runs()) == (None, None, {})
-    assert fresh.list_history() == HistoryIndex()
-    assert fresh.read_owner() is None
-    assert fresh.read_reset() == fresh.read_application().reset == OTHER
-    assert fresh.acquire(OWNER, timeout_s=0) == 3
+    assert fresh.shard_states.load() == {}
+    assert fresh.identity.read() is None
+    assert fresh.shard_list.read() is None
+    assert fresh.plans.known() == []
+    assert (fresh.reports.read_policy(), fresh.pause.read(), fresh.runs.read()) == (None, None, {})
+    assert fresh.history.index() == HistoryIndex()
+    assert fresh.ownership.owner() is None
+    assert fresh.identity.read_reset() == fresh.view.read().reset == OTHER
+    assert fresh.ownership.acquire(OWNER, timeout_s=0) == 3
 
 
 def test_a_reset_is_refused_while_another_lives(store_world: StoreWorld) -> None:
     """The state of a running consumer is not removed."""
     store = owned(store_world)
-    saved = store.save_states([StateChange(None, state_at(1))])[0]
+    saved = store.shard_states.save([StateChange(None, state_at(1))])[0]
     with pytest.raises(OwnedByAnotherError, match="4242"):
-        store_world.open().reset(OTHER, timeout_s=0)
-    assert store.load_states() == {saved.state.shard_id: saved}
+        store_world.open().identity.reset(OTHER, timeout_s=0)
+    assert store.shard_states.load() == {saved.state.shard_id: saved}
 
 
 def test_applications_do_not_see_each_other(store_world: StoreWorld) -> None:
     """The state of one application is invisible to another of the same stream."""
     store = owned(store_world)
-    store.save_states([StateChange(None, state_at(1))])
+    store.shard_states.save([StateChange(None, state_at(1))])
     store_world.renew()
-    assert store_world.open().load_states() == {}
+    assert store_world.open().shard_states.load() == {}

@@ -9,7 +9,8 @@ import pytest
 from state.codec.history import MAX_SHARDS_PER_PART, mark_of, node_names
 from state.errors import ConflictError, StaleOwnerError
 from state.position import TRIM_HORIZON, Position
-from state.state_store import HistoryEntry, HistoryIndex, StateChange
+from state.store.history import HistoryEntry, HistoryIndex
+from state.store.shard_states import StateChange
 from tests.support.state.state_stores import OTHER, owned, sequence, state_at
 
 if TYPE_CHECKING:
@@ -30,40 +31,40 @@ def entry_at(number: int, *, shards: int = 1, full: bool = True) -> HistoryEntry
 def test_the_history_is_what_was_written_in_its_order(store_world: StoreWorld) -> None:
     """Needs no ownership to be read, and is not taken for a shard."""
     store = owned(store_world)
-    assert store.list_history() == HistoryIndex()
-    store.save_states([StateChange(None, state_at(1))])
+    assert store.history.index() == HistoryIndex()
+    store.shard_states.save([StateChange(None, state_at(1))])
     moved = HistoryEntry(
         time_ms=5_000, positions={"shardId-1": TRIM_HORIZON}, full=True, cause="rewind"
     )
     written = [entry_at(3), entry_at(4, full=False), moved]
-    index = store.list_history()
+    index = store.history.index()
     for entry in written:
-        index = store.write_history(index, [(index.next, entry)])
+        index = store.history.write(index, [(index.next, entry)])
     looking = store_world.open()
-    assert looking.list_history() == index
+    assert looking.history.index() == index
     assert index.next == 3
-    assert looking.read_history(index.marks) == written
+    assert looking.history.read(index.marks) == written
     assert [mark.moved for mark in index.marks] == [False, False, True]
-    assert list(looking.load_states()) == ["shardId-000000000000"]
+    assert list(looking.shard_states.load()) == ["shardId-000000000000"]
 
 
 def test_an_entry_takes_the_place_of_others_in_one_write(store_world: StoreWorld) -> None:
     """One that was removed meanwhile is missing."""
     store = owned(store_world)
-    index = store.list_history()
+    index = store.history.index()
     for number in range(4):
-        index = store.write_history(index, [(index.next, entry_at(number))])
+        index = store.history.write(index, [(index.next, entry_at(number))])
     instead = entry_at(2, full=False)
-    index = store.write_history(
+    index = store.history.write(
         index,
         [(index.marks[1].number, instead), (index.next, entry_at(9))],
         remove=index.marks[1:3],
     )
     looking = store_world.open()
-    assert looking.list_history() == index
-    assert looking.read_history(index.marks) == [entry_at(0), instead, entry_at(3), entry_at(9)]
-    store.write_history(index, [(index.next, entry_at(10))], remove=index.marks[:1])
-    assert looking.read_history(index.marks[:2]) == [None, instead]
+    assert looking.history.index() == index
+    assert looking.history.read(index.marks) == [entry_at(0), instead, entry_at(3), entry_at(9)]
+    store.history.write(index, [(index.next, entry_at(10))], remove=index.marks[:1])
+    assert looking.history.read(index.marks[:2]) == [None, instead]
 
 
 def test_an_entry_of_many_shards_is_in_several_nodes(store_world: StoreWorld) -> None:
@@ -72,29 +73,29 @@ def test_an_entry_of_many_shards_is_in_several_nodes(store_world: StoreWorld) ->
     """
     store = owned(store_world)
     large = entry_at(1, shards=2 * MAX_SHARDS_PER_PART + 1)
-    index = store.write_history(store.list_history(), [(0, large)])
-    assert store.read_history(index.marks) == [large]
+    index = store.history.write(store.history.index(), [(0, large)])
+    assert store.history.read(index.marks) == [large]
     half, whole = node_names(mark_of(1, large))[0], store_world.children("history")
     store_world.put(f"history/{half}", b"half an entry")
-    index = store.list_history()
+    index = store.history.index()
     assert (len(index.marks), index.leftovers) == (1, (half,))
-    store.write_history(index, [(index.next, entry_at(2))])
+    store.history.write(index, [(index.next, entry_at(2))])
     assert len(store_world.children("history")) == len(whole) + 1
     assert len(whole) == 3
 
 
 def test_only_the_owner_writes_and_only_what_it_has_seen(store_world: StoreWorld) -> None:
     store = owned(store_world)
-    first = store.list_history()
-    index = store.write_history(first, [(0, entry_at(1))])
+    first = store.history.index()
+    index = store.history.write(first, [(0, entry_at(1))])
     for outdated in (first, HistoryIndex(index.marks, index.next, 7)):
         with pytest.raises(ConflictError, match="history was"):
-            store.write_history(outdated, [(5, entry_at(2))], remove=index.marks)
+            store.history.write(outdated, [(5, entry_at(2))], remove=index.marks)
     with pytest.raises(StaleOwnerError):
-        store_world.open().write_history(index, [(1, entry_at(2))])
-    assert store.list_history() == index
-    store.release()
+        store_world.open().history.write(index, [(1, entry_at(2))])
+    assert store.history.index() == index
+    store.ownership.release()
     later = owned(store_world, OTHER)
     with pytest.raises(StaleOwnerError):
-        store.write_history(index, [(1, entry_at(2))])
-    assert later.list_history() == index
+        store.history.write(index, [(1, entry_at(2))])
+    assert later.history.index() == index

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from state.errors import ConflictError, PlanClosedError
 from state.plan import Plan, PlanPointer, PlanStatus
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
 from tests.support.state import state_values
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, log_of, owned, plan, task_of
@@ -35,30 +35,32 @@ def test_plans_and_logs_come_back_as_they_were_written(
     for drawn, logs in many_plans:
         store_world.renew()
         store = owned(store_world)
-        store.create_plan(drawn)
+        store.plans.create(drawn)
         published = dict(zip(range(len(drawn.tasks)), logs, strict=False))
         for task, log in published.items():
-            store.append_log(drawn.plan_id, task, log, None)
+            store.plans.append_log(drawn.plan_id, task, log, None)
         reader = store_world.open()
-        assert reader.read_plan(drawn.plan_id) == drawn
-        assert [reader.read_task(drawn.plan_id, task) for task in range(len(drawn.tasks))] == list(
-            drawn.tasks
-        )
-        assert {task: reader.read_log(drawn.plan_id, task).log for task in published} == published
-        assert reader.read_ends(drawn.plan_id) == {
+        assert reader.plans.read(drawn.plan_id) == drawn
+        assert [
+            reader.plans.read_task(drawn.plan_id, task) for task in range(len(drawn.tasks))
+        ] == list(drawn.tasks)
+        assert {
+            task: reader.plans.read_log(drawn.plan_id, task).log for task in published
+        } == published
+        assert reader.plans.read_ends(drawn.plan_id) == {
             task: log.folded() for task, log in published.items()
         }
-        assert reader.read_task(drawn.plan_id, len(drawn.tasks)) is None
+        assert reader.plans.read_task(drawn.plan_id, len(drawn.tasks)) is None
 
 
 def test_a_plan_goes_from_open_to_closed_to_settled(store_world: StoreWorld) -> None:
     """`/plan` shows each step. Repeating a step changes nothing."""
     store = owned(store_world)
-    store.create_plan(plan(1))
-    seen = [store.read_pointer()]
-    for step in (*[store.close_plan] * 2, *[store.mark_settled] * 2, store.close_plan):
+    store.plans.create(plan(1))
+    seen = [store.plans.pointer()]
+    for step in (*[store.plans.close] * 2, *[store.plans.mark_settled] * 2, store.plans.close):
         step("1-aa")
-        seen.append(store.read_pointer())
+        seen.append(store.plans.pointer())
     assert [pointer and pointer.status for pointer in seen] == [
         PlanStatus.OPEN,
         *[PlanStatus.CLOSED] * 2,
@@ -71,15 +73,15 @@ def test_only_the_newest_plan_is_closed_and_settled(store_world: StoreWorld) -> 
     else a task could still publish.
     """
     store = owned(store_world)
-    for act in (store.close_plan, store.mark_settled):
+    for act in (store.plans.close, store.plans.mark_settled):
         with pytest.raises(ConflictError, match="there is no plan"):
             act("1-aa")
-    store.create_plan(plan(1))
-    for act in (store.close_plan, store.mark_settled):
+    store.plans.create(plan(1))
+    for act in (store.plans.close, store.plans.mark_settled):
         with pytest.raises(ConflictError, match=r"1-aa is \(open\)"):
             act("1-bb")
     with pytest.raises(ConflictError, match="close it first"):
-        store.mark_settled("1-aa")
+        store.plans.mark_settled("1-aa")
 
 
 def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
@@ -88,24 +90,24 @@ def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
     """
     store = owned(store_world)
     for number in (2, 9, 10):
-        store.create_plan(plan(number))
+        store.plans.create(plan(number))
     for number in (1, 9, 10):
         with pytest.raises(ConflictError, match="is not above plan 10"):
-            store.create_plan(plan(number, "bb"))
-    assert store.known_plans() == ["2-aa", "9-aa", "10-aa"]
+            store.plans.create(plan(number, "bb"))
+    assert store.plans.known() == ["2-aa", "9-aa", "10-aa"]
 
 
 def test_a_task_of_several_closes_the_plan_of_an_owner_before_it(store_world: StoreWorld) -> None:
     """Any share of the application may. The other tasks find it closed."""
     old = owned(store_world)
-    old.create_plan(plan(1))
-    old.release()
+    old.plans.create(plan(1))
+    old.ownership.release()
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
     for task in (second, first):
-        task.close_plan("1-aa")
-        assert task.read_pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
+        task.plans.close("1-aa")
+        assert task.plans.pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
     with pytest.raises(PlanClosedError):
-        old.append_log("1-aa", 0, log_of(3), None)
+        old.plans.append_log("1-aa", 0, log_of(3), None)
 
 
 def test_a_task_that_closes_a_plan_which_another_is_closing_may_look_again(
@@ -113,28 +115,28 @@ def test_a_task_that_closes_a_plan_which_another_is_closing_may_look_again(
 ) -> None:
     """It gets a ConflictError, and finds the plan closed."""
     old = owned(store_world)
-    old.create_plan(plan(1))
-    old.release()
+    old.plans.create(plan(1))
+    old.ownership.release()
     first = task_of(store_world, 0, 2)
     second, tree = interposed(store_world.open())
-    second.acquire(OTHER, timeout_s=10, task=TaskShare(1, 2))
-    tree.before_write("/plan", lambda: first.close_plan("1-aa"))
+    second.ownership.acquire(OTHER, timeout_s=10, task=TaskShare(1, 2))
+    tree.before_write("/plan", lambda: first.plans.close("1-aa"))
     with pytest.raises(ConflictError, match="read the plan again"):
-        second.close_plan("1-aa")
-    assert second.read_pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
+        second.plans.close("1-aa")
+    assert second.plans.pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
 
 
 def test_an_unsettled_plan_is_closed_by_the_next(store_world: StoreWorld) -> None:
     """Nothing can be published under it any more."""
     store = owned(store_world)
-    store.create_plan(plan(1))
-    version = store.append_log("1-aa", 0, log_of(3, sealed=False), None)
-    store.create_plan(plan(2))
+    store.plans.create(plan(1))
+    version = store.plans.append_log("1-aa", 0, log_of(3, sealed=False), None)
+    store.plans.create(plan(2))
     for task, log, read in ((1, log_of(3), None), (0, log_of(3, 4), version)):
         with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
-            store.append_log("1-aa", task, log, read)
-    assert store.read_pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
-    assert store.read_ends("1-aa") == {0: log_of(3, sealed=False).folded()}
+            store.plans.append_log("1-aa", task, log, read)
+    assert store.plans.pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
+    assert store.plans.read_ends("1-aa") == {0: log_of(3, sealed=False).folded()}
 
 
 def test_a_half_created_plan_is_not_a_plan_but_its_number_is_used(store_world: StoreWorld) -> None:
@@ -142,13 +144,13 @@ def test_a_half_created_plan_is_not_a_plan_but_its_number_is_used(store_world: S
     store_world.put("batches/5-aa", b'{"createdMs":1,"tasks":2}')
     store_world.put("batches/5-aa/0", b'{"shards":[],"maxBytes":1,"fetchTimeMs":1,"fetchCapMs":1}')
     store = owned(store_world)
-    assert store.read_plan("5-aa") is None
-    assert store.known_plans() == ["5-aa"]
+    assert store.plans.read("5-aa") is None
+    assert store.plans.known() == ["5-aa"]
     with pytest.raises(ConflictError):
-        store.create_plan(plan(5, "bb"))
-    store.create_plan(plan(6))
-    store.remove_plan("5-aa")
-    assert store.known_plans() == ["6-aa"]
+        store.plans.create(plan(5, "bb"))
+    store.plans.create(plan(6))
+    store.plans.remove("5-aa")
+    assert store.plans.known() == ["6-aa"]
 
 
 def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) -> None:
@@ -157,9 +159,9 @@ def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) ->
     """
     store = owned(store_world)
     zombie = store_world.open()
-    store.create_plan(plan(1))
-    version = zombie.append_log("1-aa", 0, log_of(3, sealed=False), None)
-    store.close_plan("1-aa")
+    store.plans.create(plan(1))
+    version = zombie.plans.append_log("1-aa", 0, log_of(3, sealed=False), None)
+    store.plans.close("1-aa")
     for task, log, read in (
         (1, log_of(3), None),
         (0, log_of(3), None),
@@ -168,21 +170,21 @@ def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) ->
         (0, log_of(3, sealed=False), 17),
     ):
         with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
-            zombie.append_log("1-aa", task, log, read)
+            zombie.plans.append_log("1-aa", task, log, read)
     assert store_world.children("batches/1-aa/1") == []
-    assert store.read_ends("1-aa") == {0: log_of(3, sealed=False).folded()}
+    assert store.plans.read_ends("1-aa") == {0: log_of(3, sealed=False).folded()}
 
 
 def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> None:
     """Parents are never created. A number used again with another nonce is a different plan."""
     store = owned(store_world)
-    store.create_plan(plan(1))
+    store.plans.create(plan(1))
     for plan_id, task in (("1-bb", 0), ("7-aa", 0), ("1-aa", 99)):
         with pytest.raises(PlanClosedError):
-            store.append_log(plan_id, task, log_of(3), None)
+            store.plans.append_log(plan_id, task, log_of(3), None)
     assert store_world.children("batches") == ["1-aa"]
     assert store_world.children("batches/1-aa") == ["0", "1"]
-    assert (store.read_plan("1-bb"), store.read_ends("1-bb")) == (None, {})
+    assert (store.plans.read("1-bb"), store.plans.read_ends("1-bb")) == (None, {})
 
 
 def test_logs_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
@@ -190,29 +192,29 @@ def test_logs_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> No
     the plan.
     """
     old = owned(store_world)
-    old.create_plan(plan(1))
+    old.plans.create(plan(1))
     store_world.lose_session(old)
     new = owned(store_world, OTHER)
-    store_world.open().append_log("1-aa", 0, log_of(3), None)
-    new.close_plan("1-aa")
-    assert new.read_ends("1-aa") == {0: log_of(3).folded()}
+    store_world.open().plans.append_log("1-aa", 0, log_of(3), None)
+    new.plans.close("1-aa")
+    assert new.plans.read_ends("1-aa") == {0: log_of(3).folded()}
 
 
 def test_a_removed_plan_is_gone_and_the_newest_stays(store_world: StoreWorld) -> None:
     """Removing a plan that is gone changes nothing. The newest plan is refused."""
     store = owned(store_world)
-    store.create_plan(plan(1))
-    version = store.append_log("1-aa", 0, log_of(3, sealed=False), None)
-    store.create_plan(plan(2))
-    store.remove_plan("1-aa")
-    store.remove_plan("1-aa")
-    assert store.read_plan("1-aa") is None
+    store.plans.create(plan(1))
+    version = store.plans.append_log("1-aa", 0, log_of(3, sealed=False), None)
+    store.plans.create(plan(2))
+    store.plans.remove("1-aa")
+    store.plans.remove("1-aa")
+    assert store.plans.read("1-aa") is None
     for read in (None, version):
         with pytest.raises(PlanClosedError):
-            store.append_log("1-aa", 0, log_of(3), read)
+            store.plans.append_log("1-aa", 0, log_of(3), read)
     assert store_world.children("batches") == ["2-aa"]
     with pytest.raises(ValueError, match="2-aa is the newest"):
-        store.remove_plan("2-aa")
+        store.plans.remove("2-aa")
 
 
 def test_a_text_that_is_no_plan_id_never_becomes_a_path(store_world: StoreWorld) -> None:
@@ -220,9 +222,9 @@ def test_a_text_that_is_no_plan_id_never_becomes_a_path(store_world: StoreWorld)
     store = store_world.open()
     for text in ("../owner", "", "1", "1-aa/0"):
         for call in (
-            store.read_plan,
-            lambda plan_id: store.read_log(plan_id, 0),
-            lambda plan_id: store.append_log(plan_id, 0, log_of(3), None),
+            store.plans.read,
+            lambda plan_id: store.plans.read_log(plan_id, 0),
+            lambda plan_id: store.plans.append_log(plan_id, 0, log_of(3), None),
         ):
             with pytest.raises(ValueError, match="not a plan id"):
                 call(text)

@@ -32,10 +32,10 @@ def test_policies_come_back_as_they_were_written(
 ) -> None:
     """Marking again changes the policy. It needs neither ownership nor earlier state."""
     marking = store_world.open()
-    assert marking.read_policy() is None
+    assert marking.reports.read_policy() is None
     for policy in many_policies:
-        marking.mark_tracked(policy)
-        assert store_world.open().read_policy() == policy
+        marking.reports.mark_tracked(policy)
+        assert store_world.open().reports.read_policy() == policy
 
 
 def test_only_the_owner_takes_the_mark_off(store_world: StoreWorld) -> None:
@@ -43,21 +43,21 @@ def test_only_the_owner_takes_the_mark_off(store_world: StoreWorld) -> None:
     records would be acked. Also when there is no mark.
     """
     store = owned(store_world)
-    store.mark_tracked(BLOCKING)
+    store.reports.mark_tracked(BLOCKING)
     with pytest.raises(StaleOwnerError, match="acquire it first"):
-        store_world.open().clear_policy()
+        store_world.open().reports.clear_policy()
     store_world.lose_session(store)
     new = owned(store_world, OTHER)
     with pytest.raises(StaleOwnerError, match="taken over"):
-        store.clear_policy()
-    assert new.read_policy() == BLOCKING
+        store.reports.clear_policy()
+    assert new.reports.read_policy() == BLOCKING
     for _ in range(2):
-        new.clear_policy()
-        assert new.read_policy() is None
+        new.reports.clear_policy()
+        assert new.reports.read_policy() is None
     with pytest.raises(StaleOwnerError):
-        store.clear_policy()
-    new.mark_tracked(BLOCKING)
-    assert new.read_policy() == BLOCKING
+        store.reports.clear_policy()
+    new.reports.mark_tracked(BLOCKING)
+    assert new.reports.read_policy() == BLOCKING
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_a_damaged_or_newer_mark_is_an_error_and_never_no_mark(
     """
     store_world.put("tracked", stored)
     with pytest.raises(StoredDataError, match=f"flights/tracked.*{said}"):
-        store_world.open().read_policy()
+        store_world.open().reports.read_policy()

@@ -22,7 +22,7 @@ from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, failures, log_of, owned, plan
 
 if TYPE_CHECKING:
-    from state.znodes.store import ZnodeStateStore
+    from state.znodes.topics import StoreTopics
     from tests.support.state.state_stores import StoreWorld
 
 REPORT = "batches/1-aa/report"
@@ -35,10 +35,10 @@ def many_reports() -> list[PlanReport]:
 
 
 @pytest.fixture
-def store(store_world: StoreWorld) -> ZnodeStateStore:
+def store(store_world: StoreWorld) -> StoreTopics:
     """An owner's store with the open plan `1-aa`."""
     store = owned(store_world)
-    store.create_plan(plan(1))
+    store.plans.create(plan(1))
     return store
 
 
@@ -49,218 +49,218 @@ def test_reports_come_back_as_they_were_written(
     for report in many_reports:
         store_world.renew()
         store = owned(store_world)
-        store.create_plan(plan(1))
-        store.append_log("1-aa", 0, log_of(3), None)
+        store.plans.create(plan(1))
+        store.plans.append_log("1-aa", 0, log_of(3), None)
         batch = store_world.open()
-        batch.finish_report(batch.open_report("1-aa", "token"), report)
-        store.close_plan("1-aa")
-        assert store_world.open().read_report("1-aa") == report
-        assert store.read_plan("1-aa") == plan(1)
-        assert store.read_ends("1-aa") == {0: log_of(3).folded()}
+        batch.reports.finish(batch.reports.open("1-aa", "token"), report)
+        store.plans.close("1-aa")
+        assert store_world.open().reports.read("1-aa") == report
+        assert store.plans.read("1-aa") == plan(1)
+        assert store.plans.read_ends("1-aa") == {0: log_of(3).folded()}
 
 
-def test_a_report_counts_when_it_is_done_and_not_while_it_is_open(store: ZnodeStateStore) -> None:
+def test_a_report_counts_when_it_is_done_and_not_while_it_is_open(store: StoreTopics) -> None:
     """Neither the first time nor when the batch runs again: only its new outcomes count.
     `reopened` says that it is not the first.
     """
-    opened = store.open_report("1-aa", "first")
+    opened = store.reports.open("1-aa", "first")
     assert opened == OpenReport(plan_id="1-aa", token="first", version=0, openings=0)
-    assert store.read_report("1-aa") is None
-    store.finish_report(opened, failures(3))
-    assert store.read_report("1-aa") == failures(3)
-    again = store.open_report("1-aa", "second")
+    assert store.reports.read("1-aa") is None
+    store.reports.finish(opened, failures(3))
+    assert store.reports.read("1-aa") == failures(3)
+    again = store.reports.open("1-aa", "second")
     assert again.reopened
-    assert store.read_report("1-aa") is None
-    store.finish_report(again, SMALL)
-    assert store.read_report("1-aa") == SMALL
+    assert store.reports.read("1-aa") is None
+    store.reports.finish(again, SMALL)
+    assert store.reports.read("1-aa") == SMALL
 
 
 @pytest.mark.parametrize("token", ["old", "new"])
 def test_a_zombies_late_report_is_refused(
-    store: ZnodeStateStore, store_world: StoreWorld, token: str
+    store: StoreTopics, store_world: StoreWorld, token: str
 ) -> None:
     """Before its successor is done and after it, also if both have the same token. It leaves
     nothing behind.
     """
     zombie = store_world.open()
-    old = zombie.open_report("1-aa", token)
-    new = store.open_report("1-aa", "new")
+    old = zombie.reports.open("1-aa", token)
+    new = store.reports.open("1-aa", "new")
     for report in (SMALL, failures(10_000)):
         with pytest.raises(
             ConflictError, match="report of plan 1-aa was opened by another process"
         ):
-            zombie.finish_report(old, report)
-    store.finish_report(new, failures(2))
+            zombie.reports.finish(old, report)
+    store.reports.finish(new, failures(2))
     with pytest.raises(ConflictError):
-        zombie.finish_report(old, SMALL)
-    assert store.read_report("1-aa") == failures(2)
+        zombie.reports.finish(old, SMALL)
+    assert store.reports.read("1-aa") == failures(2)
     assert store_world.children(REPORT) == []
 
 
-def test_openings_that_never_answered_are_counted(store: ZnodeStateStore) -> None:
+def test_openings_that_never_answered_are_counted(store: StoreTopics) -> None:
     """A batch that fails in a live process has answered, and so has one whose report is done."""
-    openings = [store.open_report("1-aa", f"t{n}").openings for n in range(3)]
+    openings = [store.reports.open("1-aa", f"t{n}").openings for n in range(3)]
     assert openings == [0, 1, 2]
-    failing = store.open_report("1-aa", "failing")
-    store.answer_report(failing)
-    store.answer_report(failing)
-    assert store.read_report("1-aa") is None
-    done = store.open_report("1-aa", "done")
+    failing = store.reports.open("1-aa", "failing")
+    store.reports.answer(failing)
+    store.reports.answer(failing)
+    assert store.reports.read("1-aa") is None
+    done = store.reports.open("1-aa", "done")
     assert (failing.openings, done.openings) == (3, 3)
-    store.finish_report(done, failures(10_000))
-    again = store.open_report("1-aa", "again")
-    assert (again.openings, store.open_report("1-aa", "last").openings) == (3, 4)
+    store.reports.finish(done, failures(10_000))
+    again = store.reports.open("1-aa", "again")
+    assert (again.openings, store.reports.open("1-aa", "last").openings) == (3, 4)
 
 
 def test_a_batch_that_has_failed_can_neither_finish_nor_change_what_came_after_it(
-    store: ZnodeStateStore,
+    store: StoreTopics,
 ) -> None:
     """Its answer is too late once the report was opened again or is done, or the plan is closed."""
-    failed = store.open_report("1-aa", "failed")
-    store.answer_report(failed)
+    failed = store.reports.open("1-aa", "failed")
+    store.reports.answer(failed)
     with pytest.raises(ConflictError):
-        store.finish_report(failed, SMALL)
-    old, new = store.open_report("1-aa", "old"), store.open_report("1-aa", "new")
-    store.answer_report(old)
-    store.finish_report(new, SMALL)
-    store.answer_report(new)
-    store.answer_report(old)
-    assert store.read_report("1-aa") == SMALL
-    last = store.open_report("1-aa", "last")
-    store.close_plan("1-aa")
-    store.answer_report(last)
+        store.reports.finish(failed, SMALL)
+    old, new = store.reports.open("1-aa", "old"), store.reports.open("1-aa", "new")
+    store.reports.answer(old)
+    store.reports.finish(new, SMALL)
+    store.reports.answer(new)
+    store.reports.answer(old)
+    assert store.reports.read("1-aa") == SMALL
+    last = store.reports.open("1-aa", "last")
+    store.plans.close("1-aa")
+    store.reports.answer(last)
     assert last.openings == 1
 
 
 def test_a_batch_of_a_closed_removed_or_unknown_plan_cannot_report(
-    store: ZnodeStateStore, store_world: StoreWorld
+    store: StoreTopics, store_world: StoreWorld
 ) -> None:
     """It can neither open nor finish a report, and where the plan is gone no node is created."""
-    opened = store.open_report("1-aa", "token")
-    store.close_plan("1-aa")
+    opened = store.reports.open("1-aa", "token")
+    store.plans.close("1-aa")
     batch = store_world.open()
     with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
-        batch.open_report("1-aa", "late")
+        batch.reports.open("1-aa", "late")
     for report in (SMALL, failures(10_000)):
         with pytest.raises(PlanClosedError):
-            batch.finish_report(opened, report)
-    assert store.read_report("1-aa") is None
+            batch.reports.finish(opened, report)
+    assert store.reports.read("1-aa") is None
     assert store_world.children(REPORT) == []
-    store.create_plan(plan(2))
-    store.remove_plan("1-aa")
+    store.plans.create(plan(2))
+    store.plans.remove("1-aa")
     with pytest.raises(PlanClosedError):
-        store.finish_report(opened, SMALL)
+        store.reports.finish(opened, SMALL)
     for plan_id in ("1-aa", "2-bb", "7-aa"):
         with pytest.raises(PlanClosedError):
-            store.open_report(plan_id, "token")
-        assert store.read_report(plan_id) is None
+            store.reports.open(plan_id, "token")
+        assert store.reports.read(plan_id) is None
     assert store_world.children("batches") == ["2-aa"]
 
 
 def test_a_report_is_fenced_by_its_plan_and_not_by_the_epoch(
-    store: ZnodeStateStore, store_world: StoreWorld
+    store: StoreTopics, store_world: StoreWorld
 ) -> None:
     """The batch in the driver does not own the application. The next owner settles its report."""
-    opened = store_world.open().open_report("1-aa", "token")
+    opened = store_world.open().reports.open("1-aa", "token")
     store_world.lose_session(store)
     new = owned(store_world, OTHER)
-    store_world.open().finish_report(opened, SMALL)
-    new.close_plan("1-aa")
-    assert new.read_report("1-aa") == SMALL
+    store_world.open().reports.finish(opened, SMALL)
+    new.plans.close("1-aa")
+    assert new.reports.read("1-aa") == SMALL
 
 
-def test_finishing_again_changes_nothing(store: ZnodeStateStore) -> None:
+def test_finishing_again_changes_nothing(store: StoreTopics) -> None:
     """A batch whose answer was lost may finish again, also if the plan is closed by then."""
-    opened = store.open_report("1-aa", "token")
-    store.finish_report(opened, SMALL)
-    store.finish_report(opened, SMALL)
-    store.close_plan("1-aa")
-    store.finish_report(opened, SMALL)
-    assert store.read_report("1-aa") == SMALL
+    opened = store.reports.open("1-aa", "token")
+    store.reports.finish(opened, SMALL)
+    store.reports.finish(opened, SMALL)
+    store.plans.close("1-aa")
+    store.reports.finish(opened, SMALL)
+    assert store.reports.read("1-aa") == SMALL
 
 
 def test_a_lost_answer_does_not_hide_that_another_process_has_opened_it(
-    store: ZnodeStateStore,
+    store: StoreTopics,
 ) -> None:
     """The node does not hold this batch's own opening."""
     batch, tree = interposed(store)
-    opened = batch.open_report("1-aa", "mine")
-    tree.before_write(REPORT, lambda: store.open_report("1-aa", "other"))
+    opened = batch.reports.open("1-aa", "mine")
+    tree.before_write(REPORT, lambda: store.reports.open("1-aa", "other"))
     with pytest.raises(ConflictError):
-        batch.finish_report(opened, SMALL)
-    assert store.read_report("1-aa") is None
+        batch.reports.finish(opened, SMALL)
+    assert store.reports.read("1-aa") is None
 
 
-def test_a_token_that_is_not_a_valid_name_never_becomes_a_path(store: ZnodeStateStore) -> None:
+def test_a_token_that_is_not_a_valid_name_never_becomes_a_path(store: StoreTopics) -> None:
     """It is part of the names of the parts."""
     for token in ("", "a/b", "..", "\x00", "x" * 300):
         with pytest.raises(InvalidStoreSettingError, match="report token"):
-            store.open_report("1-aa", token)
-    assert store.read_report("1-aa") is None
+            store.reports.open("1-aa", token)
+    assert store.reports.read("1-aa") is None
 
 
 # parts, damage, removal --------------------------------------------------------------------------
-def test_a_large_report_is_stored_in_parts(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_a_large_report_is_stored_in_parts(store: StoreTopics, store_world: StoreWorld) -> None:
     """10,000 failures in each of three shards. No value is above the limit, and all values are
     removed with the plan.
     """
     report = failures(10_000, shards=3)
-    store.finish_report(store.open_report("1-aa", "token"), report)
+    store.reports.finish(store.reports.open("1-aa", "token"), report)
     parts = store_world.children(REPORT)
     assert len(parts) > 3
     assert max(len(store_world.get(f"{REPORT}/{part}")) for part in parts) <= MAX_VALUE_BYTES
-    store.close_plan("1-aa")
-    assert store_world.open().read_report("1-aa") == report
-    store.mark_settled("1-aa")
-    store.create_plan(plan(2))
-    store.remove_plan("1-aa")
+    store.plans.close("1-aa")
+    assert store_world.open().reports.read("1-aa") == report
+    store.plans.mark_settled("1-aa")
+    store.plans.create(plan(2))
+    store.plans.remove("1-aa")
     assert store_world.children("batches") == ["2-aa"]
 
 
 def test_parts_of_a_process_that_died_are_not_part_of_the_next_report(
-    store: ZnodeStateStore, store_world: StoreWorld
+    store: StoreTopics, store_world: StoreWorld
 ) -> None:
     """They do not count, whether the next report is large or small. They are removed with the
     plan.
     """
     died, tree = interposed(store)
-    first = died.open_report("1-aa", "first")
-    tree.before_write(REPORT, lambda: store.open_report("1-aa", "second"))
+    first = died.reports.open("1-aa", "first")
+    tree.before_write(REPORT, lambda: store.reports.open("1-aa", "second"))
     with pytest.raises(ConflictError):
-        died.finish_report(first, failures(10_000, reason="old"))
+        died.reports.finish(first, failures(10_000, reason="old"))
     assert store_world.children(REPORT)
-    opened = store.open_report("1-aa", "third")
-    store.finish_report(opened, failures(9_000))
-    assert store.read_report("1-aa") == failures(9_000)
-    store.finish_report(store.open_report("1-aa", "fourth"), SMALL)
-    assert store.read_report("1-aa") == SMALL
-    store.create_plan(plan(2))
-    store.remove_plan("1-aa")
+    opened = store.reports.open("1-aa", "third")
+    store.reports.finish(opened, failures(9_000))
+    assert store.reports.read("1-aa") == failures(9_000)
+    store.reports.finish(store.reports.open("1-aa", "fourth"), SMALL)
+    assert store.reports.read("1-aa") == SMALL
+    store.plans.create(plan(2))
+    store.plans.remove("1-aa")
     assert store_world.children("batches") == ["2-aa"]
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["closed", "opened"])
 def test_a_batch_that_is_overtaken_between_two_parts_stops_there(
-    store: ZnodeStateStore, store_world: StoreWorld, *, close: bool
+    store: StoreTopics, store_world: StoreWorld, *, close: bool
 ) -> None:
     """The plan was closed, or the report was opened again. The remaining parts are not written."""
     batch, tree = interposed(store)
-    opened = batch.open_report("1-aa", "token")
+    opened = batch.reports.open("1-aa", "token")
 
     def overtake() -> None:
         if close:
-            store.close_plan("1-aa")
+            store.plans.close("1-aa")
         else:
-            store.open_report("1-aa", "other")
+            store.reports.open("1-aa", "other")
 
     tree.before_write("-1", overtake)
     with pytest.raises(PlanClosedError if close else ConflictError):
-        batch.finish_report(opened, failures(10_000))
+        batch.reports.finish(opened, failures(10_000))
     assert len(store_world.children(REPORT)) == 1
-    assert store.read_report("1-aa") is None
+    assert store.reports.read("1-aa") is None
 
 
-def test_a_reason_that_is_too_large_for_a_value_is_dropped(store: ZnodeStateStore) -> None:
+def test_a_reason_that_is_too_large_for_a_value_is_dropped(store: StoreTopics) -> None:
     """The record is delivered again all the same."""
     report = failures(2)
     failed, other = report.shards[0].unresolved
@@ -268,26 +268,26 @@ def test_a_reason_that_is_too_large_for_a_value_is_dropped(store: ZnodeStateStor
     with_huge = msgspec.structs.replace(
         report, shards=(ShardOutcome(shard_id="s", unresolved=(huge, other)),)
     )
-    store.finish_report(store.open_report("1-aa", "token"), with_huge)
-    read = store.read_report("1-aa")
+    store.reports.finish(store.reports.open("1-aa", "token"), with_huge)
+    read = store.reports.read("1-aa")
     assert read is not None
     assert read.shards[0].unresolved == (msgspec.structs.replace(failed, reason=None), other)
 
 
 def test_a_report_that_an_operator_removed_does_not_count(
-    store: ZnodeStateStore, store_world: StoreWorld
+    store: StoreTopics, store_world: StoreWorld
 ) -> None:
     """Its records are delivered again. A batch that had it open cannot finish it, and the next
     opening counts as the first.
     """
-    store.finish_report(store.open_report("1-aa", "first"), failures(10_000))
+    store.reports.finish(store.reports.open("1-aa", "first"), failures(10_000))
     store_world.remove(REPORT)
-    assert store.read_report("1-aa") is None
-    opened = store.open_report("1-aa", "second")
+    assert store.reports.read("1-aa") is None
+    opened = store.reports.open("1-aa", "second")
     store_world.remove(REPORT)
     with pytest.raises(ConflictError, match="or removed"):
-        store.finish_report(opened, SMALL)
-    assert not store.open_report("1-aa", "third").reopened
+        store.reports.finish(opened, SMALL)
+    assert not store.reports.open("1-aa", "third").reopened
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_a_report_that_an_operator_removed_does_not_count(
     ],
 )
 def test_a_damaged_or_newer_report_is_an_error_and_never_no_report(
-    store: ZnodeStateStore, store_world: StoreWorld, stored: bytes
+    store: StoreTopics, store_world: StoreWorld, stored: bytes
 ) -> None:
     """The error names the path, and of a newer format no part is used. The batch may still run
     again over it.
@@ -310,14 +310,14 @@ def test_a_damaged_or_newer_report_is_an_error_and_never_no_report(
     store_world.put(REPORT, stored)
     newer = "has format 2, written by a newer version.*upgrade" if b'"format":2' in stored else ""
     with pytest.raises(StoredDataError, match=f"flights/batches/1-aa/report.*{newer}"):
-        store.read_report("1-aa")
-    store.finish_report(store.open_report("1-aa", "token"), SMALL)
-    assert store.read_report("1-aa") == SMALL
+        store.reports.read("1-aa")
+    store.reports.finish(store.reports.open("1-aa", "token"), SMALL)
+    assert store.reports.read("1-aa") == SMALL
 
 
-def test_a_damaged_part_is_an_error(store: ZnodeStateStore, store_world: StoreWorld) -> None:
+def test_a_damaged_part_is_an_error(store: StoreTopics, store_world: StoreWorld) -> None:
     """A part is missing, cut, or replaced, also if each part by itself can be read."""
-    store.finish_report(store.open_report("1-aa", "token"), failures(10_000))
+    store.reports.finish(store.reports.open("1-aa", "token"), failures(10_000))
     whole = {part: store_world.get(f"{REPORT}/{part}") for part in store_world.children(REPORT)}
     last = max(whole)
     for damage in (b"", whole[last][:-1], b'{"shards":[]}', whole[min(whole)]):
@@ -326,7 +326,7 @@ def test_a_damaged_part_is_an_error(store: ZnodeStateStore, store_world: StoreWo
             StoredDataError,
             match="parts that were changed since they were written; restore it, or remove it",
         ):
-            store.read_report("1-aa")
+            store.reports.read("1-aa")
     store_world.remove(f"{REPORT}/{last}")
     with pytest.raises(StoredDataError, match="of which 1 are missing; restore it, or remove it"):
-        store.read_report("1-aa")
+        store.reports.read("1-aa")

@@ -11,19 +11,21 @@ import msgspec
 import pytest
 
 from state.errors import NotListerError, StaleOwnerError
-from state.state_store import ShardList, StateChange, TaskShare
+from state.store.ownership import TaskShare
+from state.store.shard_list import ShardList
+from state.store.shard_states import StateChange
 from tests.support.state.bell import Bell
 from tests.support.state.stale_owners import dead_process
 from tests.support.state.state_stores import OTHER, owned, state_at, task_of
 
 if TYPE_CHECKING:
-    from state.znodes.store import ZnodeStateStore
+    from state.znodes.topics import StoreTopics
     from tests.support.state.state_stores import StoreWorld
 
 
-def listing(store: ZnodeStateStore) -> tuple[str, ...]:
+def listing(store: StoreTopics) -> tuple[str, ...]:
     """The ids of the list."""
-    stored = store.read_shard_list()
+    stored = store.shard_list.read()
     return () if stored is None else stored.shard_ids
 
 
@@ -34,11 +36,11 @@ def test_the_list_has_the_kinesis_storm_spouts_form_and_each_change_increments_i
 ) -> None:
     """It keeps the writer's order. Writing the same list again is not a change."""
     store = owned(store_world)
-    assert store.read_shard_list() is None
+    assert store.shard_list.read() is None
     for ids in (["b"], ["b", "a"], ["b", "a"]):
-        store.save_shard_list(ids)
+        store.shard_list.save(ids)
     assert msgspec.json.decode(store_world.get("shardList")) == {"shardList": ["b", "a"]}
-    assert store_world.open().read_shard_list() == ShardList(("b", "a"), 1)
+    assert store_world.open().shard_list.read() == ShardList(("b", "a"), 1)
 
 
 def test_a_list_that_is_removed_is_none(store_world: StoreWorld) -> None:
@@ -46,14 +48,14 @@ def test_a_list_that_is_removed_is_none(store_world: StoreWorld) -> None:
     removes nothing.
     """
     store = owned(store_world)
-    store.save_shard_list(["a"])
+    store.shard_list.save(["a"])
     with pytest.raises(StaleOwnerError):
-        store_world.open().remove_shard_list()
+        store_world.open().shard_list.remove()
     assert listing(store) == ("a",)
     for _ in range(2):
-        store.remove_shard_list()
-        assert store.read_shard_list() is None
-    store.save_shard_list(["a", "b"])
+        store.shard_list.remove()
+        assert store.shard_list.read() is None
+    store.shard_list.save(["a", "b"])
     assert listing(store) == ("a", "b")
 
 
@@ -62,13 +64,17 @@ def test_the_first_task_that_tries_leads_and_writes_the_list(store_world: StoreW
     """Other tasks are refused, also with the same list. Trying again changes nothing."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     with pytest.raises(NotListerError, match="nothing was written"):
-        first.save_shard_list(["a"])
-    assert (second.try_lead(), first.try_lead(), second.try_lead()) == (True, False, True)
-    second.save_shard_list(["a"])
-    second.save_shard_list(["a", "b"])
+        first.shard_list.save(["a"])
+    assert (
+        second.shard_list.try_lead(),
+        first.shard_list.try_lead(),
+        second.shard_list.try_lead(),
+    ) == (True, False, True)
+    second.shard_list.save(["a"])
+    second.shard_list.save(["a", "b"])
     for ids in (["c"], ["a", "b"]):
         with pytest.raises(NotListerError):
-            first.save_shard_list(ids)
+            first.shard_list.save(ids)
     assert listing(first) == ("a", "b")
 
 
@@ -77,50 +83,50 @@ def test_the_role_is_taken_over_when_its_task_has_lost_its_session(store_world: 
     believes.
     """
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
-    assert first.try_lead()
+    assert first.shard_list.try_lead()
     store_world.lose_session(first)
-    assert second.try_lead()
-    first.save_states([StateChange(None, state_at(1))])
+    assert second.shard_list.try_lead()
+    first.shard_states.save([StateChange(None, state_at(1))])
     with pytest.raises(NotListerError):
-        first.save_shard_list(["of the first"])
-    assert not first.try_lead()
-    second.save_shard_list(["of the second"])
+        first.shard_list.save(["of the first"])
+    assert not first.shard_list.try_lead()
+    second.shard_list.save(["of the second"])
     assert listing(first) == ("of the second",)
 
 
 def test_the_role_is_free_when_its_task_is_released(store_world: StoreWorld) -> None:
     """A new process of the same task does not lead by itself, nor does the same store."""
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
-    assert first.try_lead()
-    first.release()
+    assert first.shard_list.try_lead()
+    first.ownership.release()
     for again in (task_of(store_world, 0, 2, OTHER), first):
-        again.acquire(OTHER, timeout_s=10, task=TaskShare(0, 2))
+        again.ownership.acquire(OTHER, timeout_s=10, task=TaskShare(0, 2))
         with pytest.raises(NotListerError):
-            again.save_shard_list(["a"])
-        again.release()
-    assert second.try_lead()
+            again.shard_list.save(["a"])
+        again.ownership.release()
+    assert second.shard_list.try_lead()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies processes reliably")
 def test_the_role_of_a_dead_process_is_taken_at_once(store_world: StoreWorld) -> None:
     """Although its session has not expired yet."""
     dead = task_of(store_world, 0, 2, dead_process())
-    assert dead.try_lead()
-    assert task_of(store_world, 1, 2).try_lead()
+    assert dead.shard_list.try_lead()
+    assert task_of(store_world, 1, 2).shard_list.try_lead()
     with pytest.raises(NotListerError):
-        dead.save_shard_list(["a"])
+        dead.shard_list.save(["a"])
 
 
 def test_the_owner_of_the_whole_always_leads(store_world: StoreWorld) -> None:
     """It writes the list without trying first. A store that owns nothing may not write it."""
     store = owned(store_world)
-    assert store.try_lead()
-    store.save_shard_list(["a"])
+    assert store.shard_list.try_lead()
+    store.shard_list.save(["a"])
     assert store_world.children("epoch") == []
     with pytest.raises(StaleOwnerError, match="acquire it first"):
-        store_world.open().try_lead()
+        store_world.open().shard_list.try_lead()
     with pytest.raises(StaleOwnerError, match="acquire it first"):
-        store_world.open().save_shard_list(["b"])
+        store_world.open().shard_list.save(["b"])
 
 
 # watches ------------------------------------------------------------------------------------------
@@ -129,19 +135,19 @@ def test_a_watch_fires_for_each_change_of_the_list(store_world: StoreWorld) -> N
     no ownership.
     """
     watcher, writer, bell = store_world.open(), owned(store_world), Bell()
-    watcher.watch_shard_list(bell.ring)
-    writer.save_states([StateChange(None, state_at(1))])
+    watcher.shard_list.watch(bell.ring)
+    writer.shard_states.save([StateChange(None, state_at(1))])
     assert not bell.heard(timeout_s=0)
     for ids in (("a",), ("a", "b"), ("b",)):
         bell.silence()
-        writer.save_shard_list(ids)
+        writer.shard_list.save(ids)
         assert bell.heard()
         assert listing(watcher) == ids
     bell.silence()
     store_world.remove("shardList")
     assert bell.heard()
     bell.silence()
-    writer.save_shard_list(["c"])
+    writer.shard_list.save(["c"])
     assert bell.heard()
 
 
@@ -150,24 +156,24 @@ def test_a_watch_outlives_its_session(store_world: StoreWorld) -> None:
     it.
     """
     watcher, writer, bell = store_world.open(), owned(store_world), Bell()
-    watcher.watch_shard_list(bell.ring)
+    watcher.shard_list.watch(bell.ring)
     for count in range(1, 3):
         bell.silence()
         store_world.lose_session(watcher)
         assert bell.heard()
         bell.silence()
-        writer.save_shard_list(["a"] * count)
+        writer.shard_list.save(["a"] * count)
         assert bell.heard()
 
 
 def test_a_watch_ends_with_the_close_of_its_store(store_world: StoreWorld) -> None:
     """Also when the store is used again."""
     closed, writer, bell, witness = store_world.open(), owned(store_world), Bell(), Bell()
-    closed.watch_shard_list(bell.ring)
+    closed.shard_list.watch(bell.ring)
     closed.close()
     assert listing(closed) == ()
-    store_world.open().watch_shard_list(witness.ring)
+    store_world.open().shard_list.watch(witness.ring)
     bell.silence()
-    writer.save_shard_list(["a"])
+    writer.shard_list.save(["a"])
     assert witness.heard()
     assert not bell.heard(timeout_s=0)

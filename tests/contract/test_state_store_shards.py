@@ -17,7 +17,9 @@ from state.errors import (
 )
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
-from state.state_store import ShardList, StartPin, StateChange, StoredState
+from state.store.identity import StartPin
+from state.store.shard_list import ShardList
+from state.store.shard_states import StateChange, StoredState
 from tests.support.state import state_values
 from tests.support.state.state_stores import OWNER, failures, owned, sequence, state_at
 
@@ -47,9 +49,11 @@ def test_shard_states_come_back_as_they_were_written(
     for states in many_states:
         store_world.renew()
         store = owned(store_world)
-        saved = store.save_states([StateChange(None, state) for state in states])
+        saved = store.shard_states.save([StateChange(None, state) for state in states])
         assert [each.state for each in saved] == states
-        assert store_world.open().load_states() == {each.state.shard_id: each for each in saved}
+        assert store_world.open().shard_states.load() == {
+            each.state.shard_id: each for each in saved
+        }
 
 
 def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -> None:
@@ -57,41 +61,44 @@ def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -
     transaction is not written either.
     """
     store = owned(store_world)
-    first, other = store.save_states(
+    first, other = store.shard_states.save(
         [StateChange(None, state_at(1)), StateChange(None, state_at(1, "shardId-000000000001"))]
     )
-    second = store.save_states([StateChange(first, state_at(2))])[0]
+    second = store.shard_states.save([StateChange(first, state_at(2))])[0]
     with pytest.raises(
         ConflictError, match="shardId-000000000000/state was changed by somebody else"
     ):
-        store.save_states(
+        store.shard_states.save(
             [
                 StateChange(other, state_at(3, "shardId-000000000001")),
                 StateChange(first, state_at(3)),
             ]
         )
     with pytest.raises(ConflictError, match="was created by somebody else"):
-        store.save_states([StateChange(None, state_at(4))])
-    assert store.load_states() == {"shardId-000000000000": second, "shardId-000000000001": other}
+        store.shard_states.save([StateChange(None, state_at(4))])
+    assert store.shard_states.load() == {
+        "shardId-000000000000": second,
+        "shardId-000000000001": other,
+    }
 
 
 def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
     """Not to a lower number, not to none, and not from SHARD_END to a number."""
     store = owned(store_world)
-    known = store.save_states([StateChange(None, state_at(10))])[0]
+    known = store.shard_states.save([StateChange(None, state_at(10))])[0]
     shard_id = known.state.shard_id
     for worse in (state_at(9), ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)):
         with pytest.raises(
             CheckpointRegressionError, match=r"shardId-000000000000 would move back from 10 to"
         ):
-            store.save_states([StateChange(known, worse)])
+            store.shard_states.save([StateChange(known, worse)])
     finished = msgspec.structs.replace(
         known.state, lifecycle=Lifecycle.FINISHED, read_position=SHARD_END
     )
-    known = store.save_states([StateChange(known, finished)])[0]
+    known = store.shard_states.save([StateChange(known, finished)])[0]
     with pytest.raises(CheckpointRegressionError, match="SHARD_END"):
-        store.save_states([StateChange(known, state_at(11))])
-    assert store.load_states() == {shard_id: known}
+        store.shard_states.save([StateChange(known, state_at(11))])
+    assert store.shard_states.load() == {shard_id: known}
 
 
 def test_a_checkpoint_of_the_kinesis_storm_spout_is_read(store_world: StoreWorld) -> None:
@@ -101,11 +108,11 @@ def test_a_checkpoint_of_the_kinesis_storm_spout_is_read(store_world: StoreWorld
     store_world.put("shardId-000000000003/state", b'{"checkpoint":"4955"}')
     store_world.put("shardList", b'{"shardList":["shardId-000000000003"]}')
     store = owned(store_world)
-    known = store.load_states()["shardId-000000000003"]
+    known = store.shard_states.load()["shardId-000000000003"]
     assert known.state == state_at(4955, "shardId-000000000003")
-    assert store.read_shard_list() == ShardList(("shardId-000000000003",), 1)
-    store.save_states([StateChange(known, state_at(5000, "shardId-000000000003"))])
-    assert store.load_states()["shardId-000000000003"].state.checkpoint == sequence(5000)
+    assert store.shard_list.read() == ShardList(("shardId-000000000003",), 1)
+    store.shard_states.save([StateChange(known, state_at(5000, "shardId-000000000003"))])
+    assert store.shard_states.load()["shardId-000000000003"].state.checkpoint == sequence(5000)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_damaged_or_newer_state_is_an_error_and_never_no_checkpoint(
     """
     store_world.put("shardId-000000000003/state", stored)
     with pytest.raises(StoredDataError, match=rf"flights/shardId-000000000003/state.*{said}"):
-        store_world.open().load_states()
+        store_world.open().shard_states.load()
 
 
 def test_a_large_state_takes_a_transaction_of_its_own(store_world: StoreWorld) -> None:
@@ -140,19 +147,19 @@ def test_a_large_state_takes_a_transaction_of_its_own(store_world: StoreWorld) -
         StateChange(None, msgspec.structs.replace(state_at(1, f"s-{index}"), unresolved=records))
         for index in range(4)
     ]
-    saved = store.save_states(changes)
-    assert {each.state.shard_id: each for each in saved} == store.load_states()
+    saved = store.shard_states.save(changes)
+    assert {each.state.shard_id: each for each in saved} == store.shard_states.load()
 
 
 def test_a_conflict_leaves_the_transactions_before_it_written(store_world: StoreWorld) -> None:
     """And nothing of its own or a later one; the cache tells which."""
     store = owned(store_world)
-    other = store.save_states(changes_of(5)[3:4])[0]
+    other = store.shard_states.save(changes_of(5)[3:4])[0]
     cache: dict[str, StoredState] = {}
     with pytest.raises(ConflictError, match="shardId-000000000003/state was created by somebody"):
-        store.save_states(changes_of(5), cache=cache, max_per_write=2)
+        store.shard_states.save(changes_of(5), cache=cache, max_per_write=2)
     assert [*cache] == ["shardId-000000000000", "shardId-000000000001"]
-    assert store.load_states() == cache | {other.state.shard_id: other}
+    assert store.shard_states.load() == cache | {other.state.shard_id: other}
 
 
 def test_what_is_wrong_with_one_change_is_found_before_any_is_written(
@@ -160,25 +167,25 @@ def test_what_is_wrong_with_one_change_is_found_before_any_is_written(
 ) -> None:
     """Though it would be in a later transaction."""
     store = owned(store_world)
-    known = store.save_states([StateChange(None, state_at(10))])[0]
+    known = store.shard_states.save([StateChange(None, state_at(10))])[0]
     others = changes_of(3)[1:]
     for last, error in (
         (StateChange(known, state_at(9)), CheckpointRegressionError),
         (others[0], ValueError),
     ):
         with pytest.raises(error):
-            store.save_states([*others, last], max_per_write=1)
-        assert store.load_states() == {known.state.shard_id: known}
+            store.shard_states.save([*others, last], max_per_write=1)
+        assert store.shard_states.load() == {known.state.shard_id: known}
 
 
 def test_a_shard_twice_in_one_write_is_refused(store_world: StoreWorld) -> None:
     """Two changes of one shard cannot both be based on what is stored."""
     store = owned(store_world)
     with pytest.raises(ValueError, match="occurs twice"):
-        store.save_states([StateChange(None, state_at(1)), StateChange(None, state_at(2))])
-    known = store.save_states([StateChange(None, state_at(1))])[0]
+        store.shard_states.save([StateChange(None, state_at(1)), StateChange(None, state_at(2))])
+    known = store.shard_states.save([StateChange(None, state_at(1))])[0]
     with pytest.raises(ValueError, match="based on shard"):
-        store.save_states([StateChange(known, state_at(2, "shardId-000000000009"))])
+        store.shard_states.save([StateChange(known, state_at(2, "shardId-000000000009"))])
 
 
 def test_a_shard_cannot_hide_another_node(store_world: StoreWorld) -> None:
@@ -186,21 +193,23 @@ def test_a_shard_cannot_hide_another_node(store_world: StoreWorld) -> None:
     store = owned(store_world)
     for name in ("plan", "epoch", "a/b", "..", ""):
         with pytest.raises(InvalidStoreSettingError):
-            store.save_states([StateChange(None, state_at(1, name))])
+            store.shard_states.save([StateChange(None, state_at(1, name))])
 
 
 def test_states_are_removed_in_the_version_that_was_read(store_world: StoreWorld) -> None:
     """Their folders are removed as well. If one state has changed since, none is removed."""
     store = owned(store_world)
-    first, other = store.save_states([StateChange(None, state_at(1, name)) for name in ("a", "b")])
-    newer = store.save_states([StateChange(other, state_at(2, "b"))])[0]
+    first, other = store.shard_states.save(
+        [StateChange(None, state_at(1, name)) for name in ("a", "b")]
+    )
+    newer = store.shard_states.save([StateChange(other, state_at(2, "b"))])[0]
     with pytest.raises(ConflictError, match="b/state was changed by somebody else"):
-        store.remove_states([first, other])
-    assert store.load_states() == {"a": first, "b": newer}
-    store.remove_states([])
-    store.remove_states([first])
-    assert store.load_states() == {"b": newer}
-    assert store.reset(OWNER, timeout_s=10) == 1  # shards that had anything left
+        store.shard_states.remove([first, other])
+    assert store.shard_states.load() == {"a": first, "b": newer}
+    store.shard_states.remove([])
+    store.shard_states.remove([first])
+    assert store.shard_states.load() == {"b": newer}
+    assert store.identity.reset(OWNER, timeout_s=10) == 1  # shards that had anything left
 
 
 def test_other_nodes_below_a_shard_stay_when_its_state_is_removed(
@@ -209,9 +218,9 @@ def test_other_nodes_below_a_shard_stay_when_its_state_is_removed(
     """They belong to another program."""
     store = owned(store_world)
     store_world.put("a/notes", b"mine")
-    stored = store.save_states([StateChange(None, state_at(1, "a"))])
-    store.remove_states(stored)
-    assert store.load_states() == {}
+    stored = store.shard_states.save([StateChange(None, state_at(1, "a"))])
+    store.shard_states.remove(stored)
+    assert store.shard_states.load() == {}
     assert store_world.children("a") == ["notes"]
 
 
@@ -221,14 +230,16 @@ def test_more_states_than_one_transaction_takes_are_written_and_removed_in_sever
     """A conflict leaves those before it removed; the cache is what is left."""
     store = owned(store_world)
     cache: dict[str, StoredState] = {}
-    stored = store.save_states(changes_of(502), cache=cache)
-    assert cache == {each.state.shard_id: each for each in stored} == store.load_states()
-    newer = store.save_states([StateChange(stored[501], state_at(2, "shardId-000000000501"))])[0]
+    stored = store.shard_states.save(changes_of(502), cache=cache)
+    assert cache == {each.state.shard_id: each for each in stored} == store.shard_states.load()
+    newer = store.shard_states.save(
+        [StateChange(stored[501], state_at(2, "shardId-000000000501"))]
+    )[0]
     with pytest.raises(ConflictError, match="shardId-000000000501/state was changed by somebody"):
-        store.remove_states(stored, cache=cache)
+        store.shard_states.remove(stored, cache=cache)
     assert [*cache] == ["shardId-000000000500", "shardId-000000000501"]
-    store.remove_states([stored[500], newer], cache=cache)
-    assert cache == store.load_states() == {}
+    store.shard_states.remove([stored[500], newer], cache=cache)
+    assert cache == store.shard_states.load() == {}
 
 
 def test_an_operator_may_move_a_checkpoint_back_and_replace_the_start(
@@ -238,27 +249,27 @@ def test_an_operator_may_move_a_checkpoint_back_and_replace_the_start(
     owner alone, and a later write of the owner may not go back again.
     """
     store = owned(store_world)
-    known = store.save_states([StateChange(None, state_at(10))])[0]
+    known = store.shard_states.save([StateChange(None, state_at(10))])[0]
     shard_id = known.state.shard_id
     finished = msgspec.structs.replace(
         known.state, lifecycle=Lifecycle.FINISHED, read_position=SHARD_END
     )
     unread = ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)
     for state in (state_at(9), unread, finished, state_at(3)):
-        before, known = known, store.move_states([StateChange(known, state)])[0]
+        before, known = known, store.shard_states.move([StateChange(known, state)])[0]
         assert (known.state, known.version) == (state, before.version + 1)
-        assert store.load_states() == {shard_id: known}
+        assert store.shard_states.load() == {shard_id: known}
     with pytest.raises(ConflictError, match="was changed by somebody else"):
-        store.move_states([StateChange(before, state_at(4))])
+        store.shard_states.move([StateChange(before, state_at(4))])
     with pytest.raises(CheckpointRegressionError):
-        store.save_states([StateChange(known, state_at(2))])
+        store.shard_states.save([StateChange(known, state_at(2))])
     pin = StartPin(time_ms=1, wish="LATEST", position=TRIM_HORIZON, shards=("a",))
     other = store_world.open()
     with pytest.raises(StaleOwnerError):
-        other.move_states([StateChange(known, state_at(9))])
+        other.shard_states.move([StateChange(known, state_at(9))])
     with pytest.raises(StaleOwnerError):
-        other.replace_start(pin)
-    assert (other.load_states(), other.read_start()) == ({shard_id: known}, None)
+        other.identity.replace_start(pin)
+    assert (other.shard_states.load(), other.identity.read_start()) == ({shard_id: known}, None)
     for again in (pin, msgspec.structs.replace(pin, time_ms=2)):
-        store.replace_start(again)
-        assert other.read_start() == again
+        store.identity.replace_start(again)
+        assert other.identity.read_start() == again

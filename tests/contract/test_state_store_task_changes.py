@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from state.errors import OwnedByAnotherError, StaleOwnerError
-from state.owner.ownership import process_start, this_process
-from state.state_store import StateChange, TaskShare
+from state.process import process_start, this_process
+from state.store.ownership import TaskShare
+from state.store.shard_states import StateChange
 from tests.support.state.interposed_tree import interposed
 from tests.support.state.stale_owners import assert_stale, dead_process, write_one
 from tests.support.state.state_stores import OTHER, OWNER, owned, state_at, task_of
@@ -46,9 +47,9 @@ def test_another_kind_of_owner_is_refused_while_one_lives(
 ) -> None:
     """The error names the holder, and says what to do. The holder is not affected."""
     holder = store_world.open()
-    holder.acquire(OWNER, timeout_s=10, task=held)
+    holder.ownership.acquire(OWNER, timeout_s=10, task=held)
     with pytest.raises(OwnedByAnotherError, match=says):
-        store_world.open().acquire(OTHER, timeout_s=0.2, task=wanted)
+        store_world.open().ownership.acquire(OTHER, timeout_s=0.2, task=wanted)
     write_one(holder, "a")
 
 
@@ -57,8 +58,8 @@ def test_another_total_takes_over_when_the_last_task_has_gone(store_world: Store
     old, last = task_of(store_world, 0, 3), task_of(store_world, 1, 3)
     store_world.lose_session(old)
     slow, tree = interposed(store_world.open())
-    tree.before_wait(last.release)
-    assert slow.acquire(OTHER, timeout_s=60, task=TaskShare(0, 4)) == 1
+    tree.before_wait(last.ownership.release)
+    assert slow.ownership.acquire(OTHER, timeout_s=60, task=TaskShare(0, 4)) == 1
     assert (store_world.children("owner"), store_world.children("epoch")) == (
         ["0-of-4"],
         ["0-of-4"],
@@ -76,8 +77,8 @@ def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
     for store in old:
         store_world.lose_session(store)
     other = store_world.open()
-    other.acquire(OTHER, timeout_s=10, task=between)
-    other.release()
+    other.ownership.acquire(OTHER, timeout_s=10, task=between)
+    other.ownership.release()
     for index in range(2):
         task_of(store_world, index, 2, OTHER)
         assert store_world.get(f"epoch/{index}-of-2") == b"1"
@@ -101,13 +102,13 @@ def test_the_whole_is_acquired_when_the_last_task_has_gone(store_world: StoreWor
     old, last = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     store_world.lose_session(old)
     driver, tree = interposed(store_world.open())
-    tree.before_wait(last.release)
-    assert driver.acquire(OTHER, timeout_s=60) == 2
-    assert (driver.read_owner(), driver.read_tasks()) == (OTHER, {})
+    tree.before_wait(last.ownership.release)
+    assert driver.ownership.acquire(OTHER, timeout_s=60) == 2
+    assert (driver.ownership.owner(), driver.ownership.tasks()) == (OTHER, {})
     assert store_world.children("epoch") == []
     assert_stale(old, TaskShare(0, 2))
-    driver.release()
-    assert driver.read_owner() is None
+    driver.ownership.release()
+    assert driver.ownership.owner() is None
 
 
 @linux_only
@@ -126,10 +127,10 @@ def test_a_dead_holder_is_not_waited_for(
 ) -> None:
     """Whatever it held, and whatever its successor acquires. A late write of it is refused."""
     dead, store = store_world.open(), store_world.open()
-    dead.acquire(dead_process(), timeout_s=0, task=before)
-    assert store.acquire(OWNER, timeout_s=0, task=after) > 0
-    assert store.read_owner() == OWNER
-    assert list(store.read_tasks()) == ([] if after is None else [after])
+    dead.ownership.acquire(dead_process(), timeout_s=0, task=before)
+    assert store.ownership.acquire(OWNER, timeout_s=0, task=after) > 0
+    assert store.ownership.owner() == OWNER
+    assert list(store.ownership.tasks()) == ([] if after is None else [after])
     assert_stale(dead, before)
 
 
@@ -139,16 +140,20 @@ def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
     """Only `epoch` stays, and an earlier task writes nothing."""
     stale, task = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
     write_one(task, "a")
-    assert task.try_lead()
-    task.save_shard_list(["a"])
+    assert task.shard_list.try_lead()
+    task.shard_list.save(["a"])
     store_world.lose_session(stale)
     with pytest.raises(OwnedByAnotherError, match="task 1 of 2"):
-        store_world.open().reset(OTHER, timeout_s=0)
-    assert list(task.load_states()) == ["a"]
-    task.release()
+        store_world.open().identity.reset(OTHER, timeout_s=0)
+    assert list(task.shard_states.load()) == ["a"]
+    task.ownership.release()
     fresh = store_world.open()
-    assert fresh.reset(OTHER, timeout_s=10) == 1
-    assert (fresh.load_states(), fresh.read_shard_list(), fresh.read_owner()) == ({}, None, None)
+    assert fresh.identity.reset(OTHER, timeout_s=10) == 1
+    assert (fresh.shard_states.load(), fresh.shard_list.read(), fresh.ownership.owner()) == (
+        {},
+        None,
+        None,
+    )
     assert store_world.children("epoch") == []
     assert_stale(stale, TaskShare(0, 2))
 
@@ -157,16 +162,16 @@ def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
 def test_a_task_that_joins_in_between_is_not_overridden(store_world: StoreWorld) -> None:
     """The owner of the whole saw no task, but one exists when it writes: it must look again."""
     earlier, late = store_world.open(), store_world.open()
-    earlier.acquire(OWNER, timeout_s=10, task=FIRST)
-    earlier.release()
+    earlier.ownership.acquire(OWNER, timeout_s=10, task=FIRST)
+    earlier.ownership.release()
     store, tree = interposed(store_world.open())
 
     def join_and_go_later() -> None:
-        late.acquire(OTHER, timeout_s=10, task=SECOND)
-        tree.before_wait(late.release)
+        late.ownership.acquire(OTHER, timeout_s=10, task=SECOND)
+        tree.before_wait(late.ownership.release)
 
     tree.before_write("/owner", join_and_go_later)
-    assert store.acquire(OWNER, timeout_s=10) == 2
+    assert store.ownership.acquire(OWNER, timeout_s=10) == 2
     assert store_world.children("epoch") == []
 
 
@@ -175,38 +180,38 @@ def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
 ) -> None:
     """A task with another total saw no holder, but the task is back before it writes."""
     old = store_world.open()
-    old.acquire(OTHER, timeout_s=10, task=FIRST)
+    old.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
     store_world.lose_session(old)
     store, tree = interposed(store_world.open())
 
     def come_back() -> None:
-        old.save_states([StateChange(None, state_at(1))])
+        old.shard_states.save([StateChange(None, state_at(1))])
         tree.before_wait(lambda: store_world.lose_session(old))
 
     tree.before_write("0-of-3", come_back)
-    assert store.acquire(OWNER, timeout_s=10, task=TaskShare(0, 3)) == 1
+    assert store.ownership.acquire(OWNER, timeout_s=10, task=TaskShare(0, 3)) == 1
     with pytest.raises(StaleOwnerError):
-        old.save_shard_list(["a"])
+        old.shard_list.save(["a"])
 
 
 @linux_only
 def test_the_successor_of_a_dead_task_is_not_overridden(store_world: StoreWorld) -> None:
     """A claim on the whole saw the dead task, but the node is the successor's when it writes."""
     dead, successor = store_world.open(), store_world.open()
-    dead.acquire(dead_process(), timeout_s=10, task=FIRST)
+    dead.ownership.acquire(dead_process(), timeout_s=10, task=FIRST)
     store, tree = interposed(store_world.open())
     waited: list[int] = []
 
     def succeed() -> None:
-        successor.acquire(OTHER, timeout_s=10, task=FIRST)
+        successor.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
         tree.before_wait(go)
 
     def go() -> None:
         waited.append(1)
-        successor.release()
+        successor.ownership.release()
 
     tree.before_write("/owner", succeed)
-    assert store.acquire(OWNER, timeout_s=10) == 2
+    assert store.ownership.acquire(OWNER, timeout_s=10) == 2
     assert waited == [1]
 
 
@@ -218,19 +223,19 @@ def test_a_successor_that_waits_sees_that_the_holder_has_died(store_world: Store
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         start = process_start(process.pid) or ""
         holder = replace(this_process(0), pid=process.pid, process_start=start)
-        killed.acquire(holder, timeout_s=10, task=FIRST)
+        killed.ownership.acquire(holder, timeout_s=10, task=FIRST)
         tree.before_wait(process.kill)
-        assert store.acquire(OWNER, timeout_s=30, task=FIRST) == 2
+        assert store.ownership.acquire(OWNER, timeout_s=30, task=FIRST) == 2
     with pytest.raises(StaleOwnerError):
-        killed.save_shard_list(["a"])
+        killed.shard_list.save(["a"])
 
 
 def test_of_two_tasks_that_try_to_lead_at_once_one_leads(store_world: StoreWorld) -> None:
     """The slower task's write is refused, and `try_lead` returns False."""
     fast = store_world.open()
-    fast.acquire(OTHER, timeout_s=10, task=FIRST)
+    fast.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
     slow, tree = interposed(store_world.open())
-    slow.acquire(OWNER, timeout_s=10, task=SECOND)
-    tree.before_write("/epoch/lister", fast.try_lead)
-    assert not slow.try_lead()
-    assert fast.try_lead()
+    slow.ownership.acquire(OWNER, timeout_s=10, task=SECOND)
+    tree.before_write("/epoch/lister", fast.shard_list.try_lead)
+    assert not slow.shard_list.try_lead()
+    assert fast.shard_list.try_lead()

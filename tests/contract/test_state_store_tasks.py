@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from state.errors import OwnedByAnotherError, StaleOwnerError, StoredDataError
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
 from tests.support.state.stale_owners import assert_stale, write_one
 from tests.support.state.state_stores import OTHER, OWNER, task_of
 
@@ -23,9 +23,9 @@ def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
     assert msgspec.json.decode(store_world.get("owner")) == {"totalTasks": 2, "format": 1}
     assert store_world.children("owner") == ["0-of-2", "1-of-2"]
-    assert store_world.open().read_tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
-    assert first.read_owner() == OWNER
-    assert second.acquire(OTHER, timeout_s=0, task=TaskShare(1, 2)) == 1
+    assert store_world.open().ownership.tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
+    assert first.ownership.owner() == OWNER
+    assert second.ownership.acquire(OTHER, timeout_s=0, task=TaskShare(1, 2)) == 1
     assert store_world.get("epoch") == b"1"
 
 
@@ -37,7 +37,7 @@ def test_one_share_has_one_owner(store_world: StoreWorld) -> None:
         match=r"^task 1 of 3 of application .* is running already \(process 4242 on host-a"
         r".*another task index$",
     ):
-        store_world.open().acquire(OTHER, timeout_s=0.2, task=TaskShare(1, 3))
+        store_world.open().ownership.acquire(OTHER, timeout_s=0.2, task=TaskShare(1, 3))
     write_one(first, "a")
 
 
@@ -53,9 +53,9 @@ def test_a_stale_task_writes_nothing_at_all(store_world: StoreWorld, index: int)
     assert_stale(old, share)
     write_one(neighbour, "a")
     write_one(new, "b")
-    new.release()
-    old.release()
-    assert old.acquire(OWNER, timeout_s=5, task=share) == 3
+    new.ownership.release()
+    old.ownership.release()
+    assert old.ownership.acquire(OWNER, timeout_s=5, task=share) == 3
 
 
 @pytest.mark.parametrize("share", [None, TaskShare(0, 2)], ids=str)
@@ -64,11 +64,11 @@ def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
 ) -> None:
     """No third process can acquire it, and the successor goes on writing."""
     old, new = store_world.open(), store_world.open()
-    old.acquire(OWNER, timeout_s=10, task=share)
+    old.ownership.acquire(OWNER, timeout_s=10, task=share)
     store_world.lose_session(old)
-    new.acquire(OTHER, timeout_s=10, task=share)
-    old.release()
-    assert new.read_owner() == OTHER
+    new.ownership.acquire(OTHER, timeout_s=10, task=share)
+    old.ownership.release()
+    assert new.ownership.owner() == OTHER
     write_one(new, "a")
 
 
@@ -76,11 +76,11 @@ def test_a_task_regains_its_lost_session_with_the_next_write(store_world: StoreW
     """Under the same epoch, and without an effect on other tasks."""
     store, neighbour = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
     store_world.lose_session(store)
-    assert neighbour.read_tasks() == {TaskShare(1, 2): OTHER}
+    assert neighbour.ownership.tasks() == {TaskShare(1, 2): OTHER}
     write_one(store, "a")
     write_one(neighbour, "b")
-    assert store.acquire(OWNER, timeout_s=0, task=TaskShare(0, 2)) == 1
-    assert neighbour.read_tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
+    assert store.ownership.acquire(OWNER, timeout_s=0, task=TaskShare(0, 2)) == 1
+    assert neighbour.ownership.tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
 
 
 def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:
@@ -91,9 +91,9 @@ def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:
             ValueError,
             match=r"this store owns task 0 of 2 of application .*; release the ownership first",
         ):
-            store.acquire(OWNER, timeout_s=0, task=other)
-    store.release()
-    assert store.acquire(OWNER, timeout_s=0) == 2
+            store.ownership.acquire(OWNER, timeout_s=0, task=other)
+    store.ownership.release()
+    assert store.ownership.acquire(OWNER, timeout_s=0) == 2
 
 
 def test_a_foreign_node_below_owner_is_named_in_an_error(store_world: StoreWorld) -> None:
@@ -102,7 +102,7 @@ def test_a_foreign_node_below_owner_is_named_in_an_error(store_world: StoreWorld
     with pytest.raises(
         StoredDataError, match=r"flights/owner/somebody is not the node of a task; remove it"
     ):
-        store_world.open().acquire(OWNER, timeout_s=0)
+        store_world.open().ownership.acquire(OWNER, timeout_s=0)
 
 
 def test_a_damaged_owner_stops_tasks_until_a_reset(store_world: StoreWorld) -> None:
@@ -111,7 +111,7 @@ def test_a_damaged_owner_stops_tasks_until_a_reset(store_world: StoreWorld) -> N
     store_world.put("epoch", b"1")
     with pytest.raises(StoredDataError, match=r"flights/owner holds .* reset the application"):
         task_of(store_world, 0, 2)
-    store_world.open().reset(OWNER, timeout_s=10)
+    store_world.open().identity.reset(OWNER, timeout_s=10)
     task_of(store_world, 0, 2)
 
 
@@ -121,16 +121,19 @@ def test_a_task_counts_its_openings_without_an_orderly_end(store_world: StoreWor
     none.
     """
     first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
-    assert (first.read_unclosed(), second.read_unclosed()) == (0, 0)
+    assert (first.ownership.read_unclean_starts(), second.ownership.read_unclean_starts()) == (0, 0)
     for number in (1, 2):
-        first.save_unclosed(number)
-    second.save_unclosed(7)
+        first.ownership.save_unclean_starts(number)
+    second.ownership.save_unclean_starts(7)
     store_world.lose_session(first)
     again = task_of(store_world, 0, 2)
-    for act in (lambda: first.save_unclosed(9), store_world.open().read_unclosed):
+    for act in (
+        lambda: first.ownership.save_unclean_starts(9),
+        store_world.open().ownership.read_unclean_starts,
+    ):
         with pytest.raises(StaleOwnerError):
             act()
-    assert (again.read_unclosed(), second.read_unclosed()) == (2, 7)
+    assert (again.ownership.read_unclean_starts(), second.ownership.read_unclean_starts()) == (2, 7)
     assert "unclosed-0-of-2" in store_world.children("epoch")
 
 
@@ -140,14 +143,14 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
 ) -> None:
     """An owner of the whole application, such as a Spark job, counts none."""
     store = task_of(store_world, 0, 2)
-    store.save_unclosed(3)
-    store.release()
+    store.ownership.save_unclean_starts(3)
+    store.ownership.release()
     other = store_world.open()
-    other.acquire(OTHER, timeout_s=10, task=between)
+    other.ownership.acquire(OTHER, timeout_s=10, task=between)
     if between is None:
         with pytest.raises(ValueError, match="only a task"):
-            other.save_unclosed(1)
+            other.ownership.save_unclean_starts(1)
     else:
-        assert other.read_unclosed() == 0
-    other.release()
-    assert task_of(store_world, 0, 2).read_unclosed() == 0
+        assert other.ownership.read_unclean_starts() == 0
+    other.ownership.release()
+    assert task_of(store_world, 0, 2).ownership.read_unclean_starts() == 0

@@ -111,7 +111,7 @@ _REPEATED_FROM_NOW = Edit(
         if plan_id != self._plan_of_this_run:
             from msgspec.structs import replace
             from state.position import Position
-            now = Position.at_timestamp(self._clock.now_ms())
+            now = Position.at_timestamp(self.clock.now_ms())
             tasks = {
                 number: replace(
                     task,
@@ -132,33 +132,33 @@ _UNCHECKED_POSITION = Edit(
 # a plan that another process has closed: its report is not read, and all of it is acked
 _CLOSED_IS_ACKED = Edit(
     "spark_job/driver/settle_plan.py",
-    "    store.close_plan(plan_id)\n",
-    "    was_open = store.read_pointer().status.value == 'open'\n    store.close_plan(plan_id)\n",
+    "    plans.close(plan_id)\n",
+    "    was_open = plans.pointer().status.value == 'open'\n    plans.close(plan_id)\n",
 )
 _NO_REPORT = Edit(
     "spark_job/driver/settle_plan.py",
-    "    policy, report = store.read_policy(), store.read_report(plan_id)\n",
+    "    policy, report = reports.read_policy(), reports.read(plan_id)\n",
     "    policy, report = (\n"
-    "        (store.read_policy(), store.read_report(plan_id)) if was_open else (None, None)\n"
+    "        (reports.read_policy(), reports.read(plan_id)) if was_open else (None, None)\n"
     "    )\n",
 )
 
 _STATES_ARE_FORGOTTEN = Edit(
     _COORDINATOR,
-    "            self._catalog.states = dict(self._store.load_states())\n",
+    "            self._catalog.states = dict(self._store.shard_states.load())\n",
     """            from msgspec.structs import replace
             from state.position import Position
-            now = Position.at_timestamp(self._clock.now_ms())
+            now = Position.at_timestamp(self.clock.now_ms())
             self._catalog.states = {
                 shard: replace(one, state=replace(one.state, read_position=now))
-                for shard, one in self._store.load_states().items()
+                for shard, one in self._store.shard_states.load().items()
             }
 """,
 )
 _NUMBERS_BEGIN_AGAIN = Edit(
     _COORDINATOR,
     '            pointer.id if pointer else "",\n'
-    "            *self._store.known_plans(),\n"
+    "            *self._store.plans.known(),\n"
     "            *self._settled_plans(),\n",
     "",
 )

@@ -25,11 +25,11 @@ _SWALLOWED = Edit(
 )
 _SETTLED_BEFORE_COMMIT = Edit(
     _COORDINATOR,
-    "        self._open(plan_id)\n        pointer = self._store.read_pointer()\n",
+    "        self._open(plan_id)\n        pointer = self._store.plans.pointer()\n",
     "        pin = self._open(plan_id)\n"
     "        if plan_id != self._plan_of_this_run:\n"
     "            self._settle_if_current(plan_id, pin)\n"
-    "        pointer = self._store.read_pointer()\n",
+    "        pointer = self._store.plans.pointer()\n",
 )
 
 STORED = (
@@ -57,9 +57,9 @@ STORED = (
     Mutant(
         "a plan that was removed ends the query",
         _COORDINATOR,
-        "        plan = self._plan_in_memory(plan_id) or self._store.read_plan(plan_id)\n"
+        "        plan = self._plan_in_memory(plan_id) or self._store.plans.read(plan_id)\n"
         "        if plan is None:\n",
-        "        plan = self._plan_in_memory(plan_id) or self._store.read_plan(plan_id)\n"
+        "        plan = self._plan_in_memory(plan_id) or self._store.plans.read(plan_id)\n"
         "        if plan is None:\n"
         "            raise ConflictError(f'there is no plan {plan_id}')\n"
         "        if plan is None:\n",
@@ -76,7 +76,7 @@ STORED = (
         "the numbers of plans begin again with a new checkpoint location",
         _COORDINATOR,
         '            pointer.id if pointer else "",\n'
-        "            *self._store.known_plans(),\n"
+        "            *self._store.plans.known(),\n"
         "            *self._settled_plans(),\n",
         "",
         "drill checkpoint-lost",

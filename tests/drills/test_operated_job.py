@@ -84,13 +84,13 @@ def test_a_job_is_paused_resumed_and_taken_back_to_the_pause(
         with closing(
             ZookeeperStateStore(stream.zookeeper, application=APPLICATION, stream=STREAM)
         ) as store:
-            pointer = store.read_pointer()
+            pointer = store.plans.pointer()
             assert pointer is not None
             assert pointer.status is PlanStatus.SETTLED
             stream.put(len(after))
             # The job writes its history meanwhile, some ten seconds after its start.
-            wait_until(lambda: len(store.list_history().marks) > 1)
-            assert store.read_pointer() == pointer
+            wait_until(lambda: len(store.history.index().marks) > 1)
+            assert store.plans.pointer() == pointer
         assert sorted(job.rows) == sorted(before)
         paused = json.loads("\n".join(job.command("checkpoint", "history", "--json")))[-1]["time"]
         job.command("resume")

@@ -234,12 +234,12 @@ def after_outages(
     )
 
     def so_many() -> bool:
-        pointer = store.read_pointer()
-        plan = store.read_plan(pointer.id) if pointer else None
+        pointer = store.plans.pointer()
+        plan = store.plans.read(pointer.id) if pointer else None
         return plan is not None and plan.outages >= count
 
     try:
         process.wait_until(so_many, f"had {count} outages in a row")
-        return {shard: stored.state for shard, stored in store.load_states().items()}
+        return {shard: stored.state for shard, stored in store.shard_states.load().items()}
     finally:
         store.close()

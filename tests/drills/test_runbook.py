@@ -32,7 +32,7 @@ FAILS_7 = "if record['data'] == 'order 7': done = {'ok': False, 'reason': 'no ra
 
 def states(zookeeper: str, stream: str = "orders") -> Mapping[str, ShardState]:
     with closing(ZookeeperStateStore(zookeeper, application="etl", stream=stream)) as store:
-        return {shard: stored.state for shard, stored in store.load_states().items()}
+        return {shard: stored.state for shard, stored in store.shard_states.load().items()}
 
 
 class World:

@@ -271,7 +271,7 @@ def test_a_tracked_query_reads_with_tls_a_certificate_and_sasl(
             security=certificate_zookeeper.tls_security(),
         )
     ) as store:
-        states = [stored.state for stored in store.load_states().values()]
+        states = [stored.state for stored in store.shard_states.load().values()]
     assert [state.unresolved for state in states] == [(), ()]
     assert {frozenset(schemes) for schemes in ran.acls.values()} == {frozenset({"sasl", "x509"})}
 

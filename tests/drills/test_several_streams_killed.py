@@ -55,7 +55,7 @@ def unsettled(stream: StreamUnderTest) -> Iterator[str]:
             stream.zookeeper, root="kinesis-spout", application=APPLICATION, stream=name
         )
         try:
-            for shard, stored in store.load_states().items():
+            for shard, stored in store.shard_states.load().items():
                 if stored.state.unresolved:
                     yield f"{name}/{shard}"
         finally:

@@ -10,7 +10,7 @@ import pytest
 from kinesis_spout.checkpoints.skip import find_skip, write_skip
 from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain
-from state.owner.ownership import this_process
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from tests.simulation.history import drawn_of_one
 from tests.simulation.outlook import DEEDS, check_look, look_of, troubled
@@ -164,9 +164,9 @@ def test_a_record_is_given_up_as_it_says(seed: int) -> None:
     history.job.stop()
     shard_id, number = found[0], SequenceNumber.parse(found[1])
     with closing(history.world.store()) as store:
-        store.acquire(this_process(0), timeout_s=0)
-        skip = find_skip(store.load_states(), shard_id, [number])
-        write_skip(store, skip)
+        store.ownership.acquire(this_process(0), timeout_s=0)
+        skip = find_skip(store.shard_states.load(), shard_id, [number])
+        write_skip(store.shard_states, store.plans, skip)
     given_up = {
         f"{shard_id}:{one}"
         for one in history.world.records.get(shard_id, [])

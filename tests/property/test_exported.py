@@ -42,7 +42,7 @@ def test_an_import_over_anything_is_the_export(
 ) -> None:
     """Into an empty application, and over another; only what an export does not have may stay."""
     store = MemoryStateStore()
-    store.acquire(OWNER, timeout_s=1)
+    store.ownership.acquire(OWNER, timeout_s=1)
     identity = exported.stream or before.stream
     for one in (before, exported):
         import_application(store, replace(one, stream=identity), now_ms=lambda: NOW_MS)
@@ -55,7 +55,7 @@ def test_an_import_over_anything_is_the_export(
 def test_a_shard_that_was_finished_is_read_again_after_an_import() -> None:
     """Its checkpoint goes back."""
     store = MemoryStateStore()
-    store.acquire(OWNER, timeout_s=1)
+    store.ownership.acquire(OWNER, timeout_s=1)
     finished = ShardState(
         shard_id="s",
         read_position=SHARD_END,
@@ -65,13 +65,13 @@ def test_a_shard_that_was_finished_is_read_again_after_an_import() -> None:
     for state in (finished, older):
         exported = ExportedApplication(application="app", exported_ms=1, states=(state,))
         import_application(store, exported, now_ms=lambda: NOW_MS)
-        assert store.load_states()["s"].state == state
+        assert store.shard_states.load()["s"].state == state
 
 
 def test_an_old_plan_is_not_settled_into_an_imported_state() -> None:
     """It has read from where the export is, and what it read is to be read again."""
     store = MemoryStateStore()
-    store.acquire(OWNER, timeout_s=1)
+    store.ownership.acquire(OWNER, timeout_s=1)
     exported = ExportedApplication(
         application="app",
         exported_ms=1,
@@ -80,19 +80,19 @@ def test_an_old_plan_is_not_settled_into_an_imported_state() -> None:
     import_application(store, exported, now_ms=lambda: NOW_MS)
     slices = (ShardSlice(shard_id="s", position=TRIM_HORIZON, max_records=10),)
     task = TaskPlan(shards=slices, max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
-    store.create_plan(Plan(plan_id="1-aa", created_ms=0, tasks=(task,)))
+    store.plans.create(Plan(plan_id="1-aa", created_ms=0, tasks=(task,)))
     import_application(store, exported, now_ms=lambda: NOW_MS)
-    pointer = store.read_pointer()
+    pointer = store.plans.pointer()
     assert pointer is not None
     assert pointer.status is PlanStatus.CLOSED
-    assert store.load_states()["s"].state.settled_plan == "1-aa"
+    assert store.shard_states.load()["s"].state.settled_plan == "1-aa"
 
 
 def test_a_shard_that_the_export_does_not_have_loses_its_state() -> None:
     store = MemoryStateStore()
-    store.acquire(OWNER, timeout_s=1)
+    store.ownership.acquire(OWNER, timeout_s=1)
     both = [ShardState(shard_id=name, read_position=TRIM_HORIZON) for name in ("a", "b")]
     exported = ExportedApplication(application="app", exported_ms=1, states=tuple(both))
     import_application(store, exported, now_ms=lambda: NOW_MS)
     import_application(store, replace(exported, states=(both[0],)), now_ms=lambda: NOW_MS)
-    assert [*store.load_states()] == ["a"]
+    assert [*store.shard_states.load()] == ["a"]

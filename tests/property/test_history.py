@@ -27,7 +27,8 @@ from state.moves.history import (
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import HistoryEntry, StateChange, StoredState
+from state.store.history import HistoryEntry
+from state.store.shard_states import StateChange, StoredState
 from tests.support.state.state_stores import OWNER
 
 RETENTION_MS = 3_600_000
@@ -56,17 +57,17 @@ class Application:
     truth: list[tuple[int, dict[str, Position]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store.acquire(OWNER, timeout_s=1)
+        self.store.ownership.acquire(OWNER, timeout_s=1)
         self.write(ShardState(shard_id="s0", read_position=TRIM_HORIZON))
         self.do_restart(0)
         self.record()
 
     def states(self) -> dict[str, StoredState]:
-        return dict(self.store.load_states())
+        return dict(self.store.shard_states.load())
 
     def write(self, state: ShardState) -> None:
         before = self.states().get(state.shard_id)
-        self.store.move_states([StateChange(before, state)])
+        self.store.shard_states.move([StateChange(before, state)])
         self.note()
 
     def note(self) -> None:
@@ -134,13 +135,13 @@ class Application:
         states = self.states()
         moved = self._moved(number)
         with recorded_move(self.store, "set", moved, now_ms=self.told_ms):
-            self.store.move_states([StateChange(states[one.shard_id], one) for one in moved])
+            self.store.shard_states.move([StateChange(states[one.shard_id], one) for one in moved])
             self.note()
             self.clock.advance(number / 5)
         self.do_restart(0)
 
     def do_restart(self, _: int) -> None:
-        self.recorder = HistoryRecorder(self.store, self.clock)
+        self.recorder = HistoryRecorder(self.store.history, self.clock)
 
     def do_kill(self, number: int) -> None:
         """In the middle of a move, before the states are written."""
@@ -178,7 +179,7 @@ def test_who_goes_back_lands_after_no_record_that_was_not_acked_then(
     application = Application()
     for step in steps:
         application.do(*step)
-    entries = read_history(application.store)
+    entries = read_history(application.store.history)
     since = [at_ms for at_ms, _ in application.truth]
     for time_ms in (*since, application.clock.now_ms() - back_ms):
         past = past_at(entries, time_ms)
@@ -198,7 +199,7 @@ def test_it_lands_where_the_application_was_at_the_last_entry(
     for step in steps:
         application.do(*step)
     pause_ms = max((wait_ms for _, _, wait_ms in steps), default=0)
-    entries = read_history(application.store)
+    entries = read_history(application.store.history)
     for at_ms, _ in application.truth:
         then_ms = at_ms + round(INTERVAL_S * 1000) + MARGIN_MS + pause_ms
         if then_ms <= application.clock.now_ms():

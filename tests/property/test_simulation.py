@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 DRIVEN = {
-    "spark_job.driver.coordinator": ("next_plan", "tasks", "pin_start", "prepare_available_now"),
+    "spark_job.driver.query_driver": ("next_offset", "tasks", "prepare_available_now"),
+    "spark_job.driver.coordinator": ("settle", "tasks", "pin_start"),
     "spark_job.driver.planner": ("make_plan",),
     "kinesis_spout.shards.start_position": ("new_shards",),
     "kinesis_spout.shards.lineage": (
@@ -46,7 +47,7 @@ DRIVEN = {
     "state.tracker.inflight_record_tracker": ("emit_span", "retry", "ack_except"),
     "state.znodes.plans": ("append_log", "close"),
     "state.znodes.fence": ("commit",),
-    "state.znodes.store": ("bind_stream",),
+    "state.znodes.identity": ("bind",),
     "kinesis_spout.reading.shard_getter": ("fetch_unless_throttled",),
     "kinesis_spout.service.client": ("get_records", "list_shards"),
     "kinesis_spout.service.get_records_decoder": ("decode_get_records",),

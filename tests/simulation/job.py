@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from spark_job.data_source import KinesisStreamReader, TaskPartition
 from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.query_driver import QueryDriver
 from spark_job.executor.task_reader import read_task
+from spark_job.settings import QuerySettings
 from tests.support.simulated.micro_batch_engine import Crash, MicroBatchEngine, Row
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_job.process_services import ProcessServices
+    from spark_job.settings import SourceSettings
     from tests.simulation.store_outage import SettledTree
     from tests.simulation.world import World
 
@@ -37,9 +40,19 @@ class SimulatedReader(KinesisStreamReader):
     """The product's reader with the simulated connections of a driver and its executors."""
 
     def __init__(self, world: World, services: ProcessServices) -> None:
-        super().__init__(world.settings)
+        super().__init__(QuerySettings.of([world.settings]))
         self._world = world
-        self._coordinator = Coordinator(world.settings, services)
+        self._driver = QueryDriver(self._query, [Coordinator(world.settings, services)])
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Of this history's stream, one of the query's."""
+        own = self._world.stream
+        return next(one for one in self.driver.coordinators if one.settings.stream.name == own)
+
+    @property
+    def own_settings(self) -> SourceSettings:
+        return next(one for one in self._query.streams if one.stream.name == self._world.stream)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """The driver asks for no record during a pause, and plans nothing."""
@@ -61,7 +74,7 @@ class SimulatedReader(KinesisStreamReader):
             partition.task,
             partition.plan,
             services=services,
-            settings=self._settings,
+            settings=self.own_settings,
             pace=self._world.drawn_pace(),
             is_retry=is_retry,
         )
@@ -78,7 +91,7 @@ class SimulatedReader(KinesisStreamReader):
 
 
 def session_of(coordinator: Coordinator) -> int:
-    return int(coordinator._store._tree.session_id())  # type: ignore[attr-defined]  # the simulated store's
+    return int(coordinator._store._tree.session_id())
 
 
 @dataclass
@@ -274,7 +287,7 @@ class SimulatedJob(MicroBatchEngine):
 
     def _attempt(self, partition: Any, *, is_retry: bool = False) -> list[Row]:
         """The rows of an attempt that completes. One that reads what was published polls."""
-        log = self.there.look().read_log(partition.plan_id, partition.task).log
+        log = self.there.look().plans.read_log(partition.plan_id, partition.task).log
         subscribed = self.there.service.subscriptions
         batches = self._reader().read(partition, is_retry=is_retry)
         rows = [row for batch in batches for row in _rows(batch)]

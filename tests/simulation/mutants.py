@@ -89,12 +89,12 @@ ANCESTOR = (
     Mutant(
         "a failed read is treated as a missing checkpoint",
         "state/znodes/shard_states.py",
-        "        shard_ids = self.names()\n        paths =",
+        "        names = self._tree.children([self._paths.base])[0] or ()\n        shard_ids",
         "        try:\n"
-        "            shard_ids = self.names()\n"
+        "            names = self._tree.children([self._paths.base])[0] or ()\n"
         "        except Exception:\n"
-        "            shard_ids = []\n"
-        "        paths =",
+        "            names = []\n"
+        "        shard_ids",
     ),
     Mutant(
         "a stale owner writes",
@@ -153,7 +153,7 @@ PARTITION_MANAGER = (
     ),
     Mutant(
         "the state of another stream is used",
-        "state/znodes/store.py",
+        "state/znodes/identity.py",
         "        if known.is_same(identity):\n",
         "        if known:\n",
     ),

@@ -39,7 +39,7 @@ def snapshot_of(world: World) -> Snapshot:
     )
     store = world.look()
     try:
-        stored = store.read_application()
+        stored = store.view.read()
     finally:
         store.close()
     return Snapshot(

@@ -15,15 +15,15 @@ PAUSES = (
     Mutant(
         "a paused job plans on",
         "spark_job/driver/coordinator.py",
-        "        while not self.is_paused_until(begun_s + self._settings.idle_wait_ms / 1000):\n",
-        "        while True:\n",
+        "        if not self._pause.look():\n",
+        "        if self._pause.look() or True:\n",
     ),
     Mutant(
         "a paused job does not settle its last batch",
         "spark_job/driver/coordinator.py",
-        "        self.settle(start)\n        begun_s",
-        "        self._open(start)\n        if self._pause.look():\n            return start\n"
-        "        self.settle(start)\n        begun_s",
+        "        self._settle_if_current(start, self._open(start))\n",
+        "        pin = self._open(start)\n        if self._pause.look():\n            return\n"
+        "        self._settle_if_current(start, pin)\n",
         _DRIVER,
     ),
     Mutant(
@@ -84,7 +84,7 @@ PAUSES = (
     Mutant(
         "records are given up while a batch may still publish",
         "kinesis_spout/checkpoints/skip.py",
-        "    close_open_plan(store)\n",
+        "    close_open_plan(plans)\n",
         "",
         _SKIP,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from state.state_store import Pause
+from state.store.pause import Pause
 from tests.simulation.past import Past
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ GO_ON = frozenset(
 class Pauses(Past):
     def do_pause_application(self) -> None:
         with closing(self.world.look()) as store:
-            store.pause(Pause(by="an operator", since_ms=self.world.skewed.now_ms()))
+            store.pause.begin(Pause(by="an operator", since_ms=self.world.skewed.now_ms()))
         self.count("pauses")
 
     def do_resume_application(self) -> None:
         if self.world.is_paused:
             with closing(self.world.look()) as store:
-                store.resume()
+                store.pause.end()
             self.count("pauses that ended")
 
     def newest_plan(self) -> str | None:

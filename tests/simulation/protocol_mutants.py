@@ -24,8 +24,8 @@ PROTOCOL = (
     Mutant(
         "an application that ZooKeeper has lost starts at now",
         "spark_job/driver/coordinator.py",
-        "                OLDEST if known_plan else self._settings.starting_position,\n",
-        "                self._settings.starting_position,\n",
+        "                OLDEST if known_plan else self.settings.starting_position,\n",
+        "                self.settings.starting_position,\n",
         VERIFIES,
     ),
     Mutant(
@@ -220,7 +220,7 @@ PROTOCOL = (
     Mutant(
         "a plan whose log was removed is replayed",
         "spark_job/driver/coordinator.py",
-        "        if removed := self._store.removed_logs(plan.plan_id):\n",
+        "        if removed := self._store.plans.removed_logs(plan.plan_id):\n",
         "        removed = []\n        if removed:\n",
         f"{_DRIVER}/test_coordinator.py",
     ),
@@ -282,7 +282,7 @@ PROTOCOL = (
     ),
     Mutant(
         "a process that waits for an owner does not see its death",
-        "state/znodes/fence.py",
+        "state/znodes/ownership.py",
         " or is_provably_dead(holder.info):\n                return True\n",
         ":\n                return True\n",
         "tests/contract/test_state_store_task_changes.py -k memory",
@@ -290,8 +290,8 @@ PROTOCOL = (
     Mutant(
         "a batch whose report holds is run again after its plan was closed",
         "spark_job/tracking/foreach_batch.py",
-        " for one in store.known_plans() if store.read_report(one) is not None]\n",
-        " for one in store.known_plans() if not one]\n",
+        " for one in store.plans.known() if store.reports.read(one) is not None]\n",
+        " for one in store.plans.known() if not one]\n",
         "tests/integration/outcomes/test_tracked_batches.py -k reported_before",
     ),
     Mutant(

@@ -14,14 +14,14 @@ from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.shards.history_recorder import INTERVAL_S
 from state.errors import StoredDataError
-from state.owner.ownership import this_process
 from state.position import Position
+from state.process import this_process
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.past import Past
 from tests.support.simulated.micro_batch_engine import Crash
 
 if TYPE_CHECKING:
-    from state.znodes.store import ZnodeStateStore
+    from state.znodes.topics import StoreTopics
 
 MOST_WRITES = 6
 MOST_COUNTED = 20
@@ -67,7 +67,7 @@ class Rewinds(Past):
             self.remember()
         self.run_batch()
 
-    def _rewind(self, wanted_ms: int, store: ZnodeStateStore) -> bool | None:
+    def _rewind(self, wanted_ms: int, store: StoreTopics) -> bool | None:
         """Whether the application was moved. None: the command died, which may be in the midst."""
         self._is_there = False
         world = self.world
@@ -80,7 +80,7 @@ class Rewinds(Past):
             patch.object(application_moves, "ThreadPoolExecutor", InlinePool),
         ):
             try:
-                store.acquire(this_process(0), timeout_s=0)
+                store.ownership.acquire(this_process(0), timeout_s=0)
                 found = find_rewind(
                     client, store, wanted, clock=world.skewed, max_counted=MOST_COUNTED
                 )

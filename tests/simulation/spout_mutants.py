@@ -233,16 +233,16 @@ _STORING = (
     ),
     Mutant(
         "a stale session takes the epoch of its successor",
-        "state/znodes/fence.py",
-        "            if self._held is not None or self._overtaken:\n"
-        "                self.commit([])  # raises if another process has taken over\n",
-        "            if self._overtaken:\n                self._overtaken = False\n",
+        "state/znodes/ownership.py",
+        "            if self._fence.ever_held:\n"
+        "                self._fence.commit([])  # raises if another process has taken over\n",
+        "            self._fence._overtaken = False\n",
         "tests/contract/test_state_store_tasks.py -k memory",
     ),
     Mutant(
         "a spout leaves the plan of a Spark job open",
         "kinesis_spout/spout/coordinator.py",
-        "        close_open_plan(self._store)\n",
+        "        close_open_plan(self._store.plans)\n",
         "",
         PLAN,
     ),

@@ -15,7 +15,7 @@ from kinesis_spout.spout.kinesis_spout import KinesisSpout
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.services import SpoutServices
 from state.memory_store import MemoryTree
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.store_outage import OutageTree
 from tests.simulation.subscriptions import InlineFeed, wait_in
@@ -132,7 +132,7 @@ class SpoutProcess:
             self.books.attempts.update(stored_attempts(state))
         services = SpoutServices(
             client=InProcessClient(world.service, world.settings, world.skewed, world.random),
-            store=ZnodeStateStore(
+            store=StoreTopics(
                 OutageTree(self.tree, world.outage),
                 world.paths,
                 reset_command="kinesis-spout reset",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError
 from state.errors import StoredDataError, StoreUnavailableError, StreamMismatchError
-from state.owner.ownership import this_process
+from state.process import this_process
 from tests.simulation.past import Past
 from tests.simulation.world import base_settings
 
@@ -71,7 +71,7 @@ class StateSteps(Past):
         """The stream is deleted and created again. The old state is refused until it is reset,
         whether the job runs or not.
         """
-        if self.world.look().read_stream() is None:
+        if self.world.look().identity.read() is None:
             return  # nothing was read yet
         if self.random.random() < 0.5:
             self.job.stop()
@@ -100,7 +100,7 @@ class StateSteps(Past):
         location or a new one.
         """
         store = self.world.store()
-        store.reset(this_process(0), timeout_s=0)
+        store.identity.reset(this_process(0), timeout_s=0)
         store.close()
         if self.random.random() < 0.5:
             self.job.forget_checkpoint_location()
@@ -110,8 +110,8 @@ class StateSteps(Past):
         if self.failing is not None:
             self.failing.start_over()
         self.job.start()
-        assert self.job.reader is not None
-        self.job.reader.coordinator.pin_start()
+        view: Any = self.job.reader
+        view.coordinator.pin_start()
 
     # backups --------------------------------------------------------------------------------------
     def do_new_location(self) -> None:

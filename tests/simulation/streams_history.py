@@ -7,11 +7,11 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
-from spark_job.driver.joint_coordinator import PATIENCE_S
+from spark_job.driver.query_driver import PATIENCE_S
 from tests.simulation.source_history import SETTLES_S, STEPS, WIDE, History
 from tests.simulation.state_steps import RECREATED
 
@@ -33,6 +33,7 @@ PIN_S = 5.0  # the service tells its time in whole seconds
 MOST_POLLS = 40
 MOST_DRAINING = 1_000
 REST_S = 120.0
+DAY_S = 24 * 3_600.0
 LEFT_OUT = re.compile(r"left out of the next batches")
 
 
@@ -165,8 +166,7 @@ class StreamHistory(History):
         """The stream starts here; what it has is not wanted if it starts at LATEST."""
         self.world.clock.advance(PIN_S)
         self.job.start()
-        view = self.job.reader
-        assert view is not None
+        view: Any = self.job.reader
         view.coordinator.pin_start()
         self.query.stop()
         if self.starts_at_latest:
@@ -290,9 +290,12 @@ class StreamHistory(History):
         self.world.put(3)
         held: set[str] = set()
         polls = 0  # since it got on
+        begun_s = self.world.clock.monotonic_s()
         while polls < MOST_POLLS:
             delivered = len(self.job.delivered)
             ran = self.run_batch()
+            if self.world.clock.monotonic_s() - begun_s >= DAY_S:
+                self.days_passed = True  # the tasks of the other stream wait for minutes each
             if isinstance(ran, str):
                 self.note(ran)
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutants import Mutant
 
-_JOINT = "spark_job/driver/joint_coordinator.py"
+_JOINT = "spark_job/driver/query_driver.py"
 _OFFSETS = "spark_job/driver/offsets.py"
 _TESTS = "tests/unit/spark_job/driver/test_joint_batches.py"
 
@@ -54,8 +54,8 @@ STREAMS = (
     Mutant(
         "the tasks of all streams are read from the first one",
         _JOINT,
-        "        JointTask(one.index, plan_id, task, plan)",
-        "        JointTask(0, plan_id, task, plan)",
+        "        QueryTask(one.index, plan_id, task, plan)",
+        "        QueryTask(0, plan_id, task, plan)",
     ),
     Mutant(
         "the retries of a paused stream are planned",
@@ -74,8 +74,8 @@ STREAMS = (
     Mutant(
         "a query that reads one of several streams forgets the others",
         _OFFSETS,
-        "    if not plans:\n",
-        "    if plan:\n",
+        "    if is_of_one and not start.by_stream:\n        (plan,) = plans.values()\n",
+        "    if is_of_one:\n        plan = max(plans.values())\n",
         "tests/unit/spark_job/driver/test_offsets.py",
     ),
     Mutant(

@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError
-from spark_job.data_source import KinesisStreamReader, SeveralStreamsReader, StreamPartition
-from spark_job.driver.joint_coordinator import RETRY_FOR_S, JointCoordinator
+from spark_job.data_source import KinesisStreamReader
+from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.offsets import read_offset
+from spark_job.driver.query_driver import RETRY_FOR_S, QueryDriver
 from spark_job.query_failure import StreamError
 from spark_job.settings import QuerySettings
 from state.errors import StateError, StoreUnavailableError
@@ -75,7 +76,7 @@ class StreamPool(InlinePool):
         return super().submit(run)
 
 
-class SimulatedStreamsReader(SeveralStreamsReader):
+class SimulatedStreamsReader(KinesisStreamReader):
     """The product's reader of several streams in their worlds."""
 
     def __init__(self, query: QuerySettings, worlds: Sequence[World]) -> None:
@@ -98,19 +99,16 @@ class SimulatedStreamsReader(SeveralStreamsReader):
 class StreamView(SimulatedReader):
     """The reader of a query of several streams as the history of one of them sees it."""
 
-    def __init__(self, query: StreamsQuery, job: StreamJob, reader: SeveralStreamsReader) -> None:
-        settings = query.settings_of(reader, job.there)
-        KinesisStreamReader.__init__(self, settings)
+    def __init__(self, query: StreamsQuery, job: StreamJob, reader: KinesisStreamReader) -> None:
+        KinesisStreamReader.__init__(self, reader._query)
         self._world = job.there
+        self._driver = reader.driver
         self._reader = reader
         self._running = query.running
-        coordinators = [one.coordinator for one in reader.coordinator._streams]
-        self._coordinators = coordinators
-        (self._coordinator,) = (one for one in coordinators if one._settings == settings)
 
     @property
     def sessions(self) -> list[int]:
-        return [session_of(one) for one in self._coordinators]
+        return [session_of(one) for one in self.driver.coordinators]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         return self._reader.initialOffset()
@@ -307,10 +305,6 @@ class StreamsQuery(MicroBatchEngine):
         return [self.jobs[stream] for stream in self.active]
 
     # starting and stopping ------------------------------------------------------------------------
-    def settings_of(self, reader: SeveralStreamsReader, world: World) -> SourceSettings:
-        (settings,) = (one for one in reader._query.streams if one.stream.name == world.stream)
-        return settings
-
     def start(self) -> None:
         jobs = self.active_jobs()
         if len(jobs) == 1:
@@ -323,9 +317,12 @@ class StreamsQuery(MicroBatchEngine):
             several: Any = SimulatedStreamsReader(
                 replace(query, max_records=self.max_records), [job.there for job in jobs]
             )
-            several._coordinator = JointCoordinator(
+            several._driver = QueryDriver(
                 several._query,
-                lambda one: self.jobs[one.stream.name].driver_services(one),
+                [
+                    Coordinator(one, self.jobs[one.stream.name].driver_services(one))
+                    for one in several._query.streams
+                ],
                 new_pool=lambda *_: StreamPool(self.running),
             )
             self.reader = several
@@ -375,11 +372,7 @@ class StreamsQuery(MicroBatchEngine):
         jobs = self.active_jobs()
         rows: list[Row] = []
         for number, job in enumerate(jobs):
-            own = [
-                one
-                for one in partitions
-                if not isinstance(one, StreamPartition) or one.stream == number
-            ]
+            own = [one for one in partitions if one.stream == number]
             with self.running.of(job.there.stream):
                 rows += job.read_stream(own)
         self._check_limit(jobs)

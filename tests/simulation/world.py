@@ -21,7 +21,7 @@ from state.codec.shard_states import decode_shard_state
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.sequence_number import SequenceNumber
 from state.znodes.paths import ZookeeperPaths, is_shard
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import RETRY_FOR_S, InlinePool, InProcessClient, Service
 from tests.simulation.store_outage import OutageTree, SettledTree, StoreOutage
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from spark_job.settings import SourceSettings
     from state.shard_state import ShardState
-    from state.state_store import StateStore
     from state.znodes.tree import Znode
     from tests.support.simulated.played_outcomes import Row
 
@@ -294,32 +293,32 @@ class World:
             self.backend, application=APPLICATION, stream=self.stream, root=DEFAULT_ROOT
         )
 
-    def store(self) -> ZnodeStateStore:
+    def store(self) -> StoreTopics:
         """The store of another process."""
-        return ZnodeStateStore(
+        return StoreTopics(
             OutageTree(MemoryTree(self.backend), self.outage),
             self.paths,
             reset_command="kinesis-spout reset",
         )
 
-    def dying_store(self, writes: int, *, after: bool) -> ZnodeStateStore:
+    def dying_store(self, writes: int, *, after: bool) -> StoreTopics:
         """A store whose process dies at the write after `writes` others."""
         tree = DyingTree(MemoryTree(self.backend), writes, after=after)
-        return ZnodeStateStore(tree, self.paths, reset_command="kinesis-spout reset")
+        return StoreTopics(tree, self.paths, reset_command="kinesis-spout reset")
 
-    def store_dying_settled(self) -> tuple[ZnodeStateStore, SettledTree]:
+    def store_dying_settled(self) -> tuple[StoreTopics, SettledTree]:
         """A store whose process dies when it has settled a plan, and its tree, which arms it."""
         tree = SettledTree(OutageTree(MemoryTree(self.backend), self.outage), self.paths.plan)
-        return ZnodeStateStore(tree, self.paths, reset_command="kinesis-spout reset"), tree
+        return StoreTopics(tree, self.paths, reset_command="kinesis-spout reset"), tree
 
-    def overtaken_store(self, act: Callable[[], object]) -> ZnodeStateStore:
+    def overtaken_store(self, act: Callable[[], object]) -> StoreTopics:
         """A store whose process is about to publish an end when another process acts."""
         store, tree = interposed(self.store())
         tree.before_write("/end", act)
         return store
 
     def services(
-        self, store: StateStore | None = None, *, retry_for_s: float = RETRY_FOR_S
+        self, store: StoreTopics | None = None, *, retry_for_s: float = RETRY_FOR_S
     ) -> ProcessServices:
         return ProcessServices(
             client=InProcessClient(

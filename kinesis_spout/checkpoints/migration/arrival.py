@@ -16,7 +16,7 @@ from kinesis_spout.shards.lineage import ShardLineage
 from state.codec.exported import ExportedApplication
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
 from state.shard_state import Lifecycle, ShardState
-from state.state_store import StartPin
+from state.store.identity import StartPin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,7 @@ from kinesis_spout.checkpoints.migration.origin import (
 
 if TYPE_CHECKING:
     from state.shard_state import ShardState
-    from state.znodes.store import ZnodeStateStore
+    from state.znodes.topics import StoreTopics
 
 PREFIX = "kinesis_storm_spout"
 NAME = "storm-spout"
@@ -39,20 +39,20 @@ def chroot_and_root(zookeeper: str, prefix: str) -> tuple[str, str]:
     return "/".join([zookeeper.rstrip("/"), *above]), root
 
 
-def origin_of(store: ZnodeStateStore, where: str) -> Origin:
+def origin_of(store: StoreTopics, where: str) -> Origin:
     """Where the topology stands whose znodes the store finds. `where`: their path, for messages.
 
     Raises `MigrationError`, and errors of the store.
     """
-    start = store.read_start(also_unfinished=True)
+    start = store.identity.read_start(also_unfinished=True)
     is_begun = start is not None and start.importing and start.wish == wish_of(NAME)
     # What an import in place has written before it was stopped says the same as what was there.
-    if not is_begun and (start is not None or store.read_stream() is not None):
+    if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
             f"{where} is an application of kinesis-spout already, so there is nothing to import"
         )
-    states = store.load_states()
-    listed = store.read_shard_list()
+    states = store.shard_states.load()
+    listed = store.shard_list.read()
     if not states and listed is None:
         raise MigrationError(
             f"{where} has no shardList and no state of a shard; check the prefix, the topology's "

@@ -15,7 +15,7 @@ from kinesis_spout.cli.shared_options import shard_id_of, with_zone
 from kinesis_spout.clock import SystemClock
 from state.moves.history import changes
 from state.position import Position
-from state.state_store import HistoryEntry
+from state.store.history import HistoryEntry
 from state.zookeeper.store import DEFAULT_ROOT
 
 MAX_SHOWN = 10
@@ -57,7 +57,7 @@ def history(
     place = Place(application, stream, zookeeper, zookeeper_root, option)
     with operators_command(ctx) as stack:
         store = place.store(stack)
-        entries = read_history(store)
+        entries = read_history(store.history)
         if not entries:
             note(
                 f"application {application} has no history on stream {stream}: it is written while "

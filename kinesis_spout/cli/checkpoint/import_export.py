@@ -68,8 +68,8 @@ def import_export(
             check_states(store, exported)
             check_positions(client, exported)
             own(store, dry_run=dry_run)
-            found = import_of(exported, store.load_states())
-            start = store.read_start(also_unfinished=True)
+            found = import_of(exported, store.shard_states.load())
+            start = store.identity.read_start(also_unfinished=True)
         _say(found)
         goes_on = start is not None and start.importing
         if goes_on:

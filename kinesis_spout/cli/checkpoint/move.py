@@ -73,7 +73,7 @@ def move(
     clock = SystemClock()
     with moving_command(ctx, place) as (client, store):
         with place.patience(client):
-            if store.read_start() is None and not store.load_states():
+            if store.identity.read_start() is None and not store.shard_states.load():
                 raise CliError(f"application {application} has no state on stream {stream} to move")
             own(store, dry_run=dry_run)
             found = find_moves(client, store, wanted, shards, clock=clock, max_counted=count)

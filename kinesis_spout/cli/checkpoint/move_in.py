@@ -140,8 +140,8 @@ def import_from(
                 clock=clock,
                 max_counted=count,
             )
-            done = import_of(found.application, store.load_states())
-            start = store.read_start(also_unfinished=True)
+            done = import_of(found.application, store.shard_states.load())
+            start = store.identity.read_start(also_unfinished=True)
         _say(origin, found, done)
         goes_on = start is not None and start.importing
         if goes_on:

@@ -11,7 +11,7 @@ from kinesis_spout.cli.checkpoint.printing import move_lines, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import OWNER_WAIT_S, log_as_notes, operators_command
 from kinesis_spout.clock import SystemClock
-from state.owner.ownership import this_process
+from state.process import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def own(store: ZookeeperStateStore, *, dry_run: bool) -> None:
     `OwnedByAnotherError` while it runs.
     """
     if not dry_run:
-        store.acquire(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
+        store.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
 
 
 def say_moves(found: ApplicationMove) -> None:

@@ -17,8 +17,9 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from kinesis_spout.shards.pause import pause_clause
-from state.owner.ownership import describe
-from state.state_store import Pause, StoredApplication
+from state.process import describe
+from state.store.pause import Pause
+from state.store.view import StoredApplication
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
 # A spout commits every second, and a driver that was just planning has planned by then.
@@ -69,7 +70,7 @@ def pause(
         with patience(note, f"ZooKeeper at {zookeeper}"):
             if not before_start:
                 _check_known(store, application, stream)
-            stored = store.pause(wanted)
+            stored = store.pause.begin(wanted)
         was = "paused" if stored == wanted else "paused already"
         say(f"application {application} on stream {stream} is {was}{pause_clause(stored)}")
         if wait:
@@ -94,7 +95,7 @@ def resume(
     with operators_command(ctx) as stack:
         store = place.store(stack)
         with patience(note, f"ZooKeeper at {zookeeper}"):
-            ended = store.resume()
+            ended = store.pause.end()
             if ended is None:
                 _check_known(store, application, stream)
                 say(f"application {application} on stream {stream} is not paused")
@@ -103,8 +104,11 @@ def resume(
 
 
 def _check_known(store: ZookeeperStateStore, application: str, stream: str) -> None:
-    is_known = store.read_stream() is not None or store.read_start(also_unfinished=True) is not None
-    if not is_known and not store.load_states() and store.read_owner() is None:
+    is_known = (
+        store.identity.read() is not None
+        or store.identity.read_start(also_unfinished=True) is not None
+    )
+    if not is_known and not store.shard_states.load() and store.ownership.owner() is None:
         raise CliError(
             f"application {application} has never run on stream {stream}; correct the names, or "
             "give --before-start to `kinesis-spout pause` if it is to start paused"
@@ -123,10 +127,10 @@ def _operator() -> str:
 def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) -> str:
     """Wait until the application is at rest. Returns the sentence that says so."""
     ends_s = time.monotonic() + limit_s
-    before, said = store.read_application(), None
+    before, said = store.view.read(), None
     while before.owners:
         signals.wait(max(0.0, min(SETTLES_S, ends_s - time.monotonic())))
-        now = store.read_application()
+        now = store.view.read()
         if now.pause is None:
             raise CliError("somebody has ended the pause meanwhile")
         why = unrest(before, now)

@@ -67,7 +67,7 @@ def peek(
         with place.patience(client):
             state = None
             if application is not None:
-                stored = place.store(stack).load_states().get(shard)
+                stored = place.store(stack).shard_states.load().get(shard)
                 state = None if stored is None else stored.state
             found = peek_record(client, _listed(client, shard), number, SystemClock())
         if as_json:

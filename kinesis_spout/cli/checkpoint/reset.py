@@ -9,7 +9,7 @@ from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import OWNER_WAIT_S, Place, operators_command
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
-from state.owner.ownership import this_process
+from state.process import this_process
 from state.zookeeper.embedded import embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT
 
@@ -38,8 +38,8 @@ def reset(
             )
         place = Place(application, stream, zookeeper, zookeeper_root, option)
         store = place.new_store(stack)
-        states = store.load_states()
-        if not states and store.read_start(also_unfinished=True) is None:
+        states = store.shard_states.load()
+        if not states and store.identity.read_start(also_unfinished=True) is None:
             say(f"application {application} has no state on stream {stream}: nothing to reset")
             return
         say(
@@ -49,5 +49,5 @@ def reset(
         for shard, stored in sorted(states.items()):
             say(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}")
         if confirmed("Remove this state?", yes=yes):
-            store.reset(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
+            store.identity.reset(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
             say("removed")

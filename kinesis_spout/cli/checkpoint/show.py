@@ -30,7 +30,7 @@ def show(
     place = Place(application, stream, zookeeper, zookeeper_root, option)
     with operators_command(ctx) as stack:
         store = place.store(stack)
-        states = [stored.state for _, stored in sorted(store.load_states().items())]
+        states = [stored.state for _, stored in sorted(store.shard_states.load().items())]
         if not states:
             note(f"application {application} has no state on stream {stream}")
         if as_json:

@@ -73,10 +73,10 @@ def skip(
     place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     with moving_command(ctx, place) as (client, store):
         with place.patience(client):
-            if not store.load_states():
+            if not store.shard_states.load():
                 raise CliError(f"application {application} has no state on stream {stream}")
             own(store, dry_run=dry_run)
-            found = find_skip(store.load_states(), shard_id, numbers)
+            found = find_skip(store.shard_states.load(), shard_id, numbers)
             if to is not None:
                 check_bound_stream(store, client.describe())
         for line in _lines(found):
@@ -86,7 +86,7 @@ def skip(
         if to is not None:
             save_records(client, found, to)
             failpoint("letters-saved")
-        write_skip(store, found)
+        write_skip(store.shard_states, store.plans, found)
         say("skipped")
 
 

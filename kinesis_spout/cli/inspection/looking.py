@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.health import TipAnswer
     from kinesis_spout.inspection.snapshot import Snapshot
     from kinesis_spout.service.client import KinesisClient
-    from state.znodes.store import ZnodeStateStore
+    from state.znodes.topics import StoreTopics
 
 DEFAULT_WINDOW = "10s"
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
@@ -40,7 +40,7 @@ class Looking:
     """Looks at one application. `max_asked`: how many shards are asked for their tips in a look."""
 
     client: KinesisClient
-    store: ZnodeStateStore
+    store: StoreTopics
     tips: TipReader
     clock: Clock
     application: str

@@ -23,7 +23,7 @@ from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import StreamSummary
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from state.zookeeper.store import DEFAULT_ROOT
 
 FILE_WIDTH = 10_000
@@ -94,7 +94,7 @@ def shards(
 
 def inspect_shards(
     client: KinesisClient,
-    store: ZnodeStateStore | None,
+    store: StoreTopics | None,
     *,
     application: str,
     clock: Clock,

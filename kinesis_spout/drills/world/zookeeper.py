@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kinesis_spout.drills import spout_program as program
 from state.codec.values import decode, encode
 from state.errors import StoreUnavailableError
-from state.owner.owner_info import OwnerInfo
+from state.store.ownership import OwnerInfo
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.tree import Delete, Set, TransactionRefusedError
 from state.zookeeper.embedded import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from state.shard_state import ShardState
-    from state.state_store import TaskShare
+    from state.store.ownership import TaskShare
 
 CHROOT = "/soak"
 IDLE_S = 7_200.0  # without a connection; longer than any soak
@@ -191,7 +191,9 @@ class StoredStates:
         """None while ZooKeeper does not answer."""
         try:
             with self._lock:
-                return {shard: stored.state for shard, stored in self._store.load_states().items()}
+                return {
+                    shard: stored.state for shard, stored in self._store.shard_states.load().items()
+                }
         except StoreUnavailableError:
             return None
 

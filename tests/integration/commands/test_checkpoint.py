@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from kinesis_spout.clock import SystemClock
-from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON, Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.operators_shell import SHARD, Shell
@@ -64,15 +64,15 @@ def test_a_loss_is_reported_until_it_is_accepted(shell: Shell) -> None:
 
     def lapse() -> None:
         with closing(shell.store()) as store:
-            store.acquire(this_process(1_000), timeout_s=10)
-            stored = store.load_states()[SHARD]
+            store.ownership.acquire(this_process(1_000), timeout_s=10)
+            stored = store.shard_states.load()[SHARD]
             lapsed = replace(
                 stored.state,
                 checkpoint=None,
                 verified_until_ms=long_ago_ms,
                 read_position=TRIM_HORIZON,
             )
-            store.move_states([StateChange(before=stored, after=lapsed)])
+            store.shard_states.move([StateChange(before=stored, after=lapsed)])
 
     lapse()
     lost = f"what arrived from {Position.at_timestamp(long_ago_ms)} to "
@@ -115,7 +115,7 @@ def test_a_running_application_is_not_moved(shell: Shell) -> None:
     shell.consume()
     before = shell.states()
     with closing(shell.store()) as store:
-        store.acquire(this_process(1_000), timeout_s=1)
+        store.ownership.acquire(this_process(1_000), timeout_s=1)
         assert shell.checkpoint("set", "--to", "TRIM_HORIZON", "--dry-run").returncode == 0
         shell.checkpoint("export", "--to", "etl.json")
         for command in (("set", "--to", "TRIM_HORIZON"), ("import", "etl.json", "--replace")):
@@ -226,8 +226,8 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     assert alone.stdout.splitlines()[2:] == ["  key      key", r"  data     a\x1b[31m"]
     shell.consume()
     with closing(shell.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        stored = store.load_states()[SHARD]
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        stored = store.shard_states.load()[SHARD]
         failed = UnresolvedRecord(
             first=SequenceNumber.parse(number),
             last=SequenceNumber.parse(number),
@@ -238,7 +238,7 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
             reason="no rates\x07",
         )
         after = replace(stored.state, unresolved=(failed,), checkpoint=None)
-        store.move_states([StateChange(before=stored, after=after)])
+        store.shard_states.move([StateChange(before=stored, after=after)])
     named = ("--application", "etl", "--zookeeper", shell.zookeeper)
     shown = shell.run("peek", *place, *named, *shell.endpoint)
     assert shown.stdout.splitlines()[4:] == [
@@ -262,7 +262,7 @@ def test_characters_that_the_locale_lacks_end_no_command(shell: Shell) -> None:
     application's name is the one that was typed.
     """
     with closing(shell.store("étl")) as store:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
     (number,) = shell.put("grün日")
     place = (SHARD, number, "--stream", "orders", "--application", "étl")
     named = (*place, "--zookeeper", shell.zookeeper, *shell.endpoint)

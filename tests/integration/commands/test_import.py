@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from state.owner.ownership import this_process
+from state.process import this_process
 from tests.support.migration.captured import (
     awslabs_stream,
     captured,
@@ -191,7 +191,7 @@ def test_nothing_is_imported_into_a_running_application(shell: Shell, moto_endpo
     kcl_stream(shell.fake.model)
     options = kcl_table(shell, moto_endpoint)
     with closing(shell.store()) as store:
-        store.acquire(this_process(1_000), timeout_s=1)
+        store.ownership.acquire(this_process(1_000), timeout_s=1)
         assert move_in(shell, *options, "--yes").returncode == 4
         assert move_in(shell, *options, "--dry-run").returncode == 0
 

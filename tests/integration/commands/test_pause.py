@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from state.owner.ownership import this_process
+from state.process import this_process
 from tests.support.shell.consuming import LIMIT_S, running
 from tests.support.state.state_stores import plan
 
@@ -73,9 +73,9 @@ def test_an_application_that_never_ran_is_refused_unless_it_is_meant(shell: Shel
 
 def test_a_wait_that_is_over_is_a_failure_and_the_pause_stays(shell: Shell) -> None:
     with closing(shell.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        store.create_plan(plan(1))
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        store.plans.create(plan(1))
         ended = shell.operate("pause", "--before-start", "--wait", "--timeout", "100ms")
         assert ended.returncode == 1
         assert "the batch of plan 1-aa is not settled; it stays paused" in ended.stderr
-        assert store.read_pause() is not None
+        assert store.pause.read() is not None

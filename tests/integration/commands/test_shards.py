@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kazoo.client import KazooClient
 
-from state.owner.ownership import this_process
-from state.state_store import StateChange
+from state.process import this_process
+from state.store.shard_states import StateChange
 from tests.support.shell.consuming import run
 from tests.support.shell.operators_shell import SHARD
 
@@ -23,8 +23,8 @@ def test_an_application_beside_its_running_owner(shell: Shell) -> None:
     shell.consume()
     application = ("--application", "etl", "--zookeeper", shell.zookeeper)
     with closing(shell.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        known = store.load_states()[SHARD]
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        known = store.shard_states.load()[SHARD]
         ended = run(shell.fake, "shards", "orders", *application)
         assert (ended.returncode, ended.stderr) == (0, "")
         head, line = ended.stdout.splitlines()
@@ -32,7 +32,7 @@ def test_an_application_beside_its_running_owner(shell: Shell) -> None:
         assert line.startswith(f"└── {SHARD}  readable  100 %  read AFTER:..{number[-12:]}  ")
         (listed,) = json.loads(run(shell.fake, "shards", "orders", *application, "--json").stdout)
         assert (listed["shardId"], listed["state"]) == (SHARD, "readable")
-        assert store.save_states([StateChange(known, known.state)])
+        assert store.shard_states.save([StateChange(known, known.state)])
 
 
 def test_an_application_without_state_is_left_without(shell: Shell) -> None:

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from state.failpoint import SKIP_STEPS
-from state.owner.ownership import this_process
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from tests.support.shell.consuming import run
 from tests.support.shell.operators_shell import SHARD, Shell
 
@@ -20,8 +20,8 @@ from tests.support.shell.operators_shell import SHARD, Shell
 def leave_unresolved(shell: Shell, *numbers: str) -> None:
     """As if these records had failed."""
     with closing(shell.store()) as store:
-        store.acquire(this_process(0), timeout_s=60)
-        stored = store.load_states()[SHARD]
+        store.ownership.acquire(this_process(0), timeout_s=60)
+        stored = store.shard_states.load()[SHARD]
         failed = tuple(
             UnresolvedRecord(
                 first=SequenceNumber.parse(one),
@@ -33,7 +33,7 @@ def leave_unresolved(shell: Shell, *numbers: str) -> None:
             for one in numbers
         )
         after = replace(stored.state, unresolved=failed, checkpoint=None)
-        store.move_states([StateChange(before=stored, after=after)])
+        store.shard_states.move([StateChange(before=stored, after=after)])
 
 
 def test_records_are_given_up_shown_and_put_back(shell: Shell) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import error
-from state.owner.ownership import this_process
-from state.state_store import StreamIdentity
+from state.process import this_process
+from state.store.identity import StreamIdentity
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, serve
 from tests.support.shell.command_line import call_cli
@@ -108,8 +108,8 @@ def test_the_state_of_a_deleted_stream_is_a_failure(
     with closing(
         ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")
     ) as store:
-        store.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
-        store.bind_stream(StreamIdentity(arn=arn, name="orders", created_ms=1_700_000_000_000))
+        store.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
+        store.identity.bind(StreamIdentity(arn=arn, name="orders", created_ms=1_700_000_000_000))
     after = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
     assert after.returncode == 1
     found = findings(after)["ZooKeeper", "state"]

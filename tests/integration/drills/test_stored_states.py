@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
-from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
+from state.process import this_process
 from state.shard_state import ShardState
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def stored(server: ZookeeperServer) -> Iterator[StoredStates]:
 
 def save(server: ZookeeperServer, *shards: str) -> None:
     store = ZookeeperStateStore(server.connect_string, application="drill", stream="drill")
-    store.acquire(this_process(0), timeout_s=10)
+    store.ownership.acquire(this_process(0), timeout_s=10)
     states = [ShardState(shard_id=shard, read_position=TRIM_HORIZON) for shard in shards]
-    store.save_states([StateChange(before=None, after=state) for state in states])
+    store.shard_states.save([StateChange(before=None, after=state) for state in states])
     store.close()
 
 

@@ -141,7 +141,7 @@ def close_plan(stream: StreamUnderTest, name: str) -> None:
     settings = stream.settings(stream=name)
     services = ProcessServices.connect(settings)
     with closing(Coordinator(settings, services)) as coordinator:
-        pointer = services.store.read_pointer()
+        pointer = services.store.plans.pointer()
         assert pointer is not None
         coordinator.close_open_plan(pointer.id)
 

@@ -16,6 +16,7 @@ from kinesis_spout.errors import ConfigError
 from kinesis_spout.testing import alter
 from spark_job.data_source import KinesisStreamReader, TaskPartition
 from spark_job.preflight import preflight
+from spark_job.settings import QuerySettings
 from state.errors import PlanClosedError
 from state.shard_state import Lifecycle
 from tests.support.kinesis.services import REGION
@@ -115,7 +116,7 @@ def test_all_attempts_at_a_batch_give_the_same_rows_in_the_same_order(
     def read(plan: Any) -> None:
         partition = TaskPartition(partitions[0].plan_id, 0, plan, partitions[0].aws)
         barrier.wait(10)
-        batches = KinesisStreamReader(engine.settings).read(partition)
+        batches = KinesisStreamReader(QuerySettings.of([engine.settings])).read(partition)
         results.append([row for batch in batches for row in batch.to_pylist()])
 
     threads = [threading.Thread(target=read, args=(plan,)) for plan in (small, whole)]
@@ -215,7 +216,7 @@ def test_latest_gives_what_comes_after_the_pin(
     engine = engine_of(starting_position="LATEST")
     engine.start()
     assert engine.reader is not None
-    engine.reader.coordinator.pin_start()
+    engine.reader.driver.coordinators[0].pin_start()
     stream.put(40)
     engine.stop()
     stream.clock.advance(60)

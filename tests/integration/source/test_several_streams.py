@@ -11,7 +11,7 @@ import pytest
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.testing.faults.plan import throttle
 from kinesis_spout.testing.settings import FakeKinesisSettings
-from spark_job.data_source import KinesisStreamReader, SeveralStreamsReader
+from spark_job.data_source import KinesisStreamReader
 from spark_job.kinesis_source import KinesisSource
 from tests.support.kinesis.services import create_stream, kinesis_client, serve
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
@@ -34,13 +34,9 @@ class SeveralEngine(MicroBatchEngine):
     query: QuerySettings
 
     def start(self) -> None:
-        one = self.query.is_of_one
-        reader: Any = (
-            KinesisStreamReader(self.query.streams[0]) if one else SeveralStreamsReader(self.query)
-        )
-        self.reader = reader
+        self.reader = KinesisStreamReader(self.query)
         if self.available_now:
-            reader.prepareForTriggerAvailableNow()
+            self.reader.prepareForTriggerAvailableNow()
 
 
 @pytest.fixture

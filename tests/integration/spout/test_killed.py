@@ -71,7 +71,7 @@ def producing(fake: FakeKinesis) -> Iterator[Callable[[], int]]:
 
 
 def is_busy(store: ZookeeperStateStore) -> bool:
-    states = [stored.state for stored in store.load_states().values()]
+    states = [stored.state for stored in store.shard_states.load().values()]
     return len(states) == SHARDS and all(
         state.checkpoint is not None and any(record.attempts == 1 for record in state.unresolved)
         for state in states
@@ -108,7 +108,7 @@ def test_kill_9_under_load_repeats_nothing_that_was_committed_and_keeps_attempts
             wait_until(lambda: is_busy(store), timeout_s=60)
             killed.kill()
             killed.wait()
-            states = {shard: stored.state for shard, stored in store.load_states().items()}
+            states = {shard: stored.state for shard, stored in store.shard_states.load().items()}
             start(second)
         wait_until(lambda: acked(first, second) >= set(range(produced())), timeout_s=120)
     first_attempts: dict[SequenceNumber, int] = {}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from state.errors import EmbeddedZookeeperError
-from state.owner.ownership import process_start
+from state.process import process_start
 from state.zookeeper.embedded import answers, ensure_running, stop
 from state.zookeeper.embedded_supervisor import connections
 from tests.support.state.zookeeper import running_in, wait_until

@@ -11,22 +11,15 @@ from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 from kinesis_spout.shards.lineage import HASH_KEYS
-from state.owner.owner_info import OwnerInfo
-from state.owner.run_log import Run, RunEnd, RunLog
 from state.plan import PlanStatus, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import (
-    OwnerView,
-    Pause,
-    PlanView,
-    StartPin,
-    StoredApplication,
-    StreamIdentity,
-    TaskShare,
-    TaskView,
-)
+from state.store.identity import StartPin, StreamIdentity
+from state.store.ownership import OwnerInfo, OwnerView, TaskShare
+from state.store.pause import Pause
+from state.store.runs import Run, RunEnd, RunLog
+from state.store.view import PlanView, StoredApplication, TaskView
 
 if TYPE_CHECKING:
     from state.task_log import TaskLog

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def source(fields: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """The rows of one batch of the source, task after task."""
-    reader = KinesisStreamReader(KinesisSource(**fields).settings())
+    reader = KinesisStreamReader(KinesisSource(**fields).query())
     try:
         start = reader.initialOffset()
         end = reader.latestOffset(start, reader.getDefaultReadLimit())

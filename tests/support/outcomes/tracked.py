@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job import DeadLetter
-from spark_job.data_source import SCHEMA_DDL, SeveralStreamsReader
+from spark_job.data_source import SCHEMA_DDL, KinesisStreamReader
 from spark_job.kinesis_source import KinesisStreams
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.simulated.micro_batch_engine import MicroBatchEngine
@@ -133,12 +133,8 @@ class _Loop(MicroBatchEngine):
     function: Callable[[list[Row], int], None]
 
     def start(self) -> None:
-        if self.query.is_of_one:
-            super().start()
-            return
-        reader: Any = SeveralStreamsReader(self.query)
-        self.reader = reader
-        reader.prepareForTriggerAvailableNow()
+        self.reader = KinesisStreamReader(self.query)
+        self.reader.prepareForTriggerAvailableNow()
 
     def finish(self, batch: int, rows: list[Row]) -> None:
         self.function(rows, batch)

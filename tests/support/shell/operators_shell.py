@@ -104,7 +104,7 @@ class Shell:
 
     def states(self) -> Mapping[str, ShardState]:
         with closing(self.store()) as store:
-            return {shard: stored.state for shard, stored in store.load_states().items()}
+            return {shard: stored.state for shard, stored in store.shard_states.load().items()}
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.testing.manual_clock import START_MS
 from spark_job.driver.shard_tips import ShardTips
-from state.owner.ownership import this_process
 from state.position import Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.state_store import StartPin, StateChange
+from state.store.identity import StartPin
+from state.store.shard_states import StateChange
 from tests.support.simulated.simulated_job import shard
 
 if TYPE_CHECKING:
@@ -40,11 +41,18 @@ class World:
         settings = job.settings(**({"shard_refresh_interval": "10s"} | options))
         self.services = job.services(settings)
         self.watch = ShardTips()
-        self.services.store.acquire(this_process(0), timeout_s=1)
+        self.services.store.ownership.acquire(this_process(0), timeout_s=1)
         self.catalog = ShardCatalog(
-            settings, self.services.store, self.services.client, job.clock, self.watch, only=only
+            settings,
+            self.services.client,
+            job.clock,
+            self.watch,
+            identity=self.services.store.identity,
+            shard_states=self.services.store.shard_states,
+            shard_list=self.services.store.shard_list,
+            only=only,
         )
-        self.catalog.states = dict(self.services.store.load_states())
+        self.catalog.states = dict(self.services.store.shard_states.load())
 
     def refresh(self, after_s: float = 0) -> None:
         self.job.clock.advance(after_s)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark_job.data_source import KinesisStreamReader
+from spark_job.settings import QuerySettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ class MicroBatchEngine:
     tracked: PlayedOutcomes | None = None
 
     def start(self) -> None:
-        self.reader = KinesisStreamReader(self.settings)
+        self.reader = KinesisStreamReader(QuerySettings.of([self.settings]))
         if self.available_now:
             self.reader.prepareForTriggerAvailableNow()
 

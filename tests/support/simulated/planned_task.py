@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from spark_job.executor.task_reader import DEFAULT_PACE, Pace, read_task
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.owner.owner_info import OwnerInfo
 from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
+from state.store.ownership import OwnerInfo
 from state.task_log import TaskLog
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.subscriptions import InlineFeed, wait_in
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesis_spout.programs.threads import NewPool
-    from state.state_store import StateStore
+    from state.znodes.topics import StoreTopics
 
 PLAN_ID = "1-ab"
 Row = tuple[str, int, int]
@@ -87,13 +87,13 @@ class PlannedTask:
 
     def __post_init__(self) -> None:
         self._owner = self.store()
-        self._owner.acquire(OwnerInfo(host="host", pid=1, since_ms=0), timeout_s=1)
-        self._owner.create_plan(Plan(plan_id=PLAN_ID, created_ms=1, tasks=(self.plan,)))
+        self._owner.ownership.acquire(OwnerInfo(host="host", pid=1, since_ms=0), timeout_s=1)
+        self._owner.plans.create(Plan(plan_id=PLAN_ID, created_ms=1, tasks=(self.plan,)))
 
     def store(self) -> MemoryStateStore:
         return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM)
 
-    def overtaken_store(self, act: Callable[[], object]) -> StateStore:
+    def overtaken_store(self, act: Callable[[], object]) -> StoreTopics:
         """A store whose process is about to append for the first time when `act` is called."""
         store, tree = interposed(self.store())
         tree.before_write("/end", act)
@@ -103,7 +103,7 @@ class PlannedTask:
         self,
         *,
         pace: Pace = DEFAULT_PACE,
-        store: StateStore | None = None,
+        store: StoreTopics | None = None,
         service: Service | None = None,
         new_pool: NewPool = InlinePool,
         **options: Any,
@@ -128,9 +128,9 @@ class PlannedTask:
 
     def append(self, *entries: ShardReadResult, sealed: bool = False) -> None:
         """Append to the log as another attempt does."""
-        stored = self._owner.read_log(PLAN_ID, 0)
+        stored = self._owner.plans.read_log(PLAN_ID, 0)
         log = (stored.log or TaskLog()).extended(entries, seal=sealed)
-        self._owner.append_log(PLAN_ID, 0, log, stored.version)
+        self._owner.plans.append_log(PLAN_ID, 0, log, stored.version)
 
     @property
     def path(self) -> str:
@@ -140,7 +140,7 @@ class PlannedTask:
     @property
     def log(self) -> TaskLog:
         """The log as it is stored; empty without one."""
-        return self._owner.read_log(PLAN_ID, 0).log or TaskLog()
+        return self._owner.plans.read_log(PLAN_ID, 0).log or TaskLog()
 
     @property
     def ends(self) -> dict[str, ShardReadResult]:
@@ -148,4 +148,4 @@ class PlannedTask:
         return {end.shard_id: end for end in self.log.folded().shards}
 
     def close_plan(self) -> None:
-        self._owner.close_plan(PLAN_ID)
+        self._owner.plans.close(PLAN_ID)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from spark_job.tracking.unanswered import Given
     from state.plan import Plan, ShardReadResult, TaskResult
     from state.shard_state import ShardState
-    from state.state_store import StateStore
+    from state.znodes.topics import StoreTopics
     from tests.support.simulated.simulated_job import SimulatedJob
 
 Row = dict[str, Any]
@@ -113,7 +113,7 @@ class PlayedOutcomes:
     decision.
     """
 
-    open_store: Callable[[], StateStore]
+    open_store: Callable[[], StoreTopics]
     now_ms: Callable[[], int]
     fails: Callable[[Row], str | None]
     policy: OutcomePolicy = AT_ONCE
@@ -134,27 +134,27 @@ class PlayedOutcomes:
         """The rows whose records were processed. `on_step` gets "opened" and "reported"."""
         with closing(self.open_store()) as store:
             if self.reports:
-                store.mark_tracked(self.policy)
-            pointer = store.read_pointer()
+                store.reports.mark_tracked(self.policy)
+            pointer = store.plans.pointer()
             is_open = pointer is not None and pointer.status is PlanStatus.OPEN
-            plan = store.read_plan(pointer.id) if pointer is not None and is_open else None
+            plan = store.plans.read(pointer.id) if pointer is not None and is_open else None
             if not self.reports or pointer is None or plan is None:
                 known = self._processed_before(store, rows) if self.reports else None
                 if known is not None:
                     return known
                 return [row for row in rows if self.fails(row) is None]
-            opened = store.open_report(pointer.id, f"t{next(self._tokens)}")
+            opened = store.reports.open(pointer.id, f"t{next(self._tokens)}")
             on_step("opened")
-            seen = _seen(store.read_ends(pointer.id), rows)
+            seen = _seen(store.plans.read_ends(pointer.id), rows)
             if seen is None:
                 # All comes again. What this batch has written does not count: a record that does
                 # not come again is a loss.
-                store.answer_report(opened)
+                store.reports.answer(opened)
                 self.resolved.pop(pointer.id, None)
                 return []
             held = _ids_by_shard(rows)
             ends = {end.shard_id: end for task in seen.values() for end in task.shards}
-            states = {shard: stored.state for shard, stored in store.load_states().items()}
+            states = {shard: stored.state for shard, stored in store.shard_states.load().items()}
             part = _first_part(rows, seen, plan, states, opened.openings)
             if part is not None:
                 rows = _by_shard(rows, seen)[: part.records]
@@ -175,7 +175,7 @@ class PlayedOutcomes:
             if plan.aggregated_records == "raw":
                 report = report.of_whole_records
             self.letters += batch.letters
-            store.finish_report(opened, report)
+            store.reports.finish(opened, report)
             self.done.append(report)
             self.resolved.pop(pointer.id, None)
             self.resolved[pointer.id] = Resolved(
@@ -188,16 +188,16 @@ class PlayedOutcomes:
             on_step("reported")
             return good
 
-    def _processed_before(self, store: StateStore, rows: Sequence[Row]) -> list[Row] | None:
+    def _processed_before(self, store: StoreTopics, rows: Sequence[Row]) -> list[Row] | None:
         """The rows that a closed plan with a done report has processed, if they are the rows of
         this batch: the function is not called for them again. None if there is no such plan.
 
         The first of them may have expired since. Late attempts may have added other shards.
         """
         ids = _ids_by_shard(rows)
-        for plan_id in reversed(store.known_plans()):
+        for plan_id in reversed(store.plans.known()):
             resolved = self.resolved.get(plan_id)
-            if store.read_report(plan_id) is None or resolved is None:
+            if store.reports.read(plan_id) is None or resolved is None:
                 continue
             given = resolved.given
             if (not ids.keys().isdisjoint(given) or not (rows or given)) and all(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_job.driver.query_driver import QueryDriver
 from spark_job.executor.task_reader import read_task
+from spark_job.settings import QuerySettings
 
 if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator
@@ -54,7 +56,10 @@ def track_all(
 
 
 def next_plan(coordinator: Coordinator, start: str = "", *, max_records: int | None = None) -> str:
-    return coordinator.next_plan(start, max_records=max_records)
+    """The plan that a query of this stream alone makes next."""
+    driver = QueryDriver(QuerySettings.of([coordinator.settings]), [coordinator])
+    offset = driver.next_offset({"format": 1, "plan": start}, max_records=max_records)
+    return str(offset["plan"])
 
 
 def read_all(job: SimulatedJob, coordinator: Coordinator, start: str = "") -> tuple[str, list[int]]:
@@ -70,7 +75,7 @@ def read_all(job: SimulatedJob, coordinator: Coordinator, start: str = "") -> tu
 
 
 def pointer(job: SimulatedJob) -> PlanPointer:
-    found = job.store().read_pointer()
+    found = job.store().plans.pointer()
     assert found is not None
     return found
 

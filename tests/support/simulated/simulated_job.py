@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kinesis_spout.programs.threads import NewPool
     from spark_job.settings import SourceSettings
     from state.shard_state import ShardState
-    from state.state_store import StateStore
+    from state.znodes.topics import StoreTopics
 
 STREAM, APPLICATION = "orders", "etl"
 _MESSAGE = b"\x0a\x01k\x1a\x00"
@@ -88,7 +88,7 @@ class SimulatedJob:
         return KinesisClient(settings.aws, settings.stream, clock=self.clock)
 
     def services(
-        self, settings: SourceSettings | None = None, store: StateStore | None = None
+        self, settings: SourceSettings | None = None, store: StoreTopics | None = None
     ) -> ProcessServices:
         settings = settings or self.settings()
         client = self.client(settings)
@@ -119,7 +119,7 @@ class SimulatedJob:
     def coordinator(
         self,
         *,
-        store: StateStore | None = None,
+        store: StoreTopics | None = None,
         new_pool: NewPool = InlinePool,  # a real one answers late on a busy machine
         **changes: Any,
     ) -> Coordinator:
@@ -132,7 +132,7 @@ class SimulatedJob:
         return coordinator
 
     def states(self) -> dict[str, ShardState]:
-        return {shard: stored.state for shard, stored in self.store().load_states().items()}
+        return {shard: stored.state for shard, stored in self.store().shard_states.load().items()}
 
     def put(
         self,

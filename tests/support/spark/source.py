@@ -151,23 +151,23 @@ class StreamUnderTest:
     def logs(self, application: str = APPLICATION) -> dict[int, TaskResult]:
         """What the tasks of the newest plan have published."""
         with self._store(application) as store:
-            pointer = store.read_pointer()
-            return {} if pointer is None else dict(store.read_ends(pointer.id))
+            pointer = store.plans.pointer()
+            return {} if pointer is None else dict(store.plans.read_ends(pointer.id))
 
     def states(self, application: str = APPLICATION) -> dict[str, ShardState]:
         with self._store(application) as store:
-            return {shard: stored.state for shard, stored in store.load_states().items()}
+            return {shard: stored.state for shard, stored in store.shard_states.load().items()}
 
     def tells_errors(self) -> bool:
         """Whether the newest run says that an error of its sink or function would be told."""
         with self._store(APPLICATION) as store:
-            told = store.read_runs().get(None)
+            told = store.runs.read().get(None)
             return told is not None and told.newest is not None and told.newest.tells_errors
 
     def last_end(self, application: str = APPLICATION) -> str | None:
         """What the last run that ended has told of its end."""
         with self._store(application) as store:
-            ends = [run.end for log in store.read_runs().values() for run in log.runs if run.end]
+            ends = [run.end for log in store.runs.read().values() for run in log.runs if run.end]
             return ends[-1].says if ends else None
 
     def _store(self, application: str) -> closing[ZookeeperStateStore]:

@@ -17,7 +17,7 @@ from kinesis_spout.spout.kinesis_spout import KinesisSpout
 from kinesis_spout.spout.services import SpoutServices
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.subscriptions import InlineFeed, wait_in
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.programs.threads import Step
     from kinesis_spout.spout.emission import SpoutEmission
-    from state.owner.run_log import RunLog
     from state.shard_state import ShardState
+    from state.store.runs import RunLog
 
 STREAM, APPLICATION = "orders", "billing"
 PLACE = "in-memory:2181"  # the store is given, so nothing connects to this address
@@ -166,10 +166,10 @@ class SpoutUnderTest:
     def run(self) -> RunLog:
         """What the only task tells of its run, for somebody who only looks."""
         with closing(self.store()) as store:
-            return store.read_runs()[TaskShare(0, 1)]
+            return store.runs.read()[TaskShare(0, 1)]
 
     def states(self) -> dict[str, ShardState]:
-        return {shard: stored.state for shard, stored in self.store().load_states().items()}
+        return {shard: stored.state for shard, stored in self.store().shard_states.load().items()}
 
 
 def drain(spout: KinesisSpout, loops: StepLoops, *, rounds: int = 20) -> list[SpoutEmission]:

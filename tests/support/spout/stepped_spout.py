@@ -14,7 +14,7 @@ from tests.support.simulated.simulated_job import APPLICATION, STREAM
 from tests.support.spout.spout_world import ServiceTerms, StepLoops, spout_config
 
 if TYPE_CHECKING:
-    from state.state_store import StateStore
+    from state.znodes.topics import StoreTopics
     from tests.support.simulated.simulated_job import SimulatedJob
 
 EXACT = RetryPolicy(retry_limit=2, first_delay_ms=1_000, jitter=0)
@@ -26,7 +26,7 @@ class SteppedSpout:
     """
 
     def __init__(
-        self, job: SimulatedJob, *, store: StateStore | None = None, **changes: Any
+        self, job: SimulatedJob, *, store: StoreTopics | None = None, **changes: Any
     ) -> None:
         self.job = job
         self.letters: list[Any] = []

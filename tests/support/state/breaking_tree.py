@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryTree
 from state.znodes.paths import ZookeeperPaths
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from state.znodes.tree import Check, Operation
 from tests.support.state.forwarding_tree import ForwardingTree
 
@@ -51,8 +51,8 @@ class BreakingTree(ForwardingTree):
 
 def breaking_store(
     backend: MemoryBackend, *, application: str = "app", stream: str = "stream"
-) -> tuple[ZnodeStateStore, BreakingTree]:
+) -> tuple[StoreTopics, BreakingTree]:
     """A store over such a tree, beside a `MemoryStateStore` of the same names."""
     tree = BreakingTree(backend)
     paths = ZookeeperPaths(root="kinesis-spout", application=application, stream=stream)
-    return ZnodeStateStore(tree, paths, reset_command="kinesis-spout reset"), tree
+    return StoreTopics(tree, paths, reset_command="kinesis-spout reset"), tree

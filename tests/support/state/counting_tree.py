@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from state.memory_store import MemoryBackend, MemoryTree
 from state.znodes.paths import ZookeeperPaths
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from tests.support.state.forwarding_tree import ForwardingTree
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class CountingTree(ForwardingTree):
 
 def counting_store(
     backend: MemoryBackend, *, application: str, stream: str
-) -> tuple[ZnodeStateStore, CountingTree]:
+) -> tuple[StoreTopics, CountingTree]:
     """A store over such a tree, beside a `MemoryStateStore` of the same names."""
     tree = CountingTree(backend)
     paths = ZookeeperPaths(root="kinesis-spout", application=application, stream=stream)
-    return ZnodeStateStore(tree, paths, reset_command="kinesis-spout reset"), tree
+    return StoreTopics(tree, paths, reset_command="kinesis-spout reset"), tree

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from state.znodes.tree import Create, Operation, Set, TransactionRefusedError, ZnodeTree
 from tests.support.state.forwarding_tree import ForwardingTree
 
@@ -66,7 +66,7 @@ class InterposedTree(ForwardingTree):
             ) from refused
 
 
-def interposed(store: ZnodeStateStore) -> tuple[ZnodeStateStore, InterposedTree]:
+def interposed(store: StoreTopics) -> tuple[StoreTopics, InterposedTree]:
     """Another store on the same connection, and its tree. It owns nothing yet."""
     tree = InterposedTree(store._tree)
-    return ZnodeStateStore(tree, store._paths, reset_command="kinesis-spout reset"), tree
+    return StoreTopics(tree, store.paths, reset_command="kinesis-spout reset"), tree

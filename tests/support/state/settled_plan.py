@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from spark_job.driver.settle_plan import Settled, settle
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.owner.owner_info import OwnerInfo
 from state.plan import ChildShard, Plan, ShardReadResult, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.state_store import StateChange
+from state.store.ownership import OwnerInfo
+from state.store.shard_states import StateChange
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from state.state_store import StateStore
+    from state.znodes.topics import StoreTopics
 
 PLAN = "3-ab"
 OWNER = OwnerInfo(host="host", pid=1, since_ms=0)
@@ -63,7 +63,7 @@ def backend_with_plan(*published: int) -> MemoryBackend:
     """Three shards, an open plan of two tasks over them, and the logs of some of the tasks."""
     backend = MemoryBackend()
     store = opened(backend)
-    store.save_states(
+    store.shard_states.save(
         [
             StateChange(before=None, after=ShardState(shard_id=s, read_position=TRIM_HORIZON))
             for s in (PARENT, OTHER, UNREAD)
@@ -81,24 +81,24 @@ def backend_with_plan(*published: int) -> MemoryBackend:
         )
         for group in groups
     )
-    store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=tasks))
+    store.plans.create(Plan(plan_id=PLAN, created_ms=1, tasks=tasks))
     for task in published:
-        store.append_log(PLAN, task, LOGS[task], None)
+        store.plans.append_log(PLAN, task, LOGS[task], None)
     store.close()
     return backend
 
 
 def opened(backend: MemoryBackend) -> MemoryStateStore:
     store = MemoryStateStore(backend)
-    store.acquire(OWNER, timeout_s=1)
+    store.ownership.acquire(OWNER, timeout_s=1)
     return store
 
 
-def states_in(store: StateStore) -> dict[str, ShardState]:
-    return {shard: stored.state for shard, stored in store.load_states().items()}
+def states_in(store: StoreTopics) -> dict[str, ShardState]:
+    return {shard: stored.state for shard, stored in store.shard_states.load().items()}
 
 
 def settled(backend: MemoryBackend) -> Settled:
     """Settle the plan by a process that ends afterwards."""
     with closing(opened(backend)) as store:
-        return settle(store, PLAN, states_per_write=1)
+        return settle(store.plans, store.shard_states, store.reports, PLAN, states_per_write=1)

@@ -8,16 +8,15 @@ import msgspec
 import pytest
 
 from state.errors import StaleOwnerError
-from state.owner.ownership import this_process
-from state.state_store import StateChange
+from state.process import this_process
+from state.store.shard_states import StateChange
 from tests.support.state.state_stores import IDENTITY, OWNER, state_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from state.owner.owner_info import OwnerInfo
-    from state.state_store import TaskShare
-    from state.znodes.store import ZnodeStateStore
+    from state.store.ownership import OwnerInfo, TaskShare
+    from state.znodes.topics import StoreTopics
 
 
 def dead_process() -> OwnerInfo:
@@ -25,22 +24,22 @@ def dead_process() -> OwnerInfo:
     return msgspec.structs.replace(this_process(0), pid=2**22 + 1)
 
 
-def write_one(store: ZnodeStateStore, shard_id: str) -> None:
+def write_one(store: StoreTopics, shard_id: str) -> None:
     """Create a state, as owner."""
-    store.save_states([StateChange(None, state_at(1, shard_id))])
+    store.shard_states.save([StateChange(None, state_at(1, shard_id))])
 
 
-def assert_stale(store: ZnodeStateStore, task: TaskShare | None) -> None:
+def assert_stale(store: StoreTopics, task: TaskShare | None) -> None:
     """Each write of a stale owner is refused, and it does not regain the ownership by itself."""
     writes: list[Callable[[], object]] = [
         lambda: write_one(store, "shard-of-the-stale"),
-        lambda: store.save_shard_list(["shard-of-the-stale"]),
-        lambda: store.bind_stream(IDENTITY),
-        store.try_lead,
-        lambda: store.acquire(OWNER, timeout_s=0, task=task),
+        lambda: store.shard_list.save(["shard-of-the-stale"]),
+        lambda: store.identity.bind(IDENTITY),
+        store.shard_list.try_lead,
+        lambda: store.ownership.acquire(OWNER, timeout_s=0, task=task),
     ]
     for write in writes:
         with pytest.raises(StaleOwnerError, match="another process has taken over"):
             write()
-    assert "shard-of-the-stale" not in store.load_states()
-    assert (store.read_shard_list(), store.read_stream()) == (None, None)
+    assert "shard-of-the-stale" not in store.shard_states.load()
+    assert (store.shard_list.read(), store.identity.read()) == (None, None)

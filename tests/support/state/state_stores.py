@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Protocol
 from kazoo.client import KazooClient
 
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.owner.owner_info import OwnerInfo
 from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan, make_plan_id
 from state.position import TRIM_HORIZON, Position
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import StreamIdentity, TaskShare
+from state.store.identity import StreamIdentity
+from state.store.ownership import OwnerInfo, TaskShare
 from state.task_log import TaskLog
 from state.znodes.tree import Delete
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
-    from state.znodes.store import ZnodeStateStore
+    from state.znodes.topics import StoreTopics
 
 ROOT, STREAM = "root", "flights"
 OWNER = OwnerInfo(host="host-a", pid=4242, since_ms=1_357_000_000_000)
@@ -35,7 +35,7 @@ IDENTITY = StreamIdentity(
 class StoreWorld(Protocol):
     """One application's state, and the stores of several processes."""
 
-    def open(self) -> ZnodeStateStore:
+    def open(self) -> StoreTopics:
         """The store of another process. It is closed at the end of the test."""
         ...
 
@@ -55,7 +55,7 @@ class StoreWorld(Protocol):
         """Names of a node's children, sorted."""
         ...
 
-    def lose_session(self, store: ZnodeStateStore) -> None:
+    def lose_session(self, store: StoreTopics) -> None:
         """End the store's session on the server's side, while its process lives."""
         ...
 
@@ -94,7 +94,7 @@ class MemoryWorld:
             self._backend.children([f"/{ROOT}/{self._application}/{STREAM}/{path}"])[0] or ()
         )
 
-    def lose_session(self, store: ZnodeStateStore) -> None:
+    def lose_session(self, store: StoreTopics) -> None:
         assert isinstance(store, MemoryStateStore)
         store.lose_session()
 
@@ -141,7 +141,7 @@ class ZookeeperWorld:
     def children(self, path: str) -> list[str]:
         return sorted(self._other_program.get_children(self._path(path)))
 
-    def lose_session(self, store: ZnodeStateStore) -> None:
+    def lose_session(self, store: StoreTopics) -> None:
         end_session(self._server, store)
 
     def renew(self) -> None:
@@ -159,9 +159,9 @@ class ZookeeperWorld:
         return f"/{self._chroot}/{ROOT}/{self._application}/{STREAM}/{path}"
 
 
-def end_session(server: str, store: ZnodeStateStore) -> None:
+def end_session(server: str, store: StoreTopics) -> None:
     """End the store's session for real: a second client joins the session and closes it."""
-    store.read_owner()  # connects the store
+    store.ownership.owner()  # connects the store
     session = store._tree._client.client_id  # type: ignore[attr-defined]  # the store hides its session
     thief = KazooClient(server, client_id=session)
     thief.start()
@@ -207,9 +207,9 @@ def log_of(*counts: int, sealed: bool = True) -> TaskLog:
     )
 
 
-def owned(world: StoreWorld, owner: OwnerInfo = OWNER) -> ZnodeStateStore:
+def owned(world: StoreWorld, owner: OwnerInfo = OWNER) -> StoreTopics:
     store = world.open()
-    store.acquire(owner, timeout_s=10)
+    store.ownership.acquire(owner, timeout_s=10)
     return store
 
 
@@ -238,8 +238,8 @@ def failures(count: int, shards: int = 1, reason: str = "no rates for order") ->
     )
 
 
-def task_of(world: StoreWorld, index: int, total: int, owner: OwnerInfo = OWNER) -> ZnodeStateStore:
+def task_of(world: StoreWorld, index: int, total: int, owner: OwnerInfo = OWNER) -> StoreTopics:
     """The store of task `index` of `total`."""
     store = world.open()
-    store.acquire(owner, timeout_s=10, task=TaskShare(index, total))
+    store.ownership.acquire(owner, timeout_s=10, task=TaskShare(index, total))
     return store

@@ -18,7 +18,7 @@ from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import StartPin, StreamIdentity
+from state.store.identity import StartPin, StreamIdentity
 from state.task_log import TaskLog
 
 T = TypeVar("T")

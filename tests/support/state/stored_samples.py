@@ -38,21 +38,6 @@ from state.codec.reports import (
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.task_logs import decode_log
 from state.codec.values import PlanHeader, decode, encode
-from state.owner.owner_info import OwnerInfo
-from state.owner.run_log import (
-    FAILED,
-    FULL,
-    SPOUT,
-    FailingReads,
-    Hold,
-    NoAnswers,
-    NotSubscribed,
-    RefusedLetters,
-    Run,
-    RunEnd,
-    RunLog,
-    Throttle,
-)
 from state.plan import (
     ChildShard,
     PlannedRetry,
@@ -77,11 +62,23 @@ from state.report import (
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import (
-    HistoryEntry,
-    Pause,
-    StartPin,
-    StreamIdentity,
+from state.store.history import HistoryEntry
+from state.store.identity import StartPin, StreamIdentity
+from state.store.ownership import OwnerInfo
+from state.store.pause import Pause
+from state.store.runs import (
+    FAILED,
+    FULL,
+    SPOUT,
+    FailingReads,
+    Hold,
+    NoAnswers,
+    NotSubscribed,
+    RefusedLetters,
+    Run,
+    RunEnd,
+    RunLog,
+    Throttle,
 )
 from state.task_log import TaskLog
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from state.owner.ownership import process_start
+from state.process import process_start
 from state.zookeeper.embedded import Running, ensure_running, read_running, stop
 from tests.support.state.state_stores import MemoryWorld, StoreWorld, ZookeeperWorld
 

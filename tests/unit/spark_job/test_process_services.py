@@ -85,6 +85,4 @@ def test_a_shard_is_paced_over_all_tasks_of_the_process() -> None:
 
 def test_a_store_is_bound_to_the_application_the_stream_and_the_root() -> None:
     store = open_store(settings(zookeeper_root="elsewhere"))
-    assert (
-        store._paths.base == "/chroot/elsewhere/etl/orders"
-    )  # no public name says where it writes
+    assert store.paths.base == "/chroot/elsewhere/etl/orders"

@@ -13,8 +13,8 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.query_end import QueryEnds, plans_of, watch_ends
 from state.memory_store import MemoryStateStore
-from state.owner.ownership import process_start, this_process
-from state.owner.run_log import SPARK, Run
+from state.process import process_start, this_process
+from state.store.runs import SPARK, Run
 
 TEXT = """[FOREACH_BATCH_USER_FUNCTION_ERROR] ... Current Available Offsets: {"plan": "9-ff"}
 ValueError: no rates
@@ -48,13 +48,13 @@ def test_a_driver_adds_nothing_to_the_run_of_another_one_on_its_machine(
     pid = os.getpid() if is_of_here else os.getppid()
     store = MemoryStateStore()
     owner = replace(this_process(7), pid=pid, process_start=process_start(pid) or "")
-    store.acquire(owner, timeout_s=1)
+    store.ownership.acquire(owner, timeout_s=1)
     run = Run(owner=owner, kind=SPARK, session_timeout_ms=1)
-    store.begin_run(run)
+    store.runs.begin(run)
     end = failure("ValueError: no rates", 9)
     store_of_main = MemoryStateStore(store.backend)
-    assert amend_newest_run(store_of_main, lambda log: log.ended(end)) is is_of_here
-    newest = store.read_runs()[None].newest
+    assert amend_newest_run(store_of_main.runs, lambda log: log.ended(end)) is is_of_here
+    newest = store.runs.read()[None].newest
     assert newest == (replace(run, end=end) if is_of_here else run)
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import KinesisDataSource, SeveralStreamsReader
+from spark_job.data_source import KinesisDataSource, KinesisStreamReader
 from spark_job.kinesis_source import KinesisSource, KinesisStreams
 from spark_job.settings import QuerySettings
 
@@ -140,5 +140,5 @@ def test_the_reader_of_several_streams_is_pickled_without_connections() -> None:
     data_source.task_slots = 2
     reader = data_source.streamReader(StructType([StructField("data", BinaryType())]))
     again = pickle.loads(pickle.dumps(reader))  # noqa: S301  # our own bytes
-    assert isinstance(again, SeveralStreamsReader)
+    assert isinstance(again, KinesisStreamReader)
     assert {one.max_tasks for one in data_source.query().streams} == {2}

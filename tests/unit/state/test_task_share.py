@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from state.errors import InvalidStoreSettingError
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
 
 
 def test_a_share_is_read_back_from_the_name_of_its_znode() -> None:

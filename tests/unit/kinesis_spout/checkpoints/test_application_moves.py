@@ -21,13 +21,14 @@ from kinesis_spout.testing.manual_clock import START_MS
 from state.errors import ConflictError, StreamMismatchError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.moves.history import earlier, past_at
-from state.owner.ownership import this_process
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import StartPin, StateChange, StreamIdentity
-from state.znodes.store import ZnodeStateStore
+from state.store.identity import StartPin, StreamIdentity
+from state.store.shard_states import StateChange
+from state.znodes.topics import StoreTopics
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
@@ -47,7 +48,7 @@ def moved(
     """What `checkpoint set` does, by shard."""
     with closing(job.client()) as client, closing(job.store()) as store:
         if write:
-            store.acquire(this_process(0), timeout_s=1)
+            store.ownership.acquire(this_process(0), timeout_s=1)
         found = find_moves(
             client,
             store,
@@ -73,15 +74,15 @@ def run_job(job: SimulatedJob, start: str = "") -> tuple[str, list[int]]:
 def leave_unresolved(job: SimulatedJob, *failed: SequenceNumber) -> None:
     """As if these records of the first shard had failed."""
     with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        stored = store.load_states()[shard(0)]
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        stored = store.shard_states.load()[shard(0)]
         records = tuple(
             UnresolvedRecord(first=one, last=one, attempts=1, due_ms=0) for one in failed
         )
         state = replace(
             stored.state, unresolved=records, checkpoint=None, lifecycle=Lifecycle.ACTIVE
         )
-        store.move_states([StateChange(before=stored, after=state)])
+        store.shard_states.move([StateChange(before=stored, after=state)])
 
 
 def effect(move: Move) -> tuple[str, str]:
@@ -279,11 +280,13 @@ def test_the_loss_of_shards_that_nobody_has_seen_is_accepted(job: SimulatedJob, 
     """A job would report it at each start."""
     listed = (shard(0), shard(1))
     with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         shards = (*listed, shard(9)) if lost == "a shard of the start" else listed
         if lost == "a parent":
             job.fake.split(STREAM, shard(0))
-        store.pin_start(StartPin(time_ms=START_MS, wish="", position=TRIM_HORIZON, shards=shards))
+        store.identity.pin_start(
+            StartPin(time_ms=START_MS, wish="", position=TRIM_HORIZON, shards=shards)
+        )
         if lost == "children":
             finished = ShardState(
                 shard_id=shard(9),
@@ -291,7 +294,7 @@ def test_the_loss_of_shards_that_nobody_has_seen_is_accepted(job: SimulatedJob, 
                 lifecycle=Lifecycle.FINISHED,
                 verified_until_ms=START_MS,
             )
-            store.save_states([StateChange(before=None, after=finished)])
+            store.shard_states.save([StateChange(before=None, after=finished)])
     if lost == "a parent":  # its children were split in their turn, and it has expired since
         job.fake.split(STREAM, shard(2))
         job.clock.advance(50 * 3600)
@@ -355,7 +358,7 @@ def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob
         )
         one.put(1)
         run_job(one)
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         with pytest.raises(ConflictError, match="was changed by somebody else"):
             write_moves(store, found)
 
@@ -376,7 +379,7 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
     one.put(3)
     one.clock.advance(10)
     with closing(one.client()) as client, closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         wanted = WantedPosition.parse("LATEST")
         found = find_moves(client, store, wanted, (), clock=machines, max_counted=9)
         (move,) = found.moves
@@ -385,7 +388,7 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
         machines.ahead_ms, machines.slept_s = set_ms, slept_s
         written_ms = one.clock.now_ms()
         write_moves(store, found)
-        entries = read_history(store)
+        entries = read_history(store.history)
     before, after = past_at(entries, written_ms - 1), past_at(entries, written_ms + MARGIN_MS)
     assert before is not None
     assert after is not None
@@ -405,12 +408,12 @@ def stand_at(job: SimulatedJob, position: Position) -> None:
     """
     with closing(job.store()) as store, closing(job.client()) as client:
         shards = tuple(one.shard_id for one in client.list_shards())
-        store.acquire(this_process(0), timeout_s=1)
-        store.pin_start(
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        store.identity.pin_start(
             StartPin(time_ms=START_MS, wish=str(position), position=position, shards=shards)
         )
         states = [ShardState(shard_id=one, read_position=position) for one in shards]
-        store.save_states([StateChange(before=None, after=one) for one in states])
+        store.shard_states.save([StateChange(before=None, after=one) for one in states])
 
 
 @pytest.mark.parametrize(
@@ -433,7 +436,7 @@ def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_eve
 
 def test_the_state_of_another_stream_is_refused(one: SimulatedJob) -> None:
     with closing(one.store()) as store:
-        store.bind_stream(StreamIdentity(arn="arn:another", name=STREAM, created_ms=1))
+        store.identity.bind(StreamIdentity(arn="arn:another", name=STREAM, created_ms=1))
     with pytest.raises(StreamMismatchError, match="belongs to stream arn:another"):
         moved(one, "LATEST")
 
@@ -474,8 +477,8 @@ def test_a_position_within_an_aggregate_goes_on_within_it(
     ]
 
 
-def acquire_and_write(store: ZnodeStateStore, found: ApplicationMove) -> None:
-    store.acquire(this_process(0), timeout_s=1)
+def acquire_and_write(store: StoreTopics, found: ApplicationMove) -> None:
+    store.ownership.acquire(this_process(0), timeout_s=1)
     write_moves(store, found)
 
 
@@ -490,12 +493,14 @@ def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
     """
     backend = MemoryBackend()
     store = MemoryStateStore(backend)
-    store.acquire(this_process(0), timeout_s=1)
+    store.ownership.acquire(this_process(0), timeout_s=1)
     read = ShardState(shard_id="", read_position=Position.after(SequenceNumber(9)))
     states = [replace(read, shard_id=f"shard-{number}") for number in range(1_100)]
     stored = {
         each.state.shard_id: each
-        for each in store.save_states([StateChange(before=None, after=state) for state in states])
+        for each in store.shard_states.save(
+            [StateChange(before=None, after=state) for state in states]
+        )
     }
     clock, never_asked = ManualClock(), cast("KinesisClient", None)
     found = ApplicationMove(
@@ -505,14 +510,14 @@ def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
     )
     store.close()
     tree = DyingTree(MemoryTree(backend), writes, after=after)
-    dying = ZnodeStateStore(tree, store.paths, reset_command="")
+    dying = StoreTopics(tree, store.paths, reset_command="")
     with pytest.raises(Crash):
         acquire_and_write(dying, found)
     tree.close()
     looking = MemoryStateStore(backend)
-    left = {shard: each.state for shard, each in looking.load_states().items()}
+    left = {shard: each.state for shard, each in looking.shard_states.load().items()}
     assert left.keys() == stored.keys()
-    past = past_at(read_history(looking), ManualClock().now_ms() + MARGIN_MS)
+    past = past_at(read_history(looking.history), ManualClock().now_ms() + MARGIN_MS)
     told = {} if past is None else past.positions
     assert all(earlier(at, left[shard].read_position) == at for shard, at in told.items())
     assert told or left == {shard: each.state for shard, each in stored.items()}

@@ -11,10 +11,10 @@ from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.rewind import Rewind, find_rewind, read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.errors import InvalidPositionError
-from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON, Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
-from state.state_store import StartPin
+from state.store.identity import StartPin
 from tests.support.simulated.simulated_driver import next_plan, read_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
@@ -23,7 +23,7 @@ def rewound(job: SimulatedJob, to_ms: int, *, write: bool = True) -> Rewind:
     """What `checkpoint rewind` does."""
     with closing(job.client()) as client, closing(job.store()) as store:
         if write:
-            store.acquire(this_process(0), timeout_s=1)
+            store.ownership.acquire(this_process(0), timeout_s=1)
         wanted = WantedPosition.parse(str(Position.at_timestamp(to_ms)))
         found = find_rewind(client, store, wanted, clock=job.clock, max_counted=1000)
         if write:
@@ -87,15 +87,15 @@ def test_a_start_that_was_imported_since_is_not_where_a_younger_shard_begins(
     late = one.put(3)
     assert run_.read() == late
     with closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         now_ms = run_.now_ms()
         imported = StartPin(
             time_ms=now_ms,
             wish="LATEST",
             position=Position.at_timestamp(now_ms),
-            shards=tuple(store.load_states()),
+            shards=tuple(store.shard_states.load()),
         )
-        store.replace_start(imported)
+        store.identity.replace_start(imported)
     rewound(one, then_ms)
     assert run_.read() == late
 
@@ -112,9 +112,9 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
     with pytest.raises(MoveRefusedError, match="in the future"):
         rewound(one, run_.now_ms() + 1_000)
     with closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        index = store.list_history()
-        store.write_history(index, [], remove=index.marks)
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        index = store.history.index()
+        store.history.write(index, [], remove=index.marks)
     with pytest.raises(MoveRefusedError, match=r"no history yet.* `checkpoint set --to 20"):
         rewound(one, start_ms)
 
@@ -158,7 +158,7 @@ def test_a_shard_that_is_not_listed_any_more_is_named(one: SimulatedJob) -> None
         run_.read()
     assert shard(0) not in {each.shard_id for each in one.fake.shards(STREAM)}
     with closing(one.store()) as store:
-        oldest = read_history(store)[0].time_ms
+        oldest = read_history(store.history)[0].time_ms
     found = rewound(one, max(then_ms, oldest), write=False)
     assert found.lost == {shard(0): Position.after(SequenceNumber(numbers[-1]))}
 

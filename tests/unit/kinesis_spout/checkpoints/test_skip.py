@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.record import unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
-from state.owner.ownership import this_process
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
+from state.process import this_process
 from state.report import OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.state_store import StoredState
+from state.store.shard_states import StoredState
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.played_outcomes import PlayedOutcomes
 from tests.support.simulated.simulated_driver import next_plan, pointer, run_tracked
@@ -107,9 +107,11 @@ def test_what_is_not_unresolved_is_refused(named: SequenceNumber, said: str) -> 
 def write(job: SimulatedJob, *numbers: int) -> Skip:
     """What `checkpoint skip` does."""
     with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        found = find_skip(store.load_states(), shard(0), [number(one) for one in numbers] or None)
-        write_skip(store, found)
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        found = find_skip(
+            store.shard_states.load(), shard(0), [number(one) for one in numbers] or None
+        )
+        write_skip(store.shard_states, store.plans, found)
     return found
 
 

@@ -19,10 +19,10 @@ from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.codec.exported import ExportedApplication
 from state.errors import StoredDataError, UnfinishedImportError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
-from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
+from state.process import this_process
 from state.shard_state import ShardState
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from state.znodes.tree import Create
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import read_all
@@ -50,7 +50,7 @@ def exported_from_before_its_start(job: SimulatedJob) -> tuple[ExportedApplicati
     job.clock.advance(60)
     assert run_job(job) == []
     with closing(job.client()) as client, closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         back = WantedPosition.parse("TRIM_HORIZON")
         write_moves(
             store,
@@ -63,16 +63,16 @@ def exported_from_before_its_start(job: SimulatedJob) -> tuple[ExportedApplicati
 
 def import_into(job: SimulatedJob, exported: ExportedApplication) -> None:
     with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         import_application(store, exported, now_ms=job.clock.now_ms)
 
 
 def killed_import(job: SimulatedJob, exported: ExportedApplication, writes: int) -> bool:
     """Whether the import was killed; after so many writes it is not."""
     tree = DyingTree(MemoryTree(job.backend), writes, after=False)
-    store = ZnodeStateStore(tree, job.store().paths, reset_command="kinesis-spout reset")
+    store = StoreTopics(tree, job.store().paths, reset_command="kinesis-spout reset")
     try:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         import_application(store, exported, now_ms=job.clock.now_ms)
     except Crash:
         return True
@@ -83,7 +83,7 @@ def killed_import(job: SimulatedJob, exported: ExportedApplication, writes: int)
 
 def is_started(job: SimulatedJob) -> bool:
     try:
-        return job.store().read_start() is not None
+        return job.store().identity.read_start() is not None
     except UnfinishedImportError:
         return True
 
@@ -103,9 +103,9 @@ def test_a_killed_import_loses_nothing_unseen(*, is_over: bool) -> None:
                 assert sorted(run_job(job)) == numbers
             else:
                 with closing(job.store()) as store:
-                    store.reset(this_process(0), timeout_s=1)
+                    store.identity.reset(this_process(0), timeout_s=1)
             was_killed = killed_import(job, exported, writes)
-            if is_started(job) or job.store().read_stream() is not None:
+            if is_started(job) or job.store().identity.read() is not None:
                 try:
                     assert sorted(run_job(job)) == ([] if is_over and was_killed else numbers)
                 except UnfinishedImportError:
@@ -127,7 +127,7 @@ def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
     exported, _ = exported_from_before_its_start(job)
     job.backend = MemoryBackend()
     assert any(
-        killed_import(job, exported, writes) and job.store().read_stream() and is_started(job)
+        killed_import(job, exported, writes) and job.store().identity.read() and is_started(job)
         for writes in range(MOST_WRITES)
     )
     with closing(job.client()) as client, closing(job.store()) as store:
@@ -136,8 +136,8 @@ def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
         latest = WantedPosition.parse("LATEST")
         with pytest.raises(UnfinishedImportError):
             find_moves(client, store, latest, [shard(0)], clock=job.clock, max_counted=10)
-        store.reset(this_process(0), timeout_s=1)
-        assert store.read_start() is None
+        store.identity.reset(this_process(0), timeout_s=1)
+        assert store.identity.read_start() is None
 
 
 @pytest.mark.parametrize("name", ["paused", "a/b", "..", "", "a\x1b[2J", "a" * 201])
@@ -171,9 +171,9 @@ def write_topology(job: SimulatedJob) -> list[int]:
 
 def import_in_place(job: SimulatedJob, tree: ZnodeTree) -> None:
     """What `kinesis-spout import --from storm-spout` does where the topology's znodes are."""
-    store = ZnodeStateStore(tree, job.store().paths, reset_command="kinesis-spout reset")
+    store = StoreTopics(tree, job.store().paths, reset_command="kinesis-spout reset")
     with closing(job.client()) as client, closing(store):
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         found = find_arrival(
             client,
             storm_spout.origin_of(store, "/words/orders"),

@@ -16,7 +16,8 @@ from state.errors import StoredDataError
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import StartPin, StoredState
+from state.store.identity import StartPin
+from state.store.shard_states import StoredState
 from tests.support.simulated.simulated_job import shard
 
 if TYPE_CHECKING:

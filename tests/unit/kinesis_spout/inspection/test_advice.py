@@ -10,9 +10,9 @@ import pytest
 
 from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain, grouped
-from state.owner.owner_info import Sight
-from state.owner.run_log import FAILED, STOPPED, RunEnd
 from state.report import ReportStatus
+from state.store.ownership import Sight
+from state.store.runs import FAILED, STOPPED, RunEnd
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,

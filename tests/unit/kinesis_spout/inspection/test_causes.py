@@ -12,8 +12,15 @@ from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.job_rules import OF_THE_JOB
 from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
-from state.owner.owner_info import Sight
-from state.owner.run_log import (
+from state.plan import PlannedRetry, PlanStatus
+from state.position import SHARD_END, TRIM_HORIZON
+from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
+from state.retry_policy import RetryPolicy
+from state.sequence_number import SequenceNumber
+from state.shard_state import TIMED_OUT
+from state.store.history import OperatorMove
+from state.store.ownership import OwnerView, Sight, TaskShare
+from state.store.runs import (
     DEACTIVATED,
     DONE,
     FAILED,
@@ -27,15 +34,8 @@ from state.owner.run_log import (
     RefusedLetters,
     RunEnd,
 )
-from state.plan import PlannedRetry, PlanStatus
-from state.position import SHARD_END, TRIM_HORIZON
-from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
-from state.retry_policy import RetryPolicy
-from state.sequence_number import SequenceNumber
-from state.shard_state import TIMED_OUT
-from state.state_store import OperatorMove, OwnerView, TaskShare
+from state.store.view import NodeAccess
 from state.task_log import TaskLog
-from state.znodes.access import NodeAccess
 from tests.support.inspection.looks import (
     AT_TIP,
     HOUR_MS,

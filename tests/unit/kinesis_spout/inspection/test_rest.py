@@ -6,7 +6,7 @@ import pytest
 
 from kinesis_spout.inspection.rest import unrest
 from state.plan import PlanStatus
-from state.state_store import StoredApplication
+from state.store.view import StoredApplication
 from tests.support.inspection.looks import OWNER, after, failed, plan, shard, spout_task, state
 
 JOB = {"owners": (OWNER,)}

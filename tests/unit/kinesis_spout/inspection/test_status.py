@@ -12,10 +12,10 @@ from kinesis_spout.inspection.job_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import status_of, unresolved_sentence, verdict_sentence
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
-from state.owner.run_log import DONE, FAILED, NoAnswers, RefusedLetters, RunEnd
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
+from state.store.runs import DONE, FAILED, NoAnswers, RefusedLetters, RunEnd
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,

@@ -211,7 +211,7 @@ def test_a_task_that_does_not_keep_the_list_proves_a_shard_gone_as_well(world: W
     world.job.clock.advance(10)
     world.catalog.follow()
     assert world.catalog.gone() == {DRAINED.shard_id}
-    assert world.job.store().read_shard_list() is None
+    assert world.job.store().shard_list.read() is None
 
 
 # finished shards that are not listed any more -----------------------------------------------------

@@ -11,7 +11,7 @@ from kinesis_spout.testing import ManualClock
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.moves.history import MAX_ENTRIES, past_at
-from state.state_store import StateChange, StoredState
+from state.store.shard_states import StateChange, StoredState
 from tests.support.state.counting_tree import CountingTree, counting_store
 from tests.support.state.state_stores import OTHER, OWNER, state_at
 
@@ -25,8 +25,8 @@ class Job:
         self.shards = shards
         self.settled = 0
         self.store, self.tree = counting_store(self.backend, application="a", stream="s")
-        self.store.acquire(OWNER, timeout_s=1)
-        self.recorder = HistoryRecorder(self.store, self.clock)
+        self.store.ownership.acquire(OWNER, timeout_s=1)
+        self.recorder = HistoryRecorder(self.store.history, self.clock)
 
     def settle(self, batches: int = 1) -> None:
         for _ in range(batches):
@@ -67,15 +67,15 @@ def test_the_history_of_an_application_that_is_moved_again_and_again_is_bounded(
         after = state_at(1_000 * (move + 2), "shard-0")
         with recorded_move(job.store, "set", [after], now_ms=job.clock.now_ms):
             job.clock.advance(1)
-            stored = job.store.load_states().get("shard-0")
-            job.store.move_states([StateChange(before=stored, after=after)])
+            stored = job.store.shard_states.load().get("shard-0")
+            job.store.shard_states.move([StateChange(before=stored, after=after)])
         job.clock.advance(60)
         if move % 2:
-            job.recorder = HistoryRecorder(job.store, job.clock)
-            job.record(dict(job.store.load_states()))
+            job.recorder = HistoryRecorder(job.store.history, job.clock)
+            job.record(dict(job.store.shard_states.load()))
     job.clock.set_back(3_600)
     job.settle(31)
-    entries = read_history(job.look())
+    entries = read_history(job.look().history)
     assert len(entries) <= MAX_ENTRIES
     assert [entry.cause for entry in entries[-4:]] == ["set", "set", None, None]
     times = [entry.time_ms for entry in entries]
@@ -94,22 +94,22 @@ def test_a_store_that_does_not_answer_stops_no_job(caplog: pytest.LogCaptureFixt
     assert "the history of the checkpoints is not written for now" in caplog.text
     job.backend.set_unavailable(False)
     job.settle(11)
-    assert [mark.full for mark in job.look().list_history().marks] == [True, True]
+    assert [mark.full for mark in job.look().history.index().marks] == [True, True]
 
 
 def test_another_writer_is_followed_and_another_owner_respected() -> None:
     """Two tasks may both have led; of two owners, the first writes nothing any more."""
     job = Job()
     job.settle()
-    other = HistoryRecorder(job.store, job.clock)
+    other = HistoryRecorder(job.store.history, job.clock)
     states = {"shard-0": StoredState(state_at(7, "shard-0"), 0)}
     other.record(states, now_ms=job.clock.now_ms(), retention_ms=None)
     job.settle(11)
     job.settle(11)
-    numbers = [mark.number for mark in job.look().list_history().marks]
+    numbers = [mark.number for mark in job.look().history.index().marks]
     assert numbers == [0, 1, 2]
-    job.store.release()
-    job.look().acquire(OTHER, timeout_s=1)
+    job.store.ownership.release()
+    job.look().ownership.acquire(OTHER, timeout_s=1)
     with pytest.raises(StaleOwnerError):
         job.settle(11)
-    assert len(job.look().list_history().marks) == 3
+    assert len(job.look().history.index().marks) == 3

@@ -23,7 +23,7 @@ from state.sequence_number import SequenceNumber
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
-    from state.state_store import StartPin
+    from state.store.identity import StartPin
 
 
 def pin(
@@ -37,7 +37,7 @@ def pin(
     with closing(job.client()) as client, closing(job.store()) as store:
         named = tuple((one, StartingPosition.parse(each)) for one, each in (shards or {}).items())
         return pin_start(
-            store,
+            store.identity,
             RequestedStart(default=StartingPosition.parse(text), shards=named),
             job.clock.now_ms(),
             client.list_shards(),
@@ -48,7 +48,7 @@ def pin(
 
 def stored(job: SimulatedJob) -> StartPin | None:
     with closing(job.store()) as store:
-        return store.read_start()
+        return store.identity.read_start()
 
 
 def number(job: SimulatedJob, index: int) -> int:

@@ -17,7 +17,7 @@ from tests.simulation.world import SkewedClock
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
-    from state.state_store import HistoryEntry
+    from state.store.history import HistoryEntry
 
 DAY_S = 86_400
 SHARD = "shardId-000000000000"
@@ -55,7 +55,7 @@ class Machine:
         return self.service.now_ms()
 
     def history(self) -> list[HistoryEntry]:
-        return read_history(self.under_test.store())
+        return read_history(self.under_test.store().history)
 
     def process(self) -> None:
         """Another record is put, emitted and acked, and the spout does what it does."""

@@ -17,7 +17,7 @@ from kinesis_spout.spout.dead_letter_queue import LetterRefusedError
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.testing import service_unavailable
 from state.memory_store import MemoryTree
-from state.znodes.store import ZnodeStateStore
+from state.znodes.topics import StoreTopics
 from tests.support.spout.gates import TIMEOUT_S, Gate, GatedService, GatedTree
 from tests.support.spout.spout_world import PassingClock, SpoutUnderTest
 from tests.support.state.zookeeper import wait_until
@@ -68,7 +68,7 @@ class Threaded:
         world = self.world
         tree = GatedTree(MemoryTree(world.backend), self.store)
         given: dict[str, Any] = {
-            "store": ZnodeStateStore(tree, world.store().paths, reset_command="reset"),
+            "store": StoreTopics(tree, world.store().paths, reset_command="reset"),
             "new_pool": DaemonPool,
             "start_loop": ThreadLoop.start,
             "commit_interval_s": 0.01,

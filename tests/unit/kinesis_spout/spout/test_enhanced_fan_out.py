@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.reading.subscription_totals import SubscriptionTotals
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
-    from state.owner.run_log import NotSubscribed
+    from state.store.runs import NotSubscribed
 
 EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
 SHARD = "shardId-000000000000"

@@ -24,13 +24,13 @@ from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from state.memory_store import MemoryTree
-from state.owner.ownership import this_process
-from state.owner.run_log import FailingReads, NoAnswers
 from state.position import Position
+from state.process import this_process
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.state_store import StartPin
-from state.znodes.store import ZnodeStateStore
+from state.store.identity import StartPin
+from state.store.runs import FailingReads, NoAnswers
+from state.znodes.topics import StoreTopics
 from tests.simulation.in_process import Service
 from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
@@ -320,10 +320,10 @@ def test_an_outage_of_the_listing_ends_no_spout(kind: str) -> None:
         assert spout.health().ok
 
 
-def store_with_outage(under_test: SpoutUnderTest) -> tuple[ZnodeStateStore, StoreOutage]:
+def store_with_outage(under_test: SpoutUnderTest) -> tuple[StoreTopics, StoreOutage]:
     outage = StoreOutage()
     tree = OutageTree(MemoryTree(under_test.backend), outage)
-    return ZnodeStateStore(tree, under_test.store().paths, reset_command="reset"), outage
+    return StoreTopics(tree, under_test.store().paths, reset_command="reset"), outage
 
 
 def test_an_outage_of_the_store_is_logged_once_and_shows_in_health(
@@ -368,8 +368,10 @@ def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stor
     strange = SequenceNumber(int(number) * 7)
     position, now_ms = Position.after(strange), under_test.clock.now_ms()
     with closing(under_test.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        store.pin_start(StartPin(time_ms=now_ms, wish="", position=position, shards=(shard_id,)))
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        store.identity.pin_start(
+            StartPin(time_ms=now_ms, wish="", position=position, shards=(shard_id,))
+        )
     with under_test.fresh() as spout:
         with pytest.raises(
             RequestRefusedError,

@@ -8,13 +8,13 @@ import pytest
 
 from kinesis_spout.shards.run_recorder import REFUSED_TOLD_S, THROTTLED_TOLD_S
 from kinesis_spout.testing import throttle
-from state.owner.run_log import DEACTIVATED, FAILED, FULL, NOT_TAKEN, SPOUT, STOPPED, Hold
 from state.retry_policy import RetryPolicy
+from state.store.runs import DEACTIVATED, FAILED, FULL, NOT_TAKEN, SPOUT, STOPPED, Hold
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import DeadLetter
-    from state.owner.run_log import RefusedLetters
+    from state.store.runs import RefusedLetters
 
 
 def hold(under_test: SpoutUnderTest) -> Hold | None:

@@ -55,11 +55,11 @@ def test_a_spout_leaves_a_plan_that_is_closed_or_settled_as_it_is(
 ) -> None:
     plan = left_open(one)
     store = one.store()
-    store.acquire(OWNER, timeout_s=0)
-    store.close_plan(plan)
+    store.ownership.acquire(OWNER, timeout_s=0)
+    store.plans.close(plan)
     if settled:
-        store.mark_settled(plan)
-    store.release()
+        store.plans.mark_settled(plan)
+    store.ownership.release()
     before = pointer(one)
     SteppedSpout(one)
     assert pointer(one) == before

@@ -14,7 +14,7 @@ from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults.plan import alter
-from state.owner.ownership import this_process
+from state.process import this_process
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_record_with_a_time_that_cannot_be_ends_the_spout_once_those_before_it
     assert f"checkpoint set --to AFTER:{number}" in str(caught.value)
     after = under_test.put(1)
     with closing(under_test.store()) as store:
-        store.acquire(this_process(0), timeout_s=0)
+        store.ownership.acquire(this_process(0), timeout_s=0)
         wanted = WantedPosition.parse(f"AFTER:{number}")
         client: Any = under_test.services().client
         clock = under_test.clock

@@ -9,12 +9,12 @@ import pytest
 
 from kinesis_spout.errors import KinesisError
 from spark_job.executor.task_reader import read_task
-from state.owner.owner_info import OwnerInfo
 from state.plan import PlanStatus
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.state_store import StateChange
+from state.store.ownership import OwnerInfo
+from state.store.shard_states import StateChange
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.played_outcomes import Killed, policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, pointer, rows_of, track_all
@@ -31,7 +31,7 @@ THREE = aggregate_of([b"a", b"b", b"c"])
 
 
 def plan_of(job: SimulatedJob, plan_id: str) -> Plan:
-    plan = job.store().read_plan(plan_id)
+    plan = job.store().plans.read(plan_id)
     assert plan is not None
     return plan
 
@@ -183,7 +183,7 @@ def test_what_is_retried_as_a_range_are_the_records_that_were_delivered(
 def begin(job: SimulatedJob, position: Position, **fields: Any) -> None:
     """The first shard's state, as another process has left it."""
     store = job.store()
-    store.acquire(OwnerInfo(host="host", pid=1, since_ms=0), timeout_s=1)
+    store.ownership.acquire(OwnerInfo(host="host", pid=1, since_ms=0), timeout_s=1)
     state = ShardState(shard_id=shard(0), read_position=position, **fields)
-    store.save_states([StateChange(before=None, after=state)], cache={}, max_per_write=1)
+    store.shard_states.save([StateChange(before=None, after=state)], cache={}, max_per_write=1)
     store.close()

@@ -13,9 +13,9 @@ import pytest
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import alter, end_without_children
 from spark_job.driver.available_now import retry_wait_ms
-from state.owner.run_log import DONE
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
+from state.store.runs import DONE
 from tests.support.simulated.played_outcomes import PlayedOutcomes, Row, numbered, policy, tracked
 from tests.support.simulated.simulated_driver import (
     next_plan,
@@ -36,7 +36,7 @@ HOUR_S = 3_600.0
 
 def ended(job: SimulatedJob) -> tuple[str, str | None]:
     """How the newest run ended, as it told."""
-    newest = job.store().read_runs()[None].newest
+    newest = job.store().runs.read()[None].newest
     assert newest is not None
     assert newest.end is not None
     return newest.end.kind, newest.end.says

@@ -160,7 +160,7 @@ def test_a_missing_permission_ends_no_query_and_is_told_until_a_subscription_giv
     one.put(1)
     plan = next_plan(driver, plan)
     assert read(one, driver, plan) == 1
-    told = one.store().read_runs()[None].not_subscribed
+    told = one.store().runs.read()[None].not_subscribed
     assert told is not None
     assert operation in told.says
     one.fake.faults.clear()
@@ -170,4 +170,4 @@ def test_a_missing_permission_ends_no_query_and_is_told_until_a_subscription_giv
         plan = next_plan(driver, plan)
         assert first_task(driver, plan).consumer_arn is not None
         assert read(one, driver, plan) == 1
-    assert one.store().read_runs()[None].not_subscribed is None
+    assert one.store().runs.read()[None].not_subscribed is None

@@ -14,8 +14,8 @@ from state.errors import (
     PlanClosedError,
     TaskLogError,
 )
-from state.owner.ownership import this_process
 from state.plan import Plan, TaskPlan, plan_number
+from state.process import this_process
 from state.task_log import TaskLog
 from tests.support.simulated.simulated_driver import next_plan, one_batch, read_all, run
 from tests.support.simulated.simulated_job import (
@@ -100,9 +100,9 @@ def test_a_plans_number_is_above_all_numbers_in_sparks_log_and_in_zookeeper(
 ) -> None:
     """Either may come from a backup."""
     store = job.store()
-    store.acquire(this_process(0), timeout_s=1)
+    store.ownership.acquire(this_process(0), timeout_s=1)
     task = TaskPlan(shards=(), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
-    store.create_plan(Plan(plan_id="12-aa", created_ms=1, tasks=(task,)))
+    store.plans.create(Plan(plan_id="12-aa", created_ms=1, tasks=(task,)))
     store.close()
     job.coordinator().pin_start()
     job.put(1)
@@ -124,12 +124,12 @@ def test_an_open_plan_whose_end_was_removed_is_closed_and_its_records_come_again
     job.backend.remove([path for path in job.backend.nodes("") if path.endswith(f"/{plan}/0/end")])
     zombie = job.store()
     with pytest.raises(TaskLogError, match=r"was removed.*start the query again"):
-        zombie.append_log(plan, 0, TaskLog(), None)
+        zombie.plans.append_log(plan, 0, TaskLog(), None)
     restarted = job.coordinator(max_tasks=2)
     assert list(restarted.tasks(plan)) == [1]
     assert f"removed from ZooKeeper what tasks 0 of plan {plan} had published" in caplog.text
     with pytest.raises(PlanClosedError):
-        zombie.append_log(plan, 0, TaskLog(), None)
+        zombie.plans.append_log(plan, 0, TaskLog(), None)
     kept = run(job, restarted, plan)
     again = run(job, restarted, next_plan(restarted, plan))
     assert sorted(kept + again) == sorted(delivered)
@@ -162,7 +162,7 @@ def test_a_throttled_shard_is_told_when_its_batch_is_settled(one: SimulatedJob) 
     one.fake.faults.add(throttle(), operation="GetRecords", times=2)
     assert len(run(one, coordinator, plan)) == 10
     next_plan(coordinator, plan)
-    told = one.store().read_runs()[None].throttled
+    told = one.store().runs.read()[None].throttled
     assert {name: each.count for name, each in told.items()} == {shard(0): 2}
 
 
@@ -194,4 +194,4 @@ def test_an_idle_minute_asks_each_shard_every_probe_interval_and_the_stream_ever
     assert job.calls("ListShards") <= 7
     assert job.calls("DescribeStreamSummary") <= 7
     assert job.calls("GetShardIterator") == 0
-    assert job.store().known_plans() == []
+    assert job.store().plans.known() == []

@@ -11,9 +11,9 @@ import pytest
 from kinesis_spout.checkpoints.transfer import export_application, import_application
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow
-from state.owner.ownership import this_process
 from state.plan import PlanStatus
-from state.state_store import Pause
+from state.process import this_process
+from state.store.pause import Pause
 from tests.simulation.in_process import Service
 from tests.simulation.streams_query import StreamJob, StreamsQuery
 from tests.simulation.world import SkewedClock, World, base_settings
@@ -81,7 +81,7 @@ def test_due_retries_of_a_paused_stream_wait_for_the_end_of_its_pause(query: Str
             break
         query.run_batch()
     with closing(orders.there.look()) as store:
-        store.pause(Pause(by="an operator", since_ms=0))
+        store.pause.begin(Pause(by="an operator", since_ms=0))
     delivered, before = len(orders.delivered), waiting(orders.there)
     clicks.there.put(1)
     for _ in range(MOST_BATCHES):
@@ -91,7 +91,7 @@ def test_due_retries_of_a_paused_stream_wait_for_the_end_of_its_pause(query: Str
     assert waiting(orders.there) == before > 0
     assert 2 in {row["attempt"] for row in clicks.delivered}
     with closing(orders.there.look()) as store:
-        store.resume()
+        store.pause.end()
     for _ in range(MOST_BATCHES):
         query.run_batch()
     assert not waiting(orders.there)
@@ -163,7 +163,7 @@ def test_the_plan_that_a_batch_has_nothing_of_is_closed(untracked: StreamsQuery)
         untracked.run_batch("planned")
     orders = untracked.jobs["orders"]
     with closing(orders.there.look()) as store:
-        store.pause(Pause(by="an operator", since_ms=0))
+        store.pause.begin(Pause(by="an operator", since_ms=0))
         assert not is_closed(store)
     untracked.run_batch()
     with closing(orders.there.look()) as store:
@@ -171,7 +171,7 @@ def test_the_plan_that_a_batch_has_nothing_of_is_closed(untracked: StreamsQuery)
 
 
 def is_closed(store: MemoryStateStore) -> bool:
-    pointer = store.read_pointer()
+    pointer = store.plans.pointer()
     assert pointer is not None
     return pointer.status is not PlanStatus.OPEN
 
@@ -233,8 +233,8 @@ def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
     with closing(orders.store()) as store:
         exported = export_application(store, "app", now_ms=0)
         assert exported is not None
-        store.reset(this_process(0), timeout_s=1)
-        store.acquire(this_process(0), timeout_s=1)
+        store.identity.reset(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         import_application(store, exported, now_ms=orders.clock.now_ms)
     untracked.active = list(STREAMS)
     with pytest.raises(KinesisError, match=r"imported or removed the state of orders, .* alone"):

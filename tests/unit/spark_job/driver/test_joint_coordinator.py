@@ -9,8 +9,9 @@ import pytest
 from kinesis_spout.errors import ServiceUnavailableError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import internal_failure, throttle
-from spark_job.driver.joint_coordinator import MAX_REST_S, PATIENCE_S, RETRY_FOR_S, JointCoordinator
-from spark_job.driver.offsets import Plans
+from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.offsets import start_offset
+from spark_job.driver.query_driver import PATIENCE_S, REST, RETRY_FOR_S, QueryDriver
 from spark_job.executor.task_reader import read_task
 from spark_job.query_failure import StreamError
 from spark_job.settings import QuerySettings
@@ -42,12 +43,16 @@ class Query:
         self.settings = QuerySettings.of(
             [job.settings(**{"stream": name} | options) for name in (STREAM, CLICKS)]
         )
-        self.before: dict[str, str] = {}
-        self.plans: dict[str, str] = {}
+        self.before: dict[str, Any] = {}
+        self.plans: dict[str, Any] = start_offset(is_of_one=False)
         self.restart()
 
     def restart(self) -> None:
-        self.driver = JointCoordinator(self.settings, self._services, new_pool=InlinePool)
+        self.driver = QueryDriver(
+            self.settings,
+            [Coordinator(one, self._services(one)) for one in self.settings.streams],
+            new_pool=InlinePool,
+        )
 
     def _services(self, settings: SourceSettings) -> ProcessServices:
         services = self.job.services(settings, self.store(settings.stream.name))
@@ -65,13 +70,13 @@ class Query:
     def look(self) -> bool:
         """Whether there is another batch."""
         self.before = self.plans
-        self.plans = self.driver.next_plans(Plans(self.before), max_records=None)
+        self.plans = self.driver.next_offset(self.before, max_records=None)
         return self.plans != self.before
 
     def run(self) -> list[tuple[str, int]]:
         """The rows of the batch: stream and number."""
         rows: list[tuple[str, int]] = []
-        for stream, plan_id, task, plan in self.driver.tasks(Plans(self.before), Plans(self.plans)):
+        for stream, plan_id, task, plan in self.driver.tasks(self.before, self.plans):
             settings = self.settings.streams[stream]
             for batch in read_task(
                 plan_id, task, plan, services=self._services(settings), settings=settings
@@ -112,7 +117,7 @@ def test_a_query_is_not_ended_by_an_error_that_has_healed(two: SimulatedJob) -> 
     assert not query.look()
     for fails_until_the_end in (False, True):
         two.fake.faults.add(internal_failure(), operation="ListShards", times=None)
-        two.clock.advance(MAX_REST_S)
+        two.clock.advance(REST.longest_s)
         assert not query.look()
         failing_since_s = two.clock.monotonic_s()
         for advance_s in (6, 37):
@@ -133,7 +138,7 @@ def test_the_error_of_a_task_names_its_stream(two: SimulatedJob) -> None:
     two.fake.put(CLICKS, "k", b"x")
     query = Query(two, application=f"{CLICKS}-etl")
     assert query.look()
-    tasks = query.driver.tasks(Plans({}), Plans(query.plans))
+    tasks = query.driver.tasks(start_offset(is_of_one=False), query.plans)
     (clicks,) = (one for one in tasks if query.settings.streams[one.stream].label == CLICKS)
     settings = query.settings.streams[clicks.stream]
     paths = ZookeeperPaths(root=DEFAULT_ROOT, application=settings.application, stream=CLICKS)

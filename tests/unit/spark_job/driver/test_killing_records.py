@@ -45,7 +45,7 @@ class RestartedJob:
                 if plan == before:
                     driver.close()
                     return
-            made = self.job.store().read_plan(plan)
+            made = self.job.store().plans.read(plan)
             if made is not None and made.delivery_limit is not None:
                 slices = [one for task in made.tasks for one in task.shards]
                 self.new_in_search += sum(one.max_records for one in slices)

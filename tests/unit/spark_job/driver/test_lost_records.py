@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import end_without_children
-from state.znodes.store import ZnodeStateStore
+from state.znodes.shard_states import ShardStateZnodes
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
 from tests.support.simulated.simulated_job import (
@@ -22,7 +22,7 @@ from tests.support.simulated.simulated_job import (
 )
 
 if TYPE_CHECKING:
-    from state.state_store import StateChange
+    from state.store.shard_states import StateChange
 
 DAY_S = 24 * 3600.0
 
@@ -53,16 +53,16 @@ def test_a_shard_of_the_pin_is_loss_also_where_a_crash_came_between_the_first_st
     expired: what is left of its range are its children, which say nothing of it.
     """
 
-    def save_first(store: ZnodeStateStore, changes: list[StateChange], **rest: Any) -> None:
-        save_states(store, changes[:1], **rest)
+    def save_first(states: ShardStateZnodes, changes: list[StateChange], **rest: Any) -> None:
+        save(states, changes[:1], **rest)
         raise Crash("between two writes")
 
     with simulated(shards=2) as job:
         job.put(5, key=job.key_of(1))
-        save_states = ZnodeStateStore.save_states
+        save = ShardStateZnodes.save
         first = job.coordinator()
         with monkeypatch.context() as patched:
-            patched.setattr(ZnodeStateStore, "save_states", save_first)
+            patched.setattr(ShardStateZnodes, "save", save_first)
             with pytest.raises(Crash):
                 next_plan(first)
         first.close()

@@ -5,37 +5,34 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from spark_job.driver.offsets import (
-    START_OF_SEVERAL,
-    START_OFFSET,
-    offset_of_several,
-    plan_of,
-    read_offset,
-    refuse_missing,
-    with_plan,
-)
+from spark_job.driver.offsets import read_offset, refuse_missing, start_offset, with_plans
 
 ORDERS, CLICKS = "etl/orders", "etl/clicks"
+BOTH = {"format": 2, "plans": {ORDERS: "1-a", CLICKS: "2-b"}}
 
 
 def test_a_query_of_one_stream_writes_what_it_always_wrote() -> None:
-    assert with_plan(START_OFFSET, ORDERS, "1-a") == {"format": 1, "plan": "1-a"}
-    assert plan_of({"format": 1, "plan": "1-a"}, ORDERS) == "1-a"
+    """Earlier versions read it."""
+    start = read_offset(start_offset(is_of_one=True))
+    assert with_plans(start, {ORDERS: "1-a"}, is_of_one=True) == {"format": 1, "plan": "1-a"}
 
 
 def test_a_query_of_one_stream_keeps_the_plans_of_the_streams_it_left() -> None:
-    both = offset_of_several({ORDERS: "1-a", CLICKS: "2-b"})
-    assert plan_of(both, ORDERS) == "1-a"
-    assert with_plan(both, ORDERS, "3-c") == offset_of_several({ORDERS: "3-c", CLICKS: "2-b"})
-    assert plan_of(both, "etl/views") == ""
+    after = {ORDERS: "3-c", CLICKS: "2-b"}
+    assert with_plans(read_offset(BOTH), after, is_of_one=True) == {"format": 2, "plans": after}
 
 
-def test_an_offset_with_nothing_new_is_the_one_before() -> None:
-    """Another form of it would be an empty batch, as of a stream that has had no plan yet."""
-    both = offset_of_several({ORDERS: "1-a", CLICKS: "2-b"})
-    for start in (both, START_OF_SEVERAL, START_OFFSET):
-        views = plan_of(start, "etl/views")
-        assert with_plan(start, "etl/views", views) == start
+def test_the_plan_of_a_query_of_one_stream_is_given_its_stream() -> None:
+    asked: list[str] = []
+
+    def find(plan_id: str) -> str:
+        asked.append(plan_id)
+        return CLICKS
+
+    assert read_offset({"format": 1, "plan": "1-a"}).named(find) == {CLICKS: "1-a"}
+    assert read_offset(start_offset(is_of_one=True)).named(find) == {}
+    assert read_offset(start_offset(is_of_one=False)).named(find) == {}
+    assert asked == ["1-a"]
 
 
 @pytest.mark.parametrize(

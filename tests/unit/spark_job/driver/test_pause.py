@@ -10,12 +10,12 @@ import pytest
 
 from kinesis_spout.shards.pause import HOLD_S
 from state.errors import StaleOwnerError
-from state.owner.ownership import this_process
-from state.owner.run_log import DONE
 from state.plan import PlanPointer, PlanStatus
 from state.position import PositionKind
+from state.process import this_process
 from state.sequence_number import SequenceNumber
-from state.state_store import Pause
+from state.store.pause import Pause
+from state.store.runs import DONE
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 from tests.support.state.counting_tree import counting_store
@@ -25,12 +25,12 @@ PAUSE = Pause(by="ann on host-a", since_ms=0, reason="deploy")
 
 def pause(job: SimulatedJob) -> None:
     with closing(job.store()) as store:
-        assert store.pause(PAUSE) == PAUSE
+        assert store.pause.begin(PAUSE) == PAUSE
 
 
 def resume(job: SimulatedJob) -> None:
     with closing(job.store()) as store:
-        assert store.resume() == PAUSE
+        assert store.pause.end() == PAUSE
 
 
 def test_a_paused_job_settles_its_last_batch_and_reads_nothing(one: SimulatedJob) -> None:
@@ -62,7 +62,7 @@ def test_a_job_that_is_paused_before_its_first_start_pins_it(one: SimulatedJob) 
     one.clock.advance(10)
     coordinator = one.coordinator(starting_position="LATEST")
     assert next_plan(coordinator) == ""
-    pin = one.store().read_start()
+    pin = one.store().identity.read_start()
     assert pin is not None
     assert pin.position.kind is PositionKind.AT_TIMESTAMP
     one.clock.advance(10)
@@ -89,7 +89,7 @@ def test_an_available_now_run_ends_and_says_so_once(
     (said,) = (said for said in caplog.messages if "is paused" in said)
     assert "by ann on host-a since 1970-01-01T00:00:00.000Z ('deploy')" in said
     assert "`kinesis-spout resume`" in said
-    newest = one.store().read_runs()[None].newest
+    newest = one.store().runs.read()[None].newest
     assert newest is not None
     assert newest.end is not None
     assert newest.end.kind == DONE
@@ -108,13 +108,13 @@ def test_a_paused_job_keeps_its_ownership_over_a_lost_session(one: SimulatedJob)
     pause(one)
     next_plan(coordinator)
     one.backend.expire(tree.session_id())
-    assert one.store().read_owner() is None
+    assert one.store().ownership.owner() is None
     one.clock.advance(HOLD_S)
     next_plan(coordinator)
-    assert one.store().read_owner() is not None
+    assert one.store().ownership.owner() is not None
     one.backend.expire(tree.session_id())
     with closing(one.store()) as other:
-        other.acquire(this_process(0), timeout_s=0)
+        other.ownership.acquire(this_process(0), timeout_s=0)
         one.clock.advance(HOLD_S)
         with pytest.raises(StaleOwnerError):
             next_plan(coordinator)

@@ -172,7 +172,7 @@ def test_nobody_goes_back_behind_a_record_that_was_not_acked_then(
         plan, read = read_all(one, driver, plan)
         assert read == [number]
     acked_ms = service.now_ms()  # or up to `idleWait` before
-    entries = read_history(one.store())
+    entries = read_history(one.store().history)
     assert all(before.time_ms <= after.time_ms for before, after in pairwise(entries))
     assert entries[-1].time_ms <= service.now_ms() + MARGIN_MS
     past = past_at(entries, acked_ms - 30_000)
@@ -194,7 +194,7 @@ def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_i
             assert one.clock.monotonic_s() < down_until_s + 120
         start = plan
         if batch and one.clock.monotonic_s() < down_until_s:
-            planned = one.store().read_plan(plan)
+            planned = one.store().plans.read(plan)
             assert planned is not None
             assert planned.outages
             assert sum(one.max_records for task in planned.tasks for one in task.shards) == 0

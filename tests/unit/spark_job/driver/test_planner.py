@@ -26,7 +26,7 @@ from state.plan import (
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import StartPin
+from state.store.identity import StartPin
 from state.task_log import TaskLog
 from tests.support.state.shard_values import shard, state
 

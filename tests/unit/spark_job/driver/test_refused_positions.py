@@ -12,10 +12,10 @@ import pytest
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import ConfigError, RequestRefusedError
-from state.owner.ownership import this_process
 from state.position import Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
-from state.state_store import StartPin
+from state.store.identity import StartPin
 from tests.support.simulated.simulated_driver import next_plan, read_all, run
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 
@@ -67,7 +67,7 @@ def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
     numbers = one.put(2)
     strange = Position.after(SequenceNumber(numbers[0] * 7))
     with closing(one.store()) as store:
-        store.pin_start(
+        store.identity.pin_start(
             StartPin(time_ms=0, wish=str(strange), position=strange, shards=(shard(0),))
         )
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
         driver.close()
     assert one.states()[shard(0)].read_position == strange
     with closing(one.client()) as client, closing(one.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         oldest = WantedPosition.parse("TRIM_HORIZON")
         found = find_moves(client, store, oldest, (), clock=one.clock, max_counted=9)
         write_moves(store, found)

@@ -18,13 +18,13 @@ from tests.support.state.counting_tree import counting_store
 
 if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator
-    from state.state_store import StateStore
+    from state.znodes.topics import StoreTopics
 
 LONGEST = SequenceNumber(10**129 - 1, 10**10 - 1)
 LAST_HASH_KEY = str(2**128 - 1)
 
 
-def run_batch(coordinator: Coordinator, store: StateStore, start: str, last: int) -> str:
+def run_batch(coordinator: Coordinator, store: StoreTopics, start: str, last: int) -> str:
     """Plan a batch, and publish three records of each shard as its tasks do."""
     plan_id = next_plan(coordinator, start)
     for number, task in coordinator.tasks(plan_id).items():
@@ -33,7 +33,7 @@ def run_batch(coordinator: Coordinator, store: StateStore, start: str, last: int
             ShardReadResult(shard_id=one.shard_id, first=first, last=end, count=3)
             for one in task.shards
         )
-        store.append_log(plan_id, number, TaskLog(entries=entries, sealed=True), None)
+        store.plans.append_log(plan_id, number, TaskLog(entries=entries, sealed=True), None)
     return plan_id
 
 

@@ -48,10 +48,10 @@ def with_report(
     """
     with closing(MemoryStateStore(backend)) as store:
         if mark:
-            store.mark_tracked(OutcomePolicy())
-        opened = store.open_report(PLAN, "token")
+            store.reports.mark_tracked(OutcomePolicy())
+        opened = store.reports.open(PLAN, "token")
         if report is not None:
-            store.finish_report(opened, report)
+            store.reports.finish(opened, report)
     return backend
 
 
@@ -75,23 +75,36 @@ def test_stopped_at_any_write_and_repeated_by_a_successor_it_gives_the_same_stat
     for write in range(writes):
         backend = unsettled()
         store, tree = breaking_store(backend)
-        store.acquire(OWNER, timeout_s=1)
+        store.ownership.acquire(OWNER, timeout_s=1)
         tree.break_at(write, after=after)
         with pytest.raises(StoreUnavailableError):
-            settle(store, PLAN, states_per_write=states_per_write)
+            settle(
+                store.plans,
+                store.shard_states,
+                store.reports,
+                PLAN,
+                states_per_write=states_per_write,
+            )
         between = states_in(MemoryStateStore(backend))
         assert not between[PARENT].end_was_read or set(CHILDREN) <= set(between)
         store.close()
-        settle(opened(backend), PLAN, states_per_write=states_per_write)
+        again = opened(backend)
+        settle(
+            again.plans, again.shard_states, again.reports, PLAN, states_per_write=states_per_write
+        )
         assert states_in(MemoryStateStore(backend)) == wanted
 
 
 class _PublishedAtTheLastMoment(MemoryStateStore):
     """A task appends to its log just before the plan is closed."""
 
-    def close_plan(self, plan_id: str) -> None:
-        self.append_log(PLAN, 1, LOGS[1], None)
-        super().close_plan(plan_id)
+    def __init__(self, backend: MemoryBackend) -> None:
+        super().__init__(backend)
+        self._close, self.plans.close = self.plans.close, self._close_late  # type: ignore[method-assign]
+
+    def _close_late(self, plan_id: str) -> None:
+        self.plans.append_log(PLAN, 1, LOGS[1], None)
+        self._close(plan_id)
 
 
 def test_what_is_appended_just_before_the_plan_is_closed_is_settled() -> None:
@@ -100,8 +113,8 @@ def test_what_is_appended_just_before_the_plan_is_closed_is_settled() -> None:
     """
     store = _PublishedAtTheLastMoment(backend_with_plan(0))
     with closing(store):
-        store.acquire(OWNER, timeout_s=1)
-        result = settle(store, PLAN, states_per_write=500)
+        store.ownership.acquire(OWNER, timeout_s=1)
+        result = settle(store.plans, store.shard_states, store.reports, PLAN, states_per_write=500)
     assert result.states[UNREAD].state.read_position == Position.after(SequenceNumber(39))
 
 
@@ -112,7 +125,7 @@ def test_a_log_that_was_not_sealed_is_settled_as_far_as_it_goes() -> None:
     backend = backend_with_plan()
     store = MemoryStateStore(backend)
     cut = TaskLog(entries=LOGS[0].entries[:2])
-    store.append_log(PLAN, 0, cut, None)
+    store.plans.append_log(PLAN, 0, cut, None)
     states = states_in(_after(backend))
     assert (states[PARENT].checkpoint, states[PARENT].end_was_read) == (SequenceNumber(14), False)
     assert states[OTHER].checkpoint == SequenceNumber(29)
@@ -146,12 +159,12 @@ def test_a_tracked_batch_without_a_done_report_changes_no_state(*, opened: bool)
     if opened:
         with_report(backend, None)
     else:
-        MemoryStateStore(backend).mark_tracked(OutcomePolicy())
-    before = MemoryStateStore(backend).load_states()
+        MemoryStateStore(backend).reports.mark_tracked(OutcomePolicy())
+    before = MemoryStateStore(backend).shard_states.load()
     result = settled(backend)
     assert result.unreported
-    assert result.states == before == MemoryStateStore(backend).load_states()
-    pointer = MemoryStateStore(backend).read_pointer()
+    assert result.states == before == MemoryStateStore(backend).shard_states.load()
+    pointer = MemoryStateStore(backend).plans.pointer()
     assert pointer is not None
     assert pointer.status is PlanStatus.SETTLED
 

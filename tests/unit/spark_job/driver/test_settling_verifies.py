@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import end_without_children
-from state.owner.ownership import this_process
 from state.plan import PlanStatus, plan_number
 from state.position import Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from tests.support.simulated.played_outcomes import tracked
 from tests.support.simulated.simulated_driver import (
     next_plan,
@@ -46,9 +46,9 @@ DAY_S = 24 * HOUR_S
 def change_state(job: SimulatedJob, change: Callable[[ShardState], ShardState]) -> None:
     """Another process with the ownership changes the state of the first shard."""
     with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        stored = store.load_states()[shard(0)]
-        store.save_states([StateChange(before=stored, after=change(stored.state))])
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        stored = store.shard_states.load()[shard(0)]
+        store.shard_states.save([StateChange(before=stored, after=change(stored.state))])
 
 
 # a lost ZooKeeper and a surviving checkpoint of Spark
@@ -64,7 +64,7 @@ def test_a_plan_that_spark_knows_without_a_start_in_zookeeper_is_data_loss(
         with pytest.raises(DataLossError, match=r"plan 5-ab of application etl .*failOnDataLoss"):
             begin(again)
         again.close()
-        assert one.store().read_start() is None
+        assert one.store().identity.read_start() is None
 
 
 @pytest.mark.parametrize("begin", ["next_plan", "tasks"])
@@ -101,7 +101,7 @@ def test_a_query_that_goes_on_after_a_reset_is_told_of_it(one: SimulatedJob) -> 
     plan = next_plan(driver)
     driver.close()
     with closing(one.store()) as store:
-        store.reset(this_process(one.clock.now_ms()), timeout_s=10)
+        store.identity.reset(this_process(one.clock.now_ms()), timeout_s=10)
     again = one.coordinator()
     with pytest.raises(
         DataLossError, match=r"was removed \(kinesis-spout reset, pid \d+ on .*\); give"
@@ -112,7 +112,7 @@ def test_a_query_that_goes_on_after_a_reset_is_told_of_it(one: SimulatedJob) -> 
     next_plan(fresh)
     fresh.close()
     with closing(one.store()) as store:
-        assert store.read_reset() is None
+        assert store.identity.read_reset() is None
 
 
 @in_both_modes

@@ -189,17 +189,18 @@ def test_an_overtaken_attempt_that_learns_of_the_close_by_reading_the_log_raises
         """Closes the plan before the second look at the log."""
 
         def __init__(self) -> None:
-            self.store = planned.overtaken_store(lambda: planned.append(entry_of(put[:2])))
+            store = planned.overtaken_store(lambda: planned.append(entry_of(put[:2])))
+            self.plans, self._plans = self, store.plans
             self.looks = 0
 
         def read_log(self, plan_id: str, number: int) -> Any:
             self.looks += 1
             if self.looks == 2:
                 planned.close_plan()
-            return self.store.read_log(plan_id, number)
+            return self._plans.read_log(plan_id, number)
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(self.store, name)
+            return getattr(self._plans, name)
 
     store: Any = ClosingStore()
     with pytest.raises(PlanClosedError, match="was closed while"):

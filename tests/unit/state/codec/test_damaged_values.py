@@ -17,7 +17,8 @@ from state.codec.task_logs import decode_log
 from state.codec.values import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
 from state.plan import PlanPointer
-from state.state_store import HistoryMark, StreamIdentity
+from state.store.history import HistoryMark
+from state.store.identity import StreamIdentity
 from state.task_log import TaskLog
 from tests.support.state.stored_samples import EXPORT, HISTORY, RESULT, read
 

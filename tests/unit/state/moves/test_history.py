@@ -15,7 +15,7 @@ from state.moves.history import (
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import HistoryEntry, HistoryMark, OperatorMove
+from state.store.history import HistoryEntry, HistoryMark, OperatorMove
 
 
 def after(number: int) -> Position:

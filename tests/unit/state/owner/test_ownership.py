@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from state.owner.ownership import (
+from state.process import (
     is_below,
     is_provably_dead,
     process_start,

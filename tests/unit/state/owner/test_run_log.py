@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from state.owner.owner_info import OwnerInfo
-from state.owner.run_log import (
+from state.store.ownership import OwnerInfo
+from state.store.runs import (
     MAX_RUNS,
     MAX_SENTENCE,
     SPARK,

@@ -8,8 +8,10 @@ import pytest
 
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.position import TRIM_HORIZON
-from state.state_store import HistoryEntry, StartPin, StateChange
-from state.znodes.store import ZnodeStateStore
+from state.store.history import HistoryEntry
+from state.store.identity import StartPin
+from state.store.shard_states import StateChange
+from state.znodes.topics import StoreTopics
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.state.dying_store import DyingTree
 from tests.support.state.state_stores import IDENTITY, OWNER, state_at
@@ -20,15 +22,15 @@ START = StartPin(time_ms=1, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=(
 def application(backend: MemoryBackend) -> MemoryStateStore:
     """One that has read, and has a history."""
     store = MemoryStateStore(backend)
-    store.acquire(OWNER, timeout_s=0)
-    store.bind_stream(IDENTITY)
-    store.pin_start(START)
+    store.ownership.acquire(OWNER, timeout_s=0)
+    store.identity.bind(IDENTITY)
+    store.identity.pin_start(START)
     shards = [f"shardId-{n}" for n in range(3)]
-    store.save_states([StateChange(None, state_at(1, shard)) for shard in shards])
-    store.save_shard_list(shards)
+    store.shard_states.save([StateChange(None, state_at(1, shard)) for shard in shards])
+    store.shard_list.save(shards)
     entry = HistoryEntry(time_ms=1, positions={"shardId-0": TRIM_HORIZON}, full=True)
-    store.write_history(store.list_history(), [(0, entry)])
-    store.release()
+    store.history.write(store.history.index(), [(0, entry)])
+    store.ownership.release()
     return store
 
 
@@ -46,14 +48,14 @@ def test_what_a_killed_reset_leaves_still_belongs_to_its_stream(
     store = application(backend)
     tree = DyingTree(MemoryTree(backend), writes, after=after)
     with suppress(Crash):
-        ZnodeStateStore(tree, store.paths, reset_command="").reset(OWNER, timeout_s=0)
+        StoreTopics(tree, store.paths, reset_command="").identity.reset(OWNER, timeout_s=0)
     tree.close()
     left = MemoryStateStore(backend)
-    if left.load_states() or left.list_history().marks or left.read_shard_list():
-        assert left.read_stream() == IDENTITY
-        assert left.read_start() == START
-    if left.read_start() is not None:
-        assert left.read_stream() == IDENTITY
-    left.reset(OWNER, timeout_s=0)
-    assert left.read_stream() is None
-    assert not left.list_history().marks
+    if left.shard_states.load() or left.history.index().marks or left.shard_list.read():
+        assert left.identity.read() == IDENTITY
+        assert left.identity.read_start() == START
+    if left.identity.read_start() is not None:
+        assert left.identity.read() == IDENTITY
+    left.identity.reset(OWNER, timeout_s=0)
+    assert left.identity.read() is None
+    assert not left.history.index().marks

@@ -11,7 +11,7 @@ from kinesis_spout.cli.checkpoint.skip import save_records
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.state_store import StoredState
+from state.store.shard_states import StoredState
 from tests.support.simulated.simulated_job import shard
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kinesis_spout.cli.inspection.shards import inspect_shards
-from state.owner.ownership import this_process
 from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from tests.support.shell.command_line import call_cli
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 
@@ -33,8 +33,8 @@ def inspected(job: SimulatedJob, *, application: bool = True, lag: bool = False)
 
 def store_states(job: SimulatedJob, *states: ShardState) -> None:
     with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        store.save_states([StateChange(before=None, after=state) for state in states])
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        store.shard_states.save([StateChange(before=None, after=state) for state in states])
 
 
 def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob) -> None:

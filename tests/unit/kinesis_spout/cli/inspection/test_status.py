@@ -15,10 +15,10 @@ from kinesis_spout.cli.main import app
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.testing import error, throttle
-from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON
+from state.process import this_process
 from state.shard_state import ShardState
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from tests.support.inspection.looks import look
 from tests.support.inspection.simulated_looking import looking
 from tests.support.simulated.simulated_job import SimulatedJob, shard
@@ -28,9 +28,9 @@ WHOLE = {0, 1}
 
 def track(job: SimulatedJob) -> None:
     with closing(job.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
+        store.ownership.acquire(this_process(0), timeout_s=1)
         states = [ShardState(shard_id=shard(one), read_position=TRIM_HORIZON) for one in WHOLE]
-        store.save_states([StateChange(None, state) for state in states])
+        store.shard_states.save([StateChange(None, state) for state in states])
 
 
 def test_a_record_that_is_unread_is_told_by_the_service(job: SimulatedJob) -> None:

@@ -1,12 +1,13 @@
-"""The driver's side of a query that reads several streams: a coordinator for each of them, and one
-batch of all.
+"""The driver's side of a query: the loop that looks at each of its streams, and makes one batch of
+what they have. What is done for a stream is its coordinator's (`coordinator`); a query of one
+stream is the same loop over one coordinator.
 
-Why one source, and not a union of Spark's. Spark refuses a checkpoint location whose number of
-sources has changed ("There are [2] sources in the checkpoint offsets and now there are [3] sources
-requested by the query", PySpark 4.3.0). A query could then never add a stream, or leave one.
-Here the union is below the source: each stream has its plans, states, limits, connections and its
-owner's lock in ZooKeeper, as a query of its own has them, and the offset names a plan for each
-(`offsets`). A batch is the tasks of all streams that have something to read.
+Why one source for several streams, and not a union of Spark's. Spark refuses a checkpoint location
+whose number of sources has changed ("There are [2] sources in the checkpoint offsets and now there
+are [3] sources requested by the query", PySpark 4.3.0). A query could then never add a stream, or
+leave one. Here the union is below the source: each stream has its plans, states, limits,
+connections and its owner's lock in ZooKeeper, as a query of its own has them, and the offset names
+a plan for each (`offsets`). A batch is the tasks of all streams that have something to read.
 
 - Each stream's plan is settled by itself, which can be repeated. A driver that is killed between
   two of them settles the others when it comes back: Spark hands it the same offset.
@@ -14,32 +15,40 @@ owner's lock in ZooKeeper, as a query of its own has them, and the offset names 
   a tracked batch takes open plans for its own. So `tasks` closes it.
 - A batch waits for nobody: it begins as soon as one stream has something to read. The wait of an
   idle query is that of all streams together.
-- A stream that is throttled, or does not answer, is left out for some seconds, longer each time,
-  and named in a warning. The others go on. Once it has been so for `PATIENCE_S` while no other
-  stream has anything to read either, its error ends the query, as it ends that of a single stream;
-  but first it is asked again, as its error may be a minute old. Every other error does so at once.
-  Its text names the stream.
-- A stream that is behind, and whose tasks come back empty (another consumer uses up its calls),
-  would hold each batch for `maxSearchTime`. It is given `maxFetchTime`, and twice as long each
-  time, and is left out for as long as it was waited for.
 - At its start the query needs all streams: one that is missing, or whose state another query owns,
   is an error.
 
-A stream's steps run in threads, but no step outlasts its call here, and a stream has one at a time.
+Only a query of several streams leaves one out:
+
+- A stream that is throttled, or does not answer, is left out for some seconds, longer each time,
+  and named in a warning. The others go on. Once it has been so for `PATIENCE_S` while no other
+  stream has anything to read either, its error ends the query; but first it is asked again, as its
+  error may be a minute old. Every other error ends the query at once.
+  Its text names the stream. In a query of one stream, every error ends it: the client has tried for
+  long enough by then.
+- A stream that is behind, and whose tasks come back empty (another consumer uses up its calls),
+  would hold each batch for `maxSearchTime`. It is given `maxFetchTime`, and twice as long each
+  time, and is left out for as long as it was waited for.
+
+The steps of several streams run in threads, but no step outlasts its call here, and a stream has
+one at a time. Those of one stream run in the caller's.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.programs.threads import thread_pool
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.offsets import refuse_missing
+from spark_job.driver.offsets import read_offset, refuse_missing, with_plans
 from spark_job.driver.probe_schedule import POLL_S
+from spark_job.process_services import ProcessServices
 from spark_job.query_failure import named_error
 
 if TYPE_CHECKING:
@@ -48,7 +57,6 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.programs.threads import NewPool
     from spark_job.driver.offsets import Plans
-    from spark_job.process_services import ProcessServices
     from spark_job.settings import QuerySettings, SourceSettings
     from state.plan import TaskPlan
 
@@ -56,13 +64,12 @@ _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
 RETRY_FOR_S = 10.0  # a call of one stream, for which the others wait
 PATIENCE_S = 60.0
-FIRST_REST_S = 5.0
-MAX_REST_S = 60.0
+REST = Backoff(first_s=5.0, longest_s=60.0)
 MAX_THREADS = 16
 MAX_DOUBLINGS = 16
 
 
-class JointTask(NamedTuple):
+class QueryTask(NamedTuple):
     """A task of a batch. `stream`: the index of its stream in the query's settings."""
 
     stream: int
@@ -73,25 +80,28 @@ class JointTask(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    """One stream of the query. `failing_since_s`, `failed_s` (at last), `rests_until_s`, `error`:
-    while the service does not serve it. `is_paused`: by an operator, at the last look.
-    `searched_s`: for how long it was looked at in this wait, without the time in which it was left
-    out.
+    """One stream of the query. `failing_since_s`, `failed_s` (at last), `rests_until_s`, `rests` in
+    a row, `error`: while the service does not serve it. `is_paused`: by an operator, at the last
+    look. `searched_s`: for how long it was looked at in this wait, without the time in which it was
+    left out.
     """
 
     index: int
-    settings: SourceSettings
     coordinator: Coordinator
     failing_since_s: float | None = None
     failed_s: float = 0.0
     rests_until_s: float = 0.0
-    rest_s: float = FIRST_REST_S
+    rests: int = 0
     searched_s: float = 0.0
     error: BaseException | None = None
     is_settled: bool = False
     is_paused: bool = False
     empty_plans: int = 0
     last_plan: str = ""
+
+    @property
+    def settings(self) -> SourceSettings:
+        return self.coordinator.settings
 
     @property
     def name(self) -> str:
@@ -110,57 +120,81 @@ class _Stream:
         return min(settings.max_search_time_ms, longest)
 
 
-class JointCoordinator:
-    """Plans and settles a query of several streams. `close` releases all ownerships. Use it from
-    one thread. Blocks on ZooKeeper and Kinesis.
+class QueryDriver:
+    """Plans and settles a query. `close` releases all ownerships. Use it from one thread. Blocks on
+    ZooKeeper and Kinesis.
 
-    `connect`: makes the services of a stream, which connect at their first use.
+    `coordinators`: of the streams, in their order in the query.
     """
 
     def __init__(
         self,
         query: QuerySettings,
-        connect: Callable[[SourceSettings], ProcessServices],
+        coordinators: Sequence[Coordinator],
         *,
         new_pool: NewPool = thread_pool,
     ) -> None:
+        self.coordinators = coordinators
         self._query = query
-        services = [connect(settings) for settings in query.streams]
-        self._clock: Clock = services[0].clock
-        self._streams = [
-            _Stream(index, settings, Coordinator(settings, one))
-            for index, (settings, one) in enumerate(zip(query.streams, services, strict=True))
-        ]
+        self._clock: Clock = coordinators[0].clock
+        self._streams = [_Stream(index, one) for index, one in enumerate(coordinators)]
         self._pool = new_pool(min(MAX_THREADS, len(self._streams)), "kinesis-stream")
         self._turn = 0
         self._is_available_now = False
         self._found: dict[str, str] = {}
+
+    @classmethod
+    def connected(cls, query: QuerySettings) -> QueryDriver:
+        """The driver of a query, whose streams connect at their first use."""
+        # Of several streams, none holds up the others for long.
+        connect = (
+            ProcessServices.connect
+            if query.is_of_one
+            else partial(ProcessServices.connect, retry_for_s=RETRY_FOR_S)
+        )
+        return cls(query, [Coordinator(one, connect(one)) for one in query.streams])
 
     # Spark's calls
     def prepare_available_now(self) -> None:
         self._is_available_now = True
         self._each(self._streams, lambda one: one.coordinator.prepare_available_now(), strict=True)
 
-    def next_plans(self, start: Plans, *, max_records: int | None) -> dict[str, str]:
-        """Settle the plans of `start`, and return the next plan of each stream by its name; those
-        of `start` where there is nothing to read.
+    def next_offset(self, start: Mapping[str, Any], *, max_records: int | None) -> dict[str, Any]:
+        """Settle the plans of offset `start`, and return the offset of the next batch, or `start`
+        when there is nothing to read: another form of it would be a batch.
 
-        `max_records`: of the batch, over all streams. Waits up to `idleWait`, in an AvailableNow
-        run up to the patience of the stream that waits longest.
+        `max_records`: of the batch, over all streams. Waits up to `idleWait` for something to read,
+        or for the end of a pause. In an AvailableNow run, returning `start` ends the query. Such a
+        run waits up to `maxSearchTime` for shards that are not read up to its start, and up to
+        `availableNowRetryWait` for retries. A paused one ends.
         """
-        plans = self.named(start)
+        before = read_offset(start)
+        plans = self.named(before)
+        after = self._next_plans(plans, max_records)
+        if after == plans:
+            return dict(start)
+        return with_plans(before, after, is_of_one=self._query.is_of_one)
+
+    def _next_plans(self, plans: dict[str, str], max_records: int | None) -> dict[str, str]:
+        """The next plan of each stream; that of `plans` where there is nothing to read."""
         for one in self._streams:
             one.is_settled, one.searched_s = False, 0.0
             one.coordinator.note_asked()
         begun_s = self._clock.monotonic_s()
         while True:
+            awake = self._settled(plans)
             now_s = self._clock.monotonic_s()
-            pauses = self._look(plans, now_s)
+            pauses = self._each(awake, partial(_look, now_s=now_s))
             looked_at = [self._streams[index] for index in pauses]
+            for one in looked_at:
+                self._on_served(one)
             working = [one for one in looked_at if one.has_work]
-            if working and (new := self._planned(plans, working, max_records)):
-                return plans | new
-            pause_s = self._pause_s(pauses, begun_s)
+            pause_s = POLL_S if working else self._pause_s(pauses, begun_s)
+            if working or pause_s is None:
+                # Those that only waited may have verified that nothing was lost: they store it.
+                asked = working or [one for one in looked_at if not one.is_paused]
+                if new := self._planned(plans, asked, max_records):
+                    return plans | new
             if pause_s is None:
                 break
             self._clock.sleep(pause_s)
@@ -168,18 +202,21 @@ class JointCoordinator:
                 one.coordinator.note_waited(pause_s)
                 one.searched_s += self._clock.monotonic_s() - now_s
         for one in self._streams:
-            one.coordinator.without_plan(plans.get(one.name, ""), is_paused=one.is_paused)
+            one.coordinator.without_plan(is_paused=one.is_paused)
         return plans
 
-    def tasks(self, start: Plans, end: Plans) -> list[JointTask]:
+    def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueryTask]:
         """The tasks of the batch between two offsets.
 
         Raises `ConfigError` for a batch with records of a stream that is not of this query.
         """
-        begins, ends = self.named(start), self.named(end)
+        if start == end:
+            return []
+        begins, ends = self.named(read_offset(start)), self.named(read_offset(end))
         refuse_missing(begins, ends, {one.name for one in self._streams})
         wanted = {name: plan for name, plan in ends.items() if plan != begins.get(name, "")}
-        found = self._each(self._streams, lambda one: _tasks_of(one, ends, wanted), strict=True)
+        tasks_of = partial(_tasks_of, ends=ends, wanted=wanted, is_of_one=self._query.is_of_one)
+        found = self._each(self._streams, tasks_of, strict=True)
         # Those of open plans first. A tracked batch has reports for these, and counts its
         # partitions without those of the others (`tracking.stream_parts`).
         return [
@@ -192,6 +229,8 @@ class JointCoordinator:
 
     def report(self) -> dict[str, Any]:
         """The reports of all streams (`Coordinator.report`). Does no I/O."""
+        if self._query.is_of_one:
+            return self._streams[0].coordinator.report()
         return {
             "format": 2,
             "streams": [
@@ -211,17 +250,12 @@ class JointCoordinator:
             one.coordinator.close()
 
     # looking and planning
-    def _look(self, plans: Mapping[str, str], now_s: float) -> dict[int, float | None]:
-        """Look at the streams that are not left out now, the time at which the pass begins. By
-        stream: the seconds until its next look, None where its wait is over.
-        """
+    def _settled(self, plans: Mapping[str, str]) -> list[_Stream]:
+        """Settle the plans of the streams that are not left out now; those that are settled."""
+        now_s = self._clock.monotonic_s()
         awake = [one for one in self._streams if one.rests_until_s <= now_s]
         self._settle([one for one in awake if not one.is_settled], plans, now_s)
-        awake = [one for one in awake if one.is_settled and one.rests_until_s <= now_s]
-        pauses = self._each(awake, lambda one: _look(one, now_s))
-        for index in pauses:
-            self._on_served(self._streams[index])
-        return pauses
+        return [one for one in awake if one.is_settled and one.rests_until_s <= now_s]
 
     def _pause_s(self, pauses: Mapping[int, float | None], begun_s: float) -> float | None:
         """The seconds until the next pass; None where all waits are over.
@@ -235,7 +269,7 @@ class JointCoordinator:
         waits = [pause_s for pause_s in pauses.values() if pause_s is not None]
         if not waits and not (is_any_left_out and self._waits_for_left_out(begun_s)):
             return None
-        return min([POLL_S, *waits])
+        return min([POLL_S, *waits] if is_any_left_out else waits)
 
     def _settle(self, streams: Sequence[_Stream], plans: Mapping[str, str], now_s: float) -> None:
         settled = self._each(streams, lambda one: one.coordinator.settle(plans.get(one.name, "")))
@@ -245,7 +279,9 @@ class JointCoordinator:
             one.is_settled = True
             if not one.coordinator.came_back_empty:
                 one.empty_plans = 0
-            elif one.last_plan != plans.get(one.name, ""):  # a new one
+            elif (
+                one.last_plan != plans.get(one.name, "") and not self._query.is_of_one
+            ):  # a new one
                 one.rests_until_s = now_s + one.search_ms / 1000
                 log.warning(
                     "stream %s is behind, but gave no record for %s; it is left out of the "
@@ -288,7 +324,7 @@ class JointCoordinator:
                 plans.get(one.name, ""),
                 max_records=limits[one.index],
                 max_tasks=_share_of_tasks(one, shards, max_tasks),
-                max_search_ms=one.search_ms,
+                max_search_ms=None if self._query.is_of_one else one.search_ms,
             ),
         )
         return {
@@ -303,6 +339,8 @@ class JointCoordinator:
 
     def _stream_of(self, plan_id: str) -> str:
         """The stream of a plan that a query of one stream has made."""
+        if self._query.is_of_one:
+            return self._streams[0].name
         if plan_id not in self._found:
             known = self._each(
                 self._streams, lambda one: one.coordinator.knows(plan_id), strict=True
@@ -340,6 +378,8 @@ class JointCoordinator:
         """The results of a step by stream. A stream whose service is in trouble for a while has
         none; with `strict`, and before it was reached once, its error is raised.
         """
+        if self._query.is_of_one:
+            return {one.index: step(one) for one in streams}
         futures = [(one, self._pool.submit(step, one)) for one in streams]
         errors = [(one, future.exception()) for one, future in futures]
         for one, error in errors:
@@ -358,28 +398,29 @@ class JointCoordinator:
     def _on_served(self, one: _Stream) -> None:
         if one.error is not None:
             log.warning("stream %s is served again", one.settings.label)
-        one.failing_since_s, one.error, one.rest_s = None, None, FIRST_REST_S
+        one.failing_since_s, one.error, one.rests = None, None, 0
 
     def _on_trouble(self, one: _Stream, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
         if one.failing_since_s is None:
             one.failing_since_s = now_s
         one.error, one.failed_s = error, now_s
-        one.rests_until_s = now_s + one.rest_s
+        one.rests += 1
+        rest_s = REST.wait_s(one.rests)
+        one.rests_until_s = now_s + rest_s
         log.warning(
             "stream %s is left out of the next batches for %.0f s, while the other streams go on: "
             "%s",
             one.settings.label,
-            one.rest_s,
+            rest_s,
             error,
         )
-        one.rest_s = min(MAX_REST_S, 2 * one.rest_s)
 
 
 def _look(one: _Stream, now_s: float) -> float | None:
-    """As `Coordinator.look`. Does not wait for the end of a pause."""
+    """As `Coordinator.look`, in a wait that does not count the time in which it was left out."""
     coordinator = one.coordinator
-    one.is_paused = coordinator.is_paused_until(now_s)
+    one.is_paused = coordinator.is_paused()
     if one.is_paused:
         # An AvailableNow run does not wait for the end of a pause, and nobody else needs one.
         waits = one.searched_s < one.settings.idle_wait_ms / 1000
@@ -388,16 +429,16 @@ def _look(one: _Stream, now_s: float) -> float | None:
 
 
 def _tasks_of(
-    one: _Stream, ends: Mapping[str, str], wanted: Mapping[str, str]
-) -> tuple[bool, list[JointTask]]:
-    """Whether the plan is open, and its tasks."""
+    one: _Stream, ends: Mapping[str, str], wanted: Mapping[str, str], *, is_of_one: bool
+) -> tuple[bool, list[QueryTask]]:
+    """Whether the plan is open, and its tasks; in a query of one stream nobody asks."""
     plan_id = wanted.get(one.name)
     if plan_id is None:
         one.coordinator.close_open_plan(ends.get(one.name, ""))
         return False, []
     tasks = one.coordinator.tasks(plan_id)
-    return one.coordinator.is_open(plan_id), [
-        JointTask(one.index, plan_id, task, plan) for task, plan in tasks.items()
+    return is_of_one or one.coordinator.is_open(plan_id), [
+        QueryTask(one.index, plan_id, task, plan) for task, plan in tasks.items()
     ]
 
 

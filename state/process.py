@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from state.owner.owner_info import OwnerInfo, Sight
+from state.store.ownership import OwnerInfo, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,15 +8,17 @@ so. A process that was killed says nothing: its run has no end, and the next one
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from state.owner.owner_info import OwnerInfo
+from state.store.ownership import OwnerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from state.store.ownership import TaskShare
 
 MAX_RUNS = 10
 MAX_SENTENCE = 500
@@ -197,3 +199,30 @@ def sentence(text: str) -> str:
         return f"{line[: MAX_SENTENCE - 3]}..."
     cut = "...; "
     return f"{what[: MAX_SENTENCE - len(cut) - len(remedy)]}{cut}{remedy}"
+
+
+class RunStore(Protocol):
+    """The last runs of the owners.
+
+    Needs: a compare-and-set; for `begin`, with the owner's fence.
+    """
+
+    def begin(self, run: Run) -> None:
+        """Add the run of this store's owner to those of its share, and remove what the owners of
+        another number of shares told. A write of the owner; nothing if another process writes the
+        node at the same time.
+        """
+        ...
+
+    def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
+        """Replace the log whose newest run is of this owner by `amended(log)`, which may be called
+        several times. False, and nothing is written, if there is none. Needs no ownership; but a
+        store that was overtaken writes nothing, and raises `StaleOwnerError`.
+        """
+        ...
+
+    def read(self) -> Mapping[TaskShare | None, RunLog]:
+        """The last runs by share; None for those of owners of the whole application. Of bytes that
+        cannot be read, none.
+        """
+        ...

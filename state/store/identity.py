@@ -1,0 +1,100 @@
+"""The stream that the state belongs to, where the application started, and that it was reset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from state.position import Position
+
+if TYPE_CHECKING:
+    from state.store.ownership import OwnerInfo
+
+
+class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The stream that the state belongs to. A stream that was deleted and created again under the
+    same name differs in `created_ms` (milliseconds since 1970).
+    """
+
+    arn: str
+    name: str
+    created_ms: int
+    format: int = 1
+
+    def is_same(self, other: StreamIdentity) -> bool:
+        """Whether it is the same stream, and not one that was created again under its name."""
+        return (self.arn, self.created_ms) == (other.arn, other.created_ms)
+
+
+class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where the application started. It is pinned once and never changed.
+
+    - `time_ms`: the service's time at which it was pinned.
+    - `wish`: the starting position as the user typed it.
+    - `shards`: the shards that were listed then. Each starts at its position in `shard_positions`,
+      or else at `position`. Shards that are listed later start at TRIM_HORIZON.
+    - `importing`: an import is under way, or was stopped: not all shards are where it puts them.
+    """
+
+    time_ms: int
+    wish: str
+    position: Position
+    shards: tuple[str, ...]
+    shard_positions: dict[str, Position] = {}
+    importing: bool = False
+    format: int = 1
+
+
+class IdentityStore(Protocol):
+    """The identity and the start of an application.
+
+    Needs: creation only where there is none; a transaction with the owner's fence for
+    `replace_start` and `reset`.
+    """
+
+    def bind(self, identity: StreamIdentity) -> None:
+        """Record the stream that this state belongs to, or compare it with the recorded one.
+        Raises `StreamMismatchError`, which names both, if ARN or creation time differ.
+        """
+        ...
+
+    def read(self) -> StreamIdentity | None:
+        """The stream that the state is bound to, or None before `bind`."""
+        ...
+
+    def read_start(self, *, also_unfinished: bool = False) -> StartPin | None:
+        """The start pin, or None before `pin_start`. Raises `UnfinishedImportError` for that of an
+        import that is not finished, unless `also_unfinished`.
+        """
+        ...
+
+    def pin_start(self, pin: StartPin) -> StartPin:
+        """Create the start pin if there is none. Returns the stored one: `pin`, or an earlier one.
+        Needs no ownership.
+        """
+        ...
+
+    def replace_start(self, pin: StartPin | None) -> None:
+        """Put another start pin, or none, in the place of the stored one, if there is one. Only for
+        an operator who restores an exported application. A write of the owner; raises
+        `ConflictError` when it was changed meanwhile.
+        """
+        ...
+
+    def read_reset(self) -> OwnerInfo | None:
+        """The process that removed the state of the application, and when; None where none did, and
+        where it has begun again since.
+        """
+        ...
+
+    def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
+        """Remove all state of the application and stream. Returns the number of shards that had
+        state.
+
+        Acquires the ownership for it (see `OwnershipStore.acquire`) and releases it afterwards;
+        raises `OwnedByAnotherError` while another live process holds it. The epoch stays, counted
+        up, so that no process from before the reset can write later; and `read_reset` tells that
+        `owner` has removed the state.
+        """
+        ...

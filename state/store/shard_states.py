@@ -1,0 +1,88 @@
+"""The state of each shard: its checkpoint, what is unresolved, whether it is finished."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from state.shard_state import ShardState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+class StoredState(msgspec.Struct, frozen=True, gc=False):
+    """A shard state and the version in which it was read, for compare-and-set."""
+
+    state: ShardState
+    version: int
+
+
+class StateChange(msgspec.Struct, frozen=True, gc=False):
+    """A shard state to write. `before` is the stored state that it is based on; None creates it."""
+
+    before: StoredState | None
+    after: ShardState
+
+
+class ShardStateStore(Protocol):
+    """The shard states.
+
+    Needs: transactions of many compare-and-sets with the owner's fence.
+    """
+
+    def load(self) -> Mapping[str, StoredState]:
+        """All shard states, by shard id. Raises `StoredDataError` if one cannot be read.
+
+        A plain `{"checkpoint": "<seq>"}` of the Kinesis Storm spout means that every record up to
+        and including `<seq>` is acked, and that reading goes on after it.
+        """
+        ...
+
+    def save(
+        self,
+        changes: Sequence[StateChange],
+        *,
+        cache: dict[str, StoredState] | None = None,
+        max_per_write: int | None = None,
+    ) -> list[StoredState]:
+        """Write shard states, compare-and-set each; returns them with their new versions.
+
+        They are written in their order, in as many transactions as they need: one takes as many as
+        the store allows, or `max_per_write` if that is fewer. `cache`, by shard id, is updated
+        after each transaction: after an error it tells which changes are stored.
+
+        Raises `CheckpointRegressionError`, `StateTooLargeError`, and ValueError for a shard that
+        occurs twice, before anything is written; `StaleOwnerError` and `ConflictError` (a version
+        differs), when nothing of their transaction was written. A state whose list of unresolved
+        records is too large for a znode is collapsed into ranges first: detail is dropped towards
+        redelivery, keeping the lowest attempt count of a range.
+        """
+        ...
+
+    def check(self, states: Iterable[ShardState]) -> None:
+        """Raise `InvalidStoreSettingError` or `StateTooLargeError` where these states cannot be
+        stored, whatever is stored. Does no I/O.
+        """
+        ...
+
+    def move(self, changes: Sequence[StateChange]) -> list[StoredState]:
+        """Write shard states that an operator has moved: their checkpoints may go back, and a
+        finished shard may be read again. Only for that; all else is as in `save`.
+
+        No state is removed in between: stopped at any time, it leaves each shard as it was before
+        or as it is after.
+        """
+        ...
+
+    def remove(
+        self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
+    ) -> None:
+        """Remove the states of shards that are over, each in the version that was read.
+
+        In their order, in as many transactions as they need; `cache` loses the shards of each
+        transaction after it. Raises `StaleOwnerError`, `ConflictError` (one has changed since),
+        when nothing of their transaction was removed.
+        """
+        ...

@@ -1,0 +1,147 @@
+"""The ownership of an application, and how a process waits for it (nodes: `state.znodes.claim`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from state.errors import ConflictError, OwnedByAnotherError
+from state.process import describe, is_of_this_host, is_provably_dead
+from state.znodes.claim import Claim, epoch_number
+from state.znodes.tree import Create, Set, TransactionRefusedError, ZnodeTree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from state.store.ownership import OwnerInfo, TaskShare
+    from state.znodes.claim import Claims, Holder
+    from state.znodes.fence import Fence
+    from state.znodes.paths import ZookeeperPaths
+
+log = logging.getLogger("kinesis_spout")
+_LOOK_S = 0.5  # between two looks at whether the holder's process lives
+
+
+class OwnershipZnodes:
+    """An `OwnershipStore`."""
+
+    def __init__(
+        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
+    ) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._fence = fence
+        self._claims = claims
+        self._lock = threading.Lock()
+
+    def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
+        """A process that was overtaken must `release` before it acquires again, because the state
+        that it has read is outdated.
+        """
+        with self._lock:
+            if self._fence.ever_held:
+                self._fence.commit([])  # raises if another process has taken over
+            held = self._fence.held
+            if held is not None:
+                self._check_same(held.task, task)
+                return held.epoch
+            self._tree.ensure(self._paths.base)
+            deadline = time.monotonic() + timeout_s
+            has_said = timeout_s <= 0
+            while True:
+                taken = self._claims.take(owner, task)
+                if isinstance(taken, Claim):
+                    self._fence.hold(taken)
+                    return taken.epoch
+                if taken is not None and not has_said:
+                    log.warning(
+                        "%s; waiting up to %.0f s for it", self._owned_by(taken, task), timeout_s
+                    )
+                    has_said = True
+                if taken is not None and not self._has_gone(taken, deadline - time.monotonic()):
+                    raise self._owned_by(taken, task)
+
+    def release(self) -> None:
+        self._fence.release()
+
+    def owner(self) -> OwnerInfo | None:
+        return next((holder.info for holder in self._claims.holders()), None)
+
+    def tasks(self) -> Mapping[TaskShare, OwnerInfo]:
+        return {
+            holder.task: holder.info for holder in self._claims.holders() if holder.task is not None
+        }
+
+    def read_unclean_starts(self) -> int:
+        path = self._unclean_starts()
+        return epoch_number(self._tree.read([path])[0], path)
+
+    def save_unclean_starts(self, count: int) -> None:
+        path, data = self._unclean_starts(), b"%d" % count
+        node = self._tree.read([path])[0]
+        try:
+            self._fence.commit(
+                [Create(path, data) if node is None else Set(path, data, node.version)]
+            )
+        except TransactionRefusedError as refused:
+            raise ConflictError(
+                f"{refused.path} was changed by another process meanwhile; nothing was written"
+            ) from refused
+
+    def _unclean_starts(self) -> str:
+        """The path of the number: beside the epoch of the task, which removes it too."""
+        held = self._fence.held
+        if held is None:
+            self._fence.commit([])  # raises
+        if held is None or held.task is None:
+            raise ValueError("only a task counts its starts; acquire a task's share")
+        return self._paths.task_unclosed(held.task)
+
+    def _has_gone(self, holder: Holder, timeout_s: float) -> bool:
+        """Wait until the holder's node is gone, or its process is seen to be dead."""
+        of = holder.path, holder.node.owner_session
+        if not is_of_this_host(holder.info):
+            return self._tree.wait_gone(*of, max(0.0, timeout_s))
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # No watch tells of the death of a process: the node stays until the session expires.
+            left_s = max(0.0, deadline - time.monotonic())
+            if self._tree.wait_gone(*of, min(left_s, _LOOK_S)) or is_provably_dead(holder.info):
+                return True
+            if not left_s:
+                return False
+
+    def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
+        if held != wanted:
+            owned, other = ("all" if one is None else one.label for one in (held, wanted))
+            raise ValueError(
+                f"this store owns {owned} of {self._paths.subject}, not {other} of it; release the "
+                "ownership first"
+            )
+
+    def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:
+        who, subject = describe(holder.info), self._paths.subject
+        if holder.task is None:
+            what = (
+                f"{subject} is being consumed by {who}; stop that process first, or use another "
+                "application name"
+            )
+        elif task is None:
+            what = (
+                f"{subject} is being consumed by {holder.task.label}, {who}; stop all tasks "
+                "first, or use another application name"
+            )
+        elif holder.task == task:
+            what = (
+                f"{task.label} of {subject} is running already ({who}); stop that process "
+                "first, or give this one another task index"
+            )
+        else:
+            what = (
+                f"{subject} is being consumed by {holder.task.total} tasks in total, not "
+                f"{task.total} ({holder.task.label} is {who}); stop the others first, or use the "
+                f"same total of {holder.task.total}"
+            )
+        return OwnedByAnotherError(what)

@@ -1,0 +1,77 @@
+"""The topics of one application's state over a tree of znodes, in memory or in ZooKeeper alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state.znodes.claim import Claims
+from state.znodes.fence import Fence
+from state.znodes.history import HistoryZnodes
+from state.znodes.identity import IdentityZnodes
+from state.znodes.ownership import OwnershipZnodes
+from state.znodes.pause import PauseZnodes
+from state.znodes.plans import PlanZnodes
+from state.znodes.reports import ReportZnodes
+from state.znodes.runs import RunZnodes
+from state.znodes.shard_list import ShardListZnodes
+from state.znodes.shard_states import ShardStateZnodes
+from state.znodes.view import ViewZnodes
+
+if TYPE_CHECKING:
+    from state.store.history import HistoryStore
+    from state.store.identity import IdentityStore
+    from state.store.ownership import OwnershipStore
+    from state.store.pause import PauseStore
+    from state.store.plans import PlanStore
+    from state.store.reports import ReportStore
+    from state.store.runs import RunStore
+    from state.store.shard_list import ShardListStore
+    from state.store.shard_states import ShardStateStore
+    from state.store.view import ViewStore
+    from state.znodes.paths import ZookeeperPaths
+    from state.znodes.tree import ZnodeTree
+
+
+class StoreTopics:
+    """What is stored of one application on one stream, topic by topic (`state.store`).
+
+    Whoever opens it hands out the topics that others may touch. `reset_command`: the command, named
+    in errors, that drops the application's state. The constructor does no I/O.
+    """
+
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, *, reset_command: str) -> None:
+        claims, fence = Claims(tree, paths), Fence(tree, paths)
+        plans = PlanZnodes(tree, paths, fence)
+        self.paths = paths
+        self._tree, self._fence = tree, fence
+        self.ownership: OwnershipStore = OwnershipZnodes(tree, paths, fence, claims)
+        self.identity: IdentityStore = IdentityZnodes(
+            tree, paths, fence, self.ownership, reset_command
+        )
+        self.shard_states: ShardStateStore = ShardStateZnodes(tree, paths, fence)
+        self.shard_list: ShardListStore = ShardListZnodes(tree, paths, fence, claims)
+        self.plans: PlanStore = plans
+        self.reports: ReportStore = ReportZnodes(tree, paths, fence)
+        self.history: HistoryStore = HistoryZnodes(tree, paths, fence)
+        self.runs: RunStore = RunZnodes(tree, paths, fence)
+        self.pause: PauseStore = PauseZnodes(tree, paths)
+        self.view: ViewStore = ViewZnodes(
+            tree,
+            paths,
+            claims,
+            identity=self.identity,
+            shard_states=self.shard_states,
+            shard_list=self.shard_list,
+            plans=plans,
+            reports=self.reports,
+            history=self.history,
+            runs=self.runs,
+            pause=self.pause,
+        )
+
+    def close(self) -> None:
+        """Close the connection, and with it give up the ownership if this process holds it.
+        Idempotent.
+        """
+        self._fence.forget()
+        self._tree.close()
