@@ -44,9 +44,9 @@ test: setup-test ## all tests but the drills, in random order
 	@echo "test: tests, without tests/drills"
 	@$(IN_VENV)/python -m pytest $(PARALLEL) --ignore=tests/drills --durations=10 $(ARGS)
 
-drills: setup-test ## the long proofs: jobs killed at every step, outages, random trees, at scale (ARGS="--share 2/6" runs a sixth)
-	@echo "drills: tests/drills"
-	@$(IN_VENV)/python -m pytest tests/drills $(PARALLEL) --durations=10 $(ARGS)
+drills: setup-test ## the long proofs: jobs killed at every step, outages, random trees, at scale, properties with many examples (ARGS="--share 2/6" runs a sixth)
+	@echo "drills: tests/drills, tests/property with many examples"
+	@$(IN_VENV)/python -m pytest tests/drills tests/property --hypothesis-profile=many $(PARALLEL) --durations=10 $(ARGS)
 
 coverage: setup-test ## all tests but the drills, with branch coverage and a floor for it; takes a few minutes more
 	@$(IN_VENV)/python -m pytest $(PARALLEL) --ignore=tests/drills --cov --cov-report=term:skip-covered $(if $(ARGS),,--cov-fail-under=85) $(ARGS)

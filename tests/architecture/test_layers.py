@@ -1,4 +1,6 @@
-"""Imports go downwards only, in no circle, and each vendor has one door."""
+"""Imports go downwards only, in no circle, and each vendor has one door. The heart never imports
+tools.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,21 @@ MAY_IMPORT = {
     "state": {"state"},
     "kinesis_spout": {"kinesis_spout", "state", "scheme"},
     "spark_job": {"spark_job", "kinesis_spout", "state", "scheme"},
+}
+# What an operator asks, what serves one consumer, and what proves: the rest works without them.
+TOOLS = (
+    *("spout", "tuple_tree", "acker", "prometheus_exporter", "inspection", "checkpoints", "doctor"),
+    *("html", "drills", "testing", "cli"),
+)
+_TOOLS = tuple(f"kinesis_spout.{room}" for room in TOOLS)
+_SPARK_JOB = ("spark_job.driver", "spark_job.executor", "spark_job.tracking")
+# What the modules of a room never import, also for types only.
+NEVER = {
+    **dict.fromkeys(
+        (f"kinesis_spout.{room}" for room in ("service", "aggregation", "reading", "shards")),
+        _TOOLS,
+    ),
+    **{room: (*_TOOLS, *(other for other in _SPARK_JOB if other != room)) for room in _SPARK_JOB},
 }
 # The files that may import a vendor at their top, and those that may only inside a function or for
 # types.
@@ -82,6 +99,21 @@ def vendors_at_the_wrong_door(root: Path) -> list[str]:
             fnmatch(file.name, pattern) for pattern in (*doors[0], *(doors[1] if one.lazy else ()))
         )
     ]
+
+
+def forbidden_rooms(root: Path) -> list[str]:
+    return [
+        f"{module} imports {imported}"
+        for module, all_imported in sorted(module_graph(sources(root, *PACKAGES)).items())
+        for room, forbidden in NEVER.items()
+        if _is_in(module, room)
+        for imported in sorted(all_imported)
+        if any(_is_in(imported, other) for other in forbidden)
+    ]
+
+
+def _is_in(module: str, room: str) -> bool:
+    return f"{module}.".startswith(f"{room}.")
 
 
 def eager_column_imports(root: Path) -> list[str]:
@@ -170,3 +202,24 @@ def test_a_scheme_loads_spark_only_when_it_makes_columns(tmp_path: Path) -> None
     )
     assert eager_column_imports(bad) == ["scheme/__init__.py:1 imports scheme.json_columns.decoded"]
     assert eager_column_imports(ROOT) == []
+
+
+def test_the_heart_imports_no_tool_and_the_rooms_of_a_job_not_each_other(tmp_path: Path) -> None:
+    """What plans, what reads and what tracks outcomes run in different processes."""
+    bad = write_tree(
+        tmp_path,
+        {
+            "kinesis_spout/spout/session.py": "import kinesis_spout.shards.lineage\n",
+            "kinesis_spout/shards/lineage.py": "def f():\n    import kinesis_spout.spout.session\n",
+            "spark_job/driver/planner.py": "import spark_job.executor.task_reader\n",
+            "spark_job/executor/task_reader.py": "import kinesis_spout.cli\n",
+            "spark_job/commands/run.py": "import kinesis_spout.cli\n",
+            "kinesis_spout/cli/__init__.py": "",
+        },
+    )
+    assert forbidden_rooms(bad) == [
+        "kinesis_spout.shards.lineage imports kinesis_spout.spout.session",
+        "spark_job.driver.planner imports spark_job.executor.task_reader",
+        "spark_job.executor.task_reader imports kinesis_spout.cli",
+    ]
+    assert forbidden_rooms(ROOT) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
@@ -11,10 +12,11 @@ from packaging.version import Version
 
 from tests.architecture.source_tree import ROOT
 
-LOCKS = (
-    *("build.txt", "deploy.txt", "docs.txt", "localstack.txt", "lock.txt", "lock-tool.txt"),
-    "lowest.txt",
-)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+LOCKS = {path.name: path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.txt")}
+HOST = re.compile(r"://|--(?:extra-)?index-url|--find-links|--trusted-host")
 ENTRY = re.compile(
     r"^([a-z0-9][a-z0-9._-]*)==(\S+)((?:.*\\\n)(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
     re.MULTILINE,
@@ -41,39 +43,31 @@ def requirements_without_a_hash(text: str) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def direct() -> list[Requirement]:
-    """What pyproject.toml asks for, with all extras but `docs`: users do not run that one, so its
-    oldest packages are not tried.
-    """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    groups = [project["dependencies"], *(extras[name] for name in extras if name != "docs")]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def asked_for(extras: Iterable[str]) -> list[Requirement]:
+    """What pyproject.toml asks for in these extras, and always."""
+    groups = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][one] for one in extras)]
     return [Requirement(line) for group in groups for line in group]
 
 
-def for_docs() -> list[Requirement]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [Requirement(line) for line in project["optional-dependencies"]["docs"]]
+# Users do not run the extra `docs`, so its oldest packages are not tried.
+DIRECT = asked_for(PROJECT["optional-dependencies"].keys() - {"docs"})
+OF_DOCS = asked_for(["docs"])
 
 
-@pytest.mark.parametrize("name", LOCKS)
-def test_every_locked_package_has_its_hashes(name: str) -> None:
-    """What a package index serves later under the same version is refused."""
+@pytest.mark.parametrize("name", sorted(LOCKS))
+def test_every_locked_package_has_its_hashes_and_no_host(name: str) -> None:
+    """What a package index serves later under the same version is refused; where packages come from
+    is the machine's business: a mirror works as well as the public index.
+    """
     bad = "good==1.0 \\\n    --hash=sha256:" + "0" * 64 + "\nbad==2.0\n    # via good\n"
     assert requirements_without_a_hash(bad) == ["bad==2.0"]
-    text = (ROOT / "requirements" / name).read_text()
-    assert locked(text)
-    assert requirements_without_a_hash(text) == []
-
-
-@pytest.mark.parametrize("name", LOCKS)
-def test_no_lock_names_a_host(name: str) -> None:
-    """Where packages come from is the machine's business: a mirror works as well as the public
-    index.
-    """
-    names_a_host = re.compile(r"://|--(?:extra-)?index-url|--find-links|--trusted-host")
-    assert names_a_host.search("--index-url x")
-    assert not names_a_host.search((ROOT / "requirements" / name).read_text())
+    assert locked(LOCKS[name])
+    assert requirements_without_a_hash(LOCKS[name]) == []
+    assert HOST.search("--index-url x")
+    assert not HOST.search(LOCKS[name])
 
 
 def outside(requirement: Requirement, versions: list[Version]) -> bool:
@@ -89,33 +83,27 @@ def above_the_bound(requirement: Requirement, versions: list[Version]) -> bool:
     return not versions or min(versions).release[: len(bound.release)] != bound.release
 
 
-@pytest.mark.parametrize("requirement", direct(), ids=lambda requirement: requirement.name)
-def test_the_lock_is_within_what_is_asked_for(requirement: Requirement) -> None:
-    """A dependency added to pyproject.toml without `make lock` shows here."""
-    assert outside(Requirement("a>=2"), [Version("1.9")])
-    assert outside(Requirement("a>=2"), [])
-    assert not outside(
-        requirement,
-        locked((ROOT / "requirements" / "lock.txt").read_text()).get(requirement.name, []),
-    )
-
-
-@pytest.mark.parametrize("requirement", direct(), ids=lambda requirement: requirement.name)
-def test_the_oldest_packages_are_the_lower_bounds(requirement: Requirement) -> None:
-    """What `make test-lowest` passes with is what pyproject.toml promises."""
-    assert above_the_bound(Requirement("a>=2"), [Version("3.0")])
-    assert above_the_bound(Requirement("a>=2"), [])
-    assert not above_the_bound(
-        requirement,
-        locked((ROOT / "requirements" / "lowest.txt").read_text()).get(requirement.name, []),
-    )
-
-
-@pytest.mark.parametrize("requirement", for_docs(), ids=lambda requirement: requirement.name)
-def test_the_lock_of_the_site_is_within_what_is_asked_for(requirement: Requirement) -> None:
-    """Likewise."""
-    docs = locked((ROOT / "requirements" / "docs.txt").read_text())
-    assert not outside(requirement, docs.get(requirement.name, []))
+@pytest.mark.parametrize(
+    ("requirements", "lock", "is_wrong"),
+    [
+        (DIRECT, "lock.txt", outside),
+        (OF_DOCS, "docs.txt", outside),
+        (DIRECT, "lowest.txt", above_the_bound),
+    ],
+    ids=["lock", "docs", "lowest"],
+)
+def test_a_lock_has_what_is_asked_for(
+    requirements: list[Requirement],
+    lock: str,
+    is_wrong: Callable[[Requirement, list[Version]], bool],
+) -> None:
+    """A dependency added to pyproject.toml without `make lock` shows here, and a lower bound that
+    `make test-lowest` does not try.
+    """
+    assert is_wrong(Requirement("a>=2"), [])
+    assert is_wrong(Requirement("a>=2"), [Version("1.9" if is_wrong is outside else "3.0")])
+    versions = locked(LOCKS[lock])
+    assert [one.name for one in requirements if is_wrong(one, versions.get(one.name, []))] == []
 
 
 def disagreements(added: dict[str, list[Version]], base: dict[str, list[Version]]) -> list[str]:
@@ -124,17 +112,10 @@ def disagreements(added: dict[str, list[Version]], base: dict[str, list[Version]
 
 
 def test_what_is_deployed_is_what_was_tested() -> None:
-    """The lock of the offline bundle has no version that the project's lock does not have."""
-    deploy = locked((ROOT / "requirements" / "deploy.txt").read_text())
-    lock = locked((ROOT / "requirements" / "lock.txt").read_text())
-    assert set(deploy) <= set(lock)
-    assert disagreements(deploy, lock) == []
-
-
-def test_the_lock_of_the_site_changes_no_package_of_the_project() -> None:
-    """Its packages are installed over the others: another version would be one that no test ran
-    with.
+    """The lock of the offline bundle has no version that the project's lock does not have. Nor has
+    that of the site, whose packages are installed over the others.
     """
+    deploy, docs, lock = (locked(LOCKS[f"{name}.txt"]) for name in ("deploy", "docs", "lock"))
     assert disagreements({"a": [Version("2")]}, {"a": [Version("1")]}) == ["a"]
-    docs = locked((ROOT / "requirements" / "docs.txt").read_text())
-    assert disagreements(docs, locked((ROOT / "requirements" / "lock.txt").read_text())) == []
+    assert set(deploy) <= set(lock)
+    assert disagreements(deploy, lock) == disagreements(docs, lock) == []

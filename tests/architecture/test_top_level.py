@@ -4,8 +4,6 @@ accident.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -50,14 +48,3 @@ def test_the_wheel_ships_the_asked_packages_only() -> None:
     ]["wheel"]
     assert sorted(wheel["packages"]) == sorted(PACKAGES)
     assert all((ROOT / name / "py.typed").is_file() for name in PACKAGES)
-
-
-def test_the_source_starts_without_pandas() -> None:
-    """Three processes start with each query; pandas costs each of them a third of a second, and
-    none needs it for that.
-    """
-    program = (
-        "import sys, spark_job.data_source, spark_job.executor.task_reader; "
-        "sys.exit('pandas' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -430,7 +430,6 @@ KINDS = st.sampled_from(["records", "batches"])
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=100)
 @given(SEEDS, KINDS)
 def test_a_correct_consumer_is_accepted(seed: int, kind: str) -> None:
     """Wherever it is killed. Each of its duplicates is a fault's."""
@@ -441,7 +440,6 @@ def test_a_correct_consumer_is_accepted(seed: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
-@settings(max_examples=30)
 @given(SEEDS, KINDS)
 def test_each_way_to_spoil_a_history_is_rejected(
     spoil: Callable[[History, Random], None], seed: int, kind: str

@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from kinesis_spout.checkpoints.skip import find_skip, write_skip
 from kinesis_spout.inspection.cause import Act
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 STEPS = 12
 MOST_ROUNDS = 2_000
 TRIES = 40  # batches after a due time; in order, each may bring one record
-SEEDS = range(60)
+SEEDS = range(settings().max_examples // 2)
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +92,14 @@ def follow(history: History, explained: Explanation) -> None:
     history.run_batch()
 
 
+def left(history: History) -> list[str]:
+    """Records that are not resolved. What is put at this very moment, while the last batch reads,
+    is no lag yet.
+    """
+    now_ms = history.world.clock.now_ms()
+    return [one for one in history.missing() if history.world.arrivals[one] < now_ms]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_who_does_what_it_says_ends_with_nothing_to_explain(seed: int) -> None:
     """Then every record is resolved, whatever the history had reached."""
@@ -107,7 +116,7 @@ def test_who_does_what_it_says_ends_with_nothing_to_explain(seed: int) -> None:
         follow(history, wrong[0])
     else:
         raise AssertionError([cause.says for cause in wrong[0].causes])
-    assert history.missing() == []
+    assert left(history) == []
     history.job.stop()
 
 
@@ -182,7 +191,7 @@ def test_a_record_is_given_up_as_it_says(seed: int) -> None:
         if not wrong:
             break
         follow(history, wrong[0])
-    assert history.missing() == []
+    assert left(history) == []
     history.job.stop()
 
 
@@ -217,8 +226,9 @@ def follow_with_spouts(history: SpoutHistory, explained: Explanation) -> None:
     advice = first_deed(explained)
     if advice.act is Act.RESUME:
         history.do_resume_application()
-    elif advice.act is Act.START or explained.root.kind == "crash loop":  # it is mended
+    elif advice.act in {Act.START, Act.LOOK}:  # what ended it is mended
         history.open_all()
+        history.world.clock.advance(1.0)
     elif advice.until_ms is not None:
         wait_until(history, advice.until_ms)
     else:

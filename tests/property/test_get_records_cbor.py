@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_spout.errors import MalformedResponseError
@@ -170,7 +170,6 @@ def moment(milliseconds: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-@settings(max_examples=300)
 @given(pages())
 def test_a_page_has_the_values_that_were_encoded(
     page: tuple[bytes, list[dict[str, Any]], dict[str, Any]],
@@ -204,7 +203,6 @@ def test_a_page_has_the_values_that_were_encoded(
     ]
 
 
-@settings(max_examples=100)
 @given(pages(), st.floats(0, 1, exclude_max=True))
 def test_a_page_that_is_cut_off_is_refused(
     page: tuple[bytes, list[dict[str, Any]], dict[str, Any]], where: float
@@ -214,7 +212,6 @@ def test_a_page_that_is_cut_off_is_refused(
         decode_get_records_cbor(body[: int(len(body) * where)])
 
 
-@settings(max_examples=100)
 @given(pages(), st.floats(0, 1, exclude_max=True), st.integers(0, 255))
 def test_a_damaged_page_is_refused_or_read(
     page: tuple[bytes, list[dict[str, Any]], dict[str, Any]], where: float, octet: int

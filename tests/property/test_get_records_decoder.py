@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.parsers import JSONParser
 from botocore.session import get_session
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_spout.service.get_records_decoder import decode_get_records
@@ -83,7 +83,6 @@ def utc(moment: datetime | None) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC)
 
 
-@settings(max_examples=200, deadline=None)
 @given(bodies())
 def test_decoding_gives_what_botocore_gives(body: bytes) -> None:
     """Escapes, unicode, missing, null and unknown fields, numbers and texts as times: field by
@@ -109,7 +108,6 @@ def test_decoding_gives_what_botocore_gives(body: bytes) -> None:
     ]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0, 4e9, allow_nan=False), min_size=1, max_size=50), st.booleans())
 def test_arrival_times_are_rounded_to_microseconds_as_botocore_rounds_them(
     seconds: list[float],

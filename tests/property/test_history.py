@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_spout.checkpoints.recorded_move import recorded_move
@@ -170,7 +170,6 @@ def is_not_ahead(past: Past, truth: dict[str, Position]) -> bool:
     )
 
 
-@settings(max_examples=150)
 @given(steps=STEPS, back_ms=st.one_of(st.integers(0, 4_000_000), st.integers(0, 5_000)))
 def test_who_goes_back_lands_after_no_record_that_was_not_acked_then(
     steps: list[tuple[str, int, int]], back_ms: int
@@ -187,7 +186,6 @@ def test_who_goes_back_lands_after_no_record_that_was_not_acked_then(
             assert is_not_ahead(past, application.truth_at(time_ms))
 
 
-@settings(max_examples=50)
 @given(
     steps=st.lists(st.tuples(st.just("settle"), st.just(0), st.integers(0, 60_000)), max_size=60)
 )
@@ -208,7 +206,6 @@ def test_it_lands_where_the_application_was_at_the_last_entry(
             assert all(earlier(low[shard], past.positions[shard]) == low[shard] for shard in low)
 
 
-@settings(max_examples=50)
 @given(
     gaps_ms=st.lists(st.integers(1, 100_000), min_size=1, max_size=700),
     moves=st.sets(st.integers(0, 700), max_size=40),

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -416,6 +415,4 @@ class AggregateMachine(TrackerMachine):
 
 
 TestTracker = TrackerMachine.TestCase
-TestTracker.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)
 TestAggregates = AggregateMachine.TestCase
-TestAggregates.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)

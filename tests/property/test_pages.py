@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kinesis_spout.html.element import element, render
@@ -72,7 +72,6 @@ def timelines(draw: st.DrawFn) -> Timeline:
     )
 
 
-@settings(deadline=None)
 @given(timeline=timelines(), title=VALUES)
 @example(
     timeline=Timeline(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_spout.service.shard_info import ShardInfo
@@ -221,7 +221,6 @@ class History:
 histories = st.builds(History, st.randoms(use_true_random=False), st.integers(1, 4))
 
 
-@settings(deadline=None)
 @given(history=histories, steps=st.integers(1, MAX_STEPS))
 def test_no_child_is_read_before_its_parents_and_nothing_is_stuck(
     history: History, steps: int

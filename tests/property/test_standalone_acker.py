@@ -10,7 +10,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -245,4 +244,3 @@ class AckerMachine(RuleBasedStateMachine):
 
 
 TestAcker = AckerMachine.TestCase
-TestAcker.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -368,5 +367,4 @@ class TaskLogMachine(RuleBasedStateMachine):
             assert end.iterator in {None, f"after {end.last}"}
 
 
-TaskLogMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
 TestTaskLogs = TaskLogMachine.TestCase

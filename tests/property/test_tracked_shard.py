@@ -7,7 +7,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -516,13 +515,5 @@ class AggregateMachine(SpoutMachine):
     group = 3
 
 
-_SETTINGS = settings(
-    max_examples=150,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 TestSpout = SpoutMachine.TestCase
-TestSpout.settings = _SETTINGS
 TestAggregates = AggregateMachine.TestCase
-TestAggregates.settings = _SETTINGS

@@ -13,7 +13,6 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -111,7 +110,6 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTrees = TreeMachine.TestCase
-TestTrees.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture

@@ -9,7 +9,15 @@ from __future__ import annotations
 from hypothesis import Phase, settings
 
 NAME = "first failure"
-settings.register_profile(
-    NAME, phases=(Phase.explicit, Phase.generate), derandomize=True, database=None
-)
-settings.load_profile(NAME)
+
+
+def pytest_configure() -> None:
+    """The size is that of `make test`."""
+    settings.register_profile(
+        NAME,
+        settings.default,
+        phases=(Phase.explicit, Phase.generate),
+        derandomize=True,
+        database=None,
+    )
+    settings.load_profile(NAME)

@@ -22,18 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.drills.mutants import DRILL, DRILLED
-from tests.drills.stored_mutants import STORED
-from tests.simulation.aggregate_mutants import AGGREGATES
-from tests.simulation.mutants import MUTANTS, SIMULATION, Mutant
-from tests.simulation.pause_mutants import PAUSES
-from tests.simulation.protocol_mutants import PROTOCOL
-from tests.simulation.spout_mutants import SPOUT, SPOUT_SIMULATION
-from tests.simulation.streams_mutants import STREAMS
-from tests.simulation.subscription_mutants import SUBSCRIPTIONS
+from tests.simulation.mutants import DRILL, MUTANTS, SIMULATION, SPOUT_SIMULATION, Mutant
 
-QUICK = (*MUTANTS, *PROTOCOL, *AGGREGATES, *SPOUT, *PAUSES, *SUBSCRIPTIONS, *STREAMS)
-ALL = (*QUICK, *DRILLED, *STORED)
+QUICK = tuple(one for one in MUTANTS if not one.catcher.startswith(DRILL))
 SIMULATIONS = (SIMULATION, SPOUT_SIMULATION)
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesis_spout", "state", "scheme", "spark_job", "tests", "localstack", "scripts")
@@ -47,7 +38,7 @@ PROMISE_BROKEN = re.compile(r"^BROKEN: ", re.MULTILINE)
 _ONE_DRILL = threading.Lock()
 
 
-def misfits(mutants: tuple[Mutant, ...] = ALL) -> list[str]:
+def misfits(mutants: tuple[Mutant, ...] = MUTANTS) -> list[str]:
     """Mutants with an edit whose `old` text does not occur exactly once in its file."""
     return [
         one.name
@@ -140,7 +131,7 @@ def main(names: list[str]) -> int:
             f"{', '.join(rotten)}"
         )
         return 1
-    chosen = [one for one in ALL if any(map(one.is_named, names))] if names else QUICK
+    chosen = [one for one in MUTANTS if any(map(one.is_named, names))] if names else QUICK
     survivors = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for mutant, (caught, said, took_s) in zip(chosen, pool.map(is_caught, chosen), strict=True):

@@ -34,6 +34,7 @@ MOST_POLLS = 40
 MOST_DRAINING = 1_000
 REST_S = 120.0
 DAY_S = 24 * 3_600.0
+LAST_WAIT_S = 10.0  # between two attempts of a call, at most
 LEFT_OUT = re.compile(r"left out of the next batches")
 
 
@@ -269,13 +270,15 @@ class StreamHistory(History):
 
     def end_by_trouble(self) -> str:
         """The driver is patient while no other stream has anything to read; a task that has begun
-        can only wait, or fail.
+        can only wait, or fail. A stream that is read alone has the patience of its calls: the last
+        one gives up when the next attempt would begin too late.
         """
         if self.query.running.in_task:
             self.count("queries that a task of a stream in trouble has ended")
         else:
             waited_s = self.world.clock.monotonic_s() - self.trouble_since_s
-            assert waited_s >= PATIENCE_S, f"trouble of {waited_s} s has ended the query"
+            patience_s = PATIENCE_S - (LAST_WAIT_S if len(self.query.active) == 1 else 0)
+            assert waited_s >= patience_s, f"trouble of {waited_s} s has ended the query"
             self.count("queries that the trouble of a stream has ended")
         self.query.stop()
         return "ended by trouble"

@@ -11,7 +11,6 @@ import pytest
 from benchmarks.peers.plot import svg
 from benchmarks.peers.report import (
     as_json,
-    asked,
     by_round,
     markdown,
     median_of,
@@ -84,25 +83,6 @@ def test_a_missing_figure_is_said_to_be_missing() -> None:
     assert "| KCL 3.5.1 | not measured | not measured | not measured |" in text
 
 
-def test_a_bar_that_is_not_met_stays_in_the_table_and_says_so() -> None:
-    text = markdown([result("ours", 1), result("awslabs", 1)])
-    line = next(line for line in text.splitlines() if line.startswith("| backlog-100: records/s"))
-    assert line.endswith("| 1 (1 to 1) | at least 1.5 | **not met** |")
-    assert asked(Bar(metric="cpu", ours="ours", at_most=0.7)) == "at most 0.7"
-
-
-def test_only_scenarios_with_results_have_a_table() -> None:
-    text = markdown([result("ours", 1)])
-    assert BACKLOG.title in text
-    assert not any(one.title in text for one in SCENARIOS if one is not BACKLOG)
-
-
-def test_the_report_says_what_it_was_measured_on_and_the_worst_noise() -> None:
-    text = markdown([result("ours", 1, others_cores=0.1), result("ours", 2, others_cores=0.42)])
-    said = "Commit `abc`; 2 cores, of which others took 0.42 in the worst run; medians of up to 2 "
-    assert text.startswith(said)
-
-
 def test_the_latency_of_records_that_were_never_seen_is_a_lower_bound() -> None:
     ran = {"scenario": "latency", "p50_ms": 60_000, "p99_ms": 60_000}
     text = markdown([result("awslabs", 1, **ran, unseen=800)])
@@ -127,24 +107,6 @@ def test_the_plot_is_xml_and_has_each_measured_reader() -> None:
     assert "awslabs" in text
     assert "KCL" not in text
     assert ">2,000</text>" in text
-
-
-def test_the_longest_bar_of_a_panel_is_the_greatest_figure() -> None:
-    text = svg([result("ours", 1), result("awslabs", 1, wall_s=0.5)])
-    widths = [int(part.split('"')[0]) for part in text.split(' width="')[2:]]
-    assert widths == [95, 190, 190, 190]  # the rates of both, and their CPU
-
-
-def test_a_plot_of_nothing_is_an_empty_card() -> None:
-    ET.fromstring(svg([]))  # noqa: S314  # our own text
-
-
-def test_scenarios_and_readers_have_unique_names() -> None:
-    def unique(names: list[str]) -> bool:
-        return len(set(names)) == len(names)
-
-    assert unique([one.name for one in SCENARIOS])
-    assert all(unique([run.key for run in one.runs]) for one in SCENARIOS)
 
 
 def test_a_scenario_has_the_streams_that_its_readers_read() -> None:

@@ -14,7 +14,7 @@ from benchmarks.peers.found_peers import FoundPeers, MissingPeerError
 from benchmarks.peers.measure import ReaderFailedError, Sight, figures, run_reader, ticks_in
 from benchmarks.peers.results import append, identity, load
 from benchmarks.peers.runner import share_of_limits
-from benchmarks.peers.scenarios import SCENARIOS, Stream, stream_arguments
+from benchmarks.peers.scenarios import SCENARIOS, Stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,19 +119,6 @@ def test_scenarios_and_readers_are_chosen_by_name() -> None:
     assert (one.name, [run.key for run in one.runs]) == ("limits", ["ours"])
 
 
-def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(SystemExit, match="--scenarios: there is no speed; there are backlog-100"):
-        chosen("speed", None)
-
-
-def test_a_peer_that_is_missing_is_named_with_what_to_give(tmp_path: Path) -> None:
-    (awslabs,) = chosen("idle", "awslabs")[0].runs
-    with pytest.raises(MissingPeerError, match="no jar; give --awslabs-jar PATH or --awslabs-sour"):
-        make_ready(awslabs, FoundPeers(tmp_path, None, None))
-    with pytest.raises(MissingPeerError, match="there is no file"):
-        make_ready(awslabs, FoundPeers(tmp_path, tmp_path / "no.jar", None))
-
-
 def test_a_source_at_another_commit_is_refused(tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(tmp_path)]
     subprocess.run([*git, "init", "--quiet"], check=True)
@@ -139,23 +126,6 @@ def test_a_source_at_another_commit_is_refused(tmp_path: Path) -> None:
     (awslabs,) = chosen("idle", "awslabs")[0].runs
     with pytest.raises(MissingPeerError, match="check out 0f4c005, or give a jar of it"):
         make_ready(awslabs, FoundPeers(tmp_path / "home", None, tmp_path))
-
-
-def test_a_source_that_is_built_gives_its_jar(tmp_path: Path) -> None:
-    jar = tmp_path / "target" / "spark-streaming-sql-kinesis-connector_2.13-2.1.0-SNAPSHOT.jar"
-    jar.parent.mkdir()
-    jar.touch()
-    jar.with_name(f"original-{jar.name}").touch()
-    assert FoundPeers(tmp_path / "home", None, tmp_path).awslabs_jar == jar
-
-
-def test_without_maven_the_kcl_is_named_as_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    (kcl,) = chosen("backlog-1k", "kcl")[0].runs
-    with pytest.raises(MissingPeerError, match="KCL: no mvn in PATH"):
-        make_ready(kcl, FoundPeers(tmp_path, None, None))
 
 
 def test_both_spark_sources_run_in_the_same_script(tmp_path: Path) -> None:
@@ -173,14 +143,6 @@ def test_both_spark_sources_run_in_the_same_script(tmp_path: Path) -> None:
     same = [word for word in ours if word in theirs]
     assert same[:3] == [sys.executable, "-m", "benchmarks.peers.readers.spark"]
     assert "measured:16000000" in same
-
-
-def test_a_stream_is_said_as_the_server_reads_it() -> None:
-    streams = {
-        "big": Stream(records=80, record_bytes=100),
-        "live": Stream(records=20, record_bytes=9, shards=1, per_second=4),
-    }
-    assert stream_arguments(streams) == ["big:8:80:100", "live:1:20:9:4"]
 
 
 def test_the_share_of_the_limits_counts_what_the_last_pages_were_ahead() -> None:

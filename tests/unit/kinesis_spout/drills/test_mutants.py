@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.drills.catalog import DRILLS
-from tests.drills.mutants import DRILLED
-from tests.drills.stored_mutants import STORED
-from tests.simulation.mutants import Edit, Mutant
+from tests.simulation import mutants
+from tests.simulation.mutants import DRILL, Edit, Mutant
 from tests.simulation.run_mutants import misfits
 
-MUTANTS = (*DRILLED, *STORED)
+MUTANTS = [one for one in mutants.MUTANTS if one.catcher.startswith(DRILL)]
 FILE = "kinesis_spout/drills/drill.py"
 FITTING = Edit(FILE, "WARM = 100", "WARM = 1")
 
