@@ -214,6 +214,15 @@ class Coordinator:
         self._record_history()
         return self._due.look(begun_s)
 
+    def note_looked(self) -> None:
+        """A wait is over, also of a stream that has nothing to plan: store what its looks have
+        verified, and whether its shards are subscribed to.
+        """
+        self._catalog.save_verified()
+        self._consumer.arn()
+        taken = self._shared_consumer.sentence(self.clock.monotonic_s())
+        self._run.not_subscribed(self._consumer.refusal or taken or self._subscriptions.refusal)
+
     @property
     def found_shards(self) -> int:
         """How many shards the last look has found to plan."""
@@ -238,10 +247,8 @@ class Coordinator:
         """Make a plan of what the last look has found, and return its id; None when there is
         nothing. `max_tasks`, `max_search_ms`: lower limits than those of the options.
         """
-        self._catalog.save_verified()
-        settings, consumer_arn = self.settings, self._consumer.arn()
-        taken = self._shared_consumer.sentence(self.clock.monotonic_s())
-        self._run.not_subscribed(self._consumer.refusal or taken or self._subscriptions.refusal)
+        self.note_looked()
+        settings = self.settings
         limits = PlanLimits(
             max_records_per_trigger=max_records,
             max_records_per_shard=settings.max_records_per_shard,
@@ -252,7 +259,7 @@ class Coordinator:
             max_unresolved_per_shard=settings.max_unresolved_per_shard,
             retention_ms=self._catalog.retention_ms,
             aggregated_records=settings.aggregated_records,
-            consumer_arn=consumer_arn,
+            consumer_arn=self._consumer.arn(),
         )
         return self._create_plan(start, self._due.shards, limits)
 

@@ -191,9 +191,9 @@ class QueryDriver:
             working = [one for one in looked_at if one.has_work]
             pause_s = POLL_S if working else self._pause_s(pauses, begun_s)
             if working or pause_s is None:
-                # Those that only waited may have verified that nothing was lost: they store it.
-                asked = working or [one for one in looked_at if not one.is_paused]
-                if new := self._planned(plans, asked, max_records):
+                idle = [one for one in looked_at if not (one.has_work or one.is_paused)]
+                self._each(idle, lambda one: one.coordinator.note_looked())
+                if new := self._planned(plans, working, max_records):
                     return plans | new
             if pause_s is None:
                 break

@@ -133,6 +133,24 @@ def test_a_query_is_not_ended_by_an_error_that_has_healed(two: SimulatedJob) -> 
         assert not any("trouble" in one for one in query.driver.report()["streams"])
 
 
+def test_a_stream_without_records_is_verified_while_another_one_has_some(
+    two: SimulatedJob,
+) -> None:
+    """Else a restart reports that what it had may have expired."""
+    two.fake.put(CLICKS, "k", b"x")
+    query = Query(two)
+    for hours in range(26):
+        two.fake.put(STREAM, "k", b"x%d" % hours)
+        assert query.look()
+        query.run()
+        two.clock.advance(3_600)
+    query.driver.close()
+    query.restart()
+    two.fake.put(CLICKS, "k", b"y")
+    assert query.look()
+    assert CLICKS in {stream for stream, _ in query.run()}
+
+
 def test_the_error_of_a_task_names_its_stream(two: SimulatedJob) -> None:
     """Both streams have a plan of the same number, and the application's name has the stream's."""
     two.fake.put(CLICKS, "k", b"x")
