@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 COUNT = 12
+POISON = "record 3"
 OTHERS = {"AWS_DEFAULT_REGION": "mars-north-1", "AWS_ENDPOINT_URL_KINESIS": "http://127.0.0.1:1"}
 # Python runs it in each process. `spark.executorEnv` would reach the driver's workers, too.
 SITE = """\
@@ -40,19 +41,23 @@ def test_a_query_a_batch_read_a_write_and_dead_letters_on_executors_with_other_s
         create_stream(stream.client, name)
     config = tmp_path / "config"
     config.write_text(f"[default]\nregion = {REGION}\n")
-    fields = {
-        "stream": STREAM,
-        "application": APPLICATION,
-        "zookeeper": stream.zookeeper,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
-        "starting_position": "TRIM_HORIZON",
-    }
+    secrets = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
+    keys = {"awsAccessKeyId": ACCESS_KEY, "awsSecretAccessKey": SECRET_KEY}
+    addresses = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     job = {
-        "source": fields,
-        "keys": {"awsAccessKeyId": ACCESS_KEY, "awsSecretAccessKey": SECRET_KEY},
-        "copy": "copy",
-        "letters": "letters",
+        "master": "local-cluster[1,1,1024]",
+        "conf": addresses,
+        "source": secrets
+        | {
+            "stream": STREAM,
+            "application": APPLICATION,
+            "zookeeper": stream.zookeeper,
+            "starting_position": "TRIM_HORIZON",
+        },
+        "letters": secrets,
+        "poison": POISON,
+        "keys": keys,
+        "sink": keys | {"streamName": "copy"},
         "directory": str(tmp_path),
     }
     site = tmp_path / "site"
@@ -71,4 +76,4 @@ def test_a_query_a_batch_read_a_write_and_dead_letters_on_executors_with_other_s
     sent = {f"record {number}".encode() for number in range(COUNT)}
     assert {one["Data"] for one in records_on(stream.client, "copy")} == sent
     (letter,) = records_on(stream.client, "letters")
-    assert b64decode(json.loads(letter["Data"])["data"]) == executors_elsewhere.POISON
+    assert b64decode(json.loads(letter["Data"])["data"]) == POISON.encode()

@@ -15,6 +15,7 @@ from kinesis_spout.service.permissions import Use
 from tests.support.kinesis.recorded_calls import allowed
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.shell.command_line import run_cli
+from tests.support.spark import executors_elsewhere
 from tests.support.spark.job_process import ROOT, JobProcess
 from tests.support.spark.session import COMMAND_OPTIONS
 
@@ -40,29 +41,28 @@ def test_a_job_reads_dead_letters_and_writes_each_with_its_own_policy(
     for data in (b"small", bytes(1_200_000)):
         fake_kinesis.model.put("orders", "key", data)
     connection = {"region": REGION, "endpointUrl": fake_kinesis.endpoint_url, **KEYS}
+    where = {
+        "region": REGION,
+        "endpoint_url": fake_kinesis.endpoint_url,
+        "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+    }
     job = JobProcess(
         {
-            "source": {
+            "source": where
+            | {
                 "stream": "orders",
                 "application": "etl",
                 "zookeeper": zookeeper_chroot,
                 "starting_position": "TRIM_HORIZON",
-                "region": REGION,
-                "endpoint_url": fake_kinesis.endpoint_url,
-                "access_key_id": ACCESS_KEY,
-                "secret_access_key": SECRET_KEY,
             },
-            "letters": {
-                "region": REGION,
-                "endpoint_url": fake_kinesis.endpoint_url,
-                "access_key_id": ACCESS_KEY,
-                "secret_access_key": SECRET_KEY,
-            },
+            "letters": where | {"payload_only": True},
+            "poison": "",
             "sink": connection | {"streamName": "copies"},
-            "checkpoint": str(tmp_path / "checkpoint"),
+            "directory": str(tmp_path),
         },
         tmp_path,
-        program=str(ROOT / "tests/support/spark/permitted_job.py"),
+        program=executors_elsewhere.__file__,
         env={"PYTHONPATH": f"{recorded_calls.folder}:{ROOT}"},
     )
     job.start()

@@ -20,7 +20,7 @@ from tests.support.kinesis.services import (
     kinesis_client,
 )
 from tests.support.shell.wheel import separate_executors
-from tests.support.spark import round_trip
+from tests.support.spark import sink_job_under_test
 from tests.support.spark.job_process import ROOT, JobProcess
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_ten_thousand_random_records_come_back_as_they_were(
                 "zookeeper": zookeeper_chroot,
                 "startingPosition": "TRIM_HORIZON",
             },
-            "connection": {
+            "sink": {
                 "streamName": name,
                 "endpointUrl": localstack_endpoint,
                 "region": REGION,
@@ -72,7 +72,8 @@ def test_ten_thousand_random_records_come_back_as_they_were(
             },
         }
         path = f"{wheel}:{ROOT}"
-        process = JobProcess(job, tmp_path, env={"PYTHONPATH": path}, program=round_trip.__file__)
+        program = sink_job_under_test.__file__
+        process = JobProcess(job, tmp_path, env={"PYTHONPATH": path}, program=program)
         process.start()
         assert process.wait(300) == 0, process.tail()
         shards = {shard["ShardId"] for shard in client.list_shards(StreamName=name)["Shards"]}

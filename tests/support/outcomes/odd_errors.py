@@ -14,13 +14,6 @@ class Unprintable(Exception):  # noqa: N818  # a name for tests
     __repr__ = __str__
 
 
-class NotATextError(Exception):
-    """Its text is none."""
-
-    def __str__(self) -> str:
-        return 404  # type: ignore[return-value]  # noqa: PLE0307  # as a library may do it
-
-
 class ExitingText(Exception):  # noqa: N818  # a name for tests
     """Its text ends the program."""
 
@@ -64,30 +57,17 @@ class BareMalformedError(MalformedRecordError):
         return "bare"
 
 
-class PropertyMalformedError(BareMalformedError):
-    """Its reason cannot be read."""
-
-    @property
-    def reason(self) -> str:  # type: ignore[override]  # as a library may do it
-        raise RuntimeError("no reason")
-
-
 ODD_ERRORS: tuple[BaseException, ...] = (
     SystemExit(1),
     GeneratorExit("generator"),
     LibraryExit("ended"),
     BaseExceptionGroup("several", [SystemExit(1), ValueError("x")]),
     Unprintable(),
-    NotATextError(),
     ExitingText(),
     OddTextError(),
     ValueError("half of a pair \ud83d"),
-    OSError("a\0b"),
     RuntimeError("long " * 1_000_000),
-    KeyError({"not": "a text"}),
-    TypeError(b"\xff\xfe"),
     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     StopIteration(3),
     BareMalformedError(),
-    PropertyMalformedError(),
 )

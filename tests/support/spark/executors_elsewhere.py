@@ -1,11 +1,13 @@
-"""A job whose executors have other surroundings than its driver, run as a process of its own.
+"""A job that reads, writes and has dead letters, each on a stream of its own, run as a process of
+its own.
 
     python tests/support/spark/executors_elsewhere.py '<json>'
 
-`source`: the fields of a `KinesisSource`, `keys`: the credentials as options, `copy`: a stream to
-write to, `letters`: a stream of dead letters. The job reads the stream in a query in which one
-record fails, reads it as a batch, and writes what it read. `answer.json` in `directory` has the
-number of rows of the batch, and the variables of AWS that an executor has.
+`source`: the fields of a `KinesisSource`, `letters`: those of a `DeadLetter` on stream `letters`,
+`sink`: the options of the sink. The job reads the stream in a query in which `poison` fails, and
+writes a row. With `keys`, options of a batch read, it writes what that reads instead, and
+`answer.json` in `directory` has the number of its rows, and the variables of AWS that an executor
+has. `master` and `conf` as for `spark_job_under_test`.
 """
 
 from __future__ import annotations
@@ -23,38 +25,35 @@ if TYPE_CHECKING:
     from scheme import Record
     from spark_job import TrackedBatch
 
-POISON = b"record 3"
-
 
 def run(job: dict[str, Any]) -> None:
-    addresses = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    spark = session({"master": "local-cluster[1,1,1024]", "conf": addresses})
-    directory = Path(job["directory"])
-    source = KinesisSource(**job["source"])
-    names = ("access_key_id", "secret_access_key")
-    letters = DeadLetter.to_stream(job["letters"], **{name: job["source"][name] for name in names})
-    tracked = source.tracked(_each, dead_letter=letters, retry_limit=0)
-    writer = source.read_stream(spark).writeStream.foreachBatch(tracked)
-    caught_up(writer, str(directory / "checkpoint"))
-
+    spark = session(job)
     register(spark)
-    read = spark.read.format("kinesis").options(streamName=source.stream, **job["keys"]).load()
-    copied = read.selectExpr("data", "partitionKey", f"'{job['copy']}' AS streamName")
-    copied.write.format("kinesis").options(**job["keys"]).mode("append").save()
-    found = spark.sparkContext.parallelize([0], 1).map(lambda _: _variables()).collect()
-    answer = {"rows": read.count(), "variables": found[0]}
-    (directory / "answer.json").write_text(json.dumps(answer))
+    source = KinesisSource(**job["source"])
+    poison = job["poison"].encode()
+
+    def fail_poison(record: Record) -> dict[str, Any]:
+        if record.data.startswith(poison):
+            raise ValueError("it is poison")
+        return {"data": record.data}
+
+    def handle(batch: TrackedBatch) -> None:
+        batch.map_records(fail_poison, "data BINARY").collect()
+
+    letters = DeadLetter.to_stream("letters", **job["letters"])
+    tracked = source.tracked(handle, dead_letter=letters, retry_limit=0)
+    writer = source.read_stream(spark).writeStream.foreachBatch(tracked)
+    caught_up(writer, f"{job['directory']}/checkpoint")
+
+    rows = spark.createDataFrame([(b"data", "key")], "data BINARY, partitionKey STRING")
+    if "keys" in job:
+        rows = spark.read.format("kinesis").options(streamName=source.stream, **job["keys"]).load()
+        found = spark.sparkContext.parallelize([0], 1).map(lambda _: _variables()).collect()
+        answer = {"rows": rows.count(), "variables": found[0]}
+        Path(job["directory"], "answer.json").write_text(json.dumps(answer))
+    copied = rows.select("data", "partitionKey")
+    copied.write.format("kinesis").options(**job["sink"]).mode("append").save()
     spark.stop()
-
-
-def _each(batch: TrackedBatch) -> None:
-    batch.map_records(_process, "data BINARY").collect()
-
-
-def _process(record: Record) -> dict[str, Any]:
-    if record.data == POISON:
-        raise ValueError("it is poison")
-    return {"data": record.data}
 
 
 def _variables() -> dict[str, str]:

@@ -18,20 +18,19 @@ if TYPE_CHECKING:
     from tests.support.simulated.simulated_job import SimulatedJob
 
 
-@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]", "local-cluster[2,1,1024]"])
-def test_an_embedded_zookeeper_serves_every_master_on_one_machine(master: str) -> None:
-    assert is_one_machine(master)
-    refuse_embedded_on_cluster("embedded:/var/zk", master)
-    refuse_embedded_on_cluster("embedded:/var/zk", None)
-
-
 @pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host", "localhost"])
 def test_an_embedded_zookeeper_is_refused_on_a_cluster(master: str) -> None:
-    """An ensemble serves every one."""
+    """An ensemble serves every one, and one machine is served by both. It is refused before a
+    connection.
+    """
+    for local in ("local", "local[*]", "local[2,4]", "local-cluster[2,1,1024]"):
+        assert is_one_machine(local)
+        refuse_embedded_on_cluster("embedded:/var/zk", local)
     assert not is_one_machine(master)
     refuse_embedded_on_cluster("zk1:2181", master)
-    with pytest.raises(ConfigError, match=r"embedded:/var/zk.*one machine.*connect string"):
-        refuse_embedded_on_cluster("embedded:/var/zk", master)
+    source = KinesisSource(stream="orders", application="etl", zookeeper="embedded:/no/such")
+    with pytest.raises(ConfigError, match=r"embedded:/no/such.*one machine.*connect string"):
+        preflight(source.settings(), master=master)
 
 
 def test_a_stream_that_cannot_be_described_is_an_error_before_zookeeper_is_called(
@@ -41,14 +40,6 @@ def test_a_stream_that_cannot_be_described_is_an_error_before_zookeeper_is_calle
     job.fake.faults.add(error("AccessDeniedException"), operation="DescribeStreamSummary")
     with pytest.raises(AccessDeniedError):
         preflight(replace(job.settings(), zookeeper="127.0.0.1:1"), master="local")
-
-
-def test_a_refusal_comes_before_any_connection() -> None:
-    settings = KinesisSource(
-        stream="orders", application="etl", zookeeper="embedded:/no/such/place"
-    ).settings()
-    with pytest.raises(ConfigError, match="Spark master"):
-        preflight(settings, master="yarn")
 
 
 def test_more_reads_than_the_service_allows_give_a_warning(job: SimulatedJob) -> None:

@@ -63,15 +63,11 @@ def test_a_python_of_another_version_is_refused(tmp_path: Path) -> None:
         refuse_other_python(session_with(str(python)))
 
 
-@pytest.mark.parametrize("name", ["python", "python3"])
-def test_the_programs_own_python_is_not_started(name: str) -> None:
-    """By any of the names that it has in its environment."""
-    refuse_other_python(session_with(str(Path(sys.executable).with_name(name))))
-    refuse_other_python(session_with(sys.executable))
-
-
 def test_what_cannot_be_detected_is_left_to_spark(tmp_path: Path) -> None:
-    """A Python that is on the executors only, one that does not answer, and Spark Connect."""
+    """A Python that is on the executors only, one that does not answer, and Spark Connect. The
+    program's own is not started.
+    """
+    refuse_other_python(session_with(sys.executable))
     refuse_other_python(session_with(str(python_that(tmp_path, "exit 1"))))
     refuse_other_python(session_with("./environment/bin/python"))
     refuse_other_python(SimpleNamespace())  # type: ignore[arg-type]  # Connect has no context

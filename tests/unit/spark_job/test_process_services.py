@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_job.kinesis_source import KinesisSource
-from spark_job.process_services import ProcessServices, open_store
+from spark_job.process_services import ProcessServices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,8 +81,3 @@ def test_a_shard_is_paced_over_all_tasks_of_the_process() -> None:
     services.pacer("a").on_fetch(10.0)
     services.pacer("a").on_fetch(10.0)
     assert services.pacer("a").ready_at_s(10.0) == 11.0
-
-
-def test_a_store_is_bound_to_the_application_the_stream_and_the_root() -> None:
-    store = open_store(settings(zookeeper_root="elsewhere"))
-    assert store.paths.base == "/chroot/elsewhere/etl/orders"

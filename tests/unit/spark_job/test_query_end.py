@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.shards.run_recorder import amend_newest_run, failure
-from spark_job.query_end import QueryEnds, plans_of, watch_ends
+from spark_job.query_end import QueryEnds, plans_of
 from state.memory_store import MemoryStateStore
 from state.process import process_start, this_process
 from state.store.runs import SPARK, Run
@@ -78,10 +78,3 @@ def test_a_listener_raises_nothing() -> None:
     broken = QueryEnds(SimpleNamespace(), SystemClock())
     broken.onQueryStarted(event)
     broken.tell_the_rest()
-
-
-def test_a_session_that_takes_no_listener_goes_without() -> None:
-    class Session:
-        streams = SimpleNamespace()
-
-    watch_ends(Session(), [])  # type: ignore[arg-type]  # none of Spark's

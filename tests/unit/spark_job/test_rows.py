@@ -33,24 +33,6 @@ def page(*payloads: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=PAGE_SCHEMA)
 
 
-def test_a_record_becomes_a_row_with_the_documented_columns() -> None:
-    """A page without records gives no row."""
-    assert to_rows(page(), stream="orders", shard_id=SHARD).num_rows == 0
-    assert to_rows(page(b"\x00\xff"), stream="orders", shard_id=SHARD).to_pylist() == [
-        {
-            "streamName": "orders",
-            "shardId": SHARD,
-            "sequenceNumber": "4950",
-            "subSequenceNumber": 0,
-            "partitionKey": "k0",
-            "data": b"\x00\xff",
-            "approximateArrivalTimestamp": ARRIVAL,
-            "attempt": 1,
-            "messageId": f"{SHARD}:4950:1",
-        }
-    ]
-
-
 def test_the_columns_are_those_of_the_schema_given_to_spark() -> None:
     """Spark takes the batches unchecked, so names, order and types must be the schema's."""
     arrow_types = {
@@ -68,21 +50,16 @@ def test_the_columns_are_those_of_the_schema_given_to_spark() -> None:
 
 
 @pytest.mark.parametrize("columns", [("data",), ("messageId", "attempt"), tuple(reversed(COLUMNS))])
-@pytest.mark.parametrize("attempts", [None, pa.array([2, 3], pa.int32())], ids=["first", "retries"])
 def test_columns_that_are_selected_are_those_of_all_columns(
-    columns: tuple[str, ...], attempts: pa.Array | None
+    columns: tuple[str, ...],
 ) -> None:
+    attempts = pa.array([2, 3], pa.int32())
     rows = [
         to_rows(page(b"a", b"b"), stream="orders", shard_id=SHARD, attempts=attempts, columns=some)
         for some in (columns, COLUMNS)
     ]
     assert rows[0].schema.names == list(columns)
     assert rows[0].equals(rows[1].select(columns))
-
-
-def test_a_schema_selects_columns_in_its_order() -> None:
-    some = StructType().add("messageId", StringType()).add("data", BinaryType())
-    assert selected_columns(some) == ("messageId", "data")
 
 
 @pytest.mark.parametrize(
@@ -104,15 +81,9 @@ def test_a_schema_with_other_columns_is_refused_with_those_there_are(
         selected_columns(schema)
 
 
-def test_the_first_aggregate_is_refused_with_its_sequence_number_its_shard_and_what_to_do() -> None:
-    with pytest.raises(
-        AggregatedRecordError, match=rf"4951 of shard {SHARD}.*aggregatedRecords to raw"
-    ):
-        refuse_aggregates(page(b"plain", AGGREGATE, AGGREGATE), SHARD)
-
-
-def test_data_that_is_not_an_aggregate_passes() -> None:
-    """An aggregate begins with the magic number and has the right checksum."""
-    own, wrong = KPL_MAGIC + b"a payload of one's own", AGGREGATE[:-1] + b"\x00"
-    refuse_aggregates(page(b"", KPL_MAGIC, KPL_MAGIC[:3], own, wrong, b"x" + AGGREGATE), SHARD)
-    refuse_aggregates(page(), SHARD)
+def test_an_aggregate_is_refused_with_what_to_do_and_a_payload_like_one_is_not() -> None:
+    plain = (b"", KPL_MAGIC, KPL_MAGIC + b"a payload of one's own", AGGREGATE[:-1] + b"\x00")
+    refuse_aggregates(page(*plain), SHARD)
+    told = rf"4954 of shard {SHARD}.*aggregatedRecords to raw"
+    with pytest.raises(AggregatedRecordError, match=told):
+        refuse_aggregates(page(*plain, AGGREGATE, AGGREGATE), SHARD)

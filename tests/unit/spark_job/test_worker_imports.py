@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-import spark_job
 from tests.architecture.source_tree import ROOT
 
 READING = """
@@ -54,9 +53,3 @@ def test_what_reads_imports_neither_planning_nor_tracking() -> None:
 def test_planning_a_query_imports_nothing_that_reads(script: str) -> None:
     """Spark keeps the processes that plan a query as long as it lives."""
     assert {"pyarrow", "numpy", "botocore", "kazoo"} & set(imported_by(script)) == set()
-
-
-def test_every_public_name_is_found() -> None:
-    """They are imported at their first use."""
-    for name in spark_job.__all__:
-        assert getattr(spark_job, name).__name__ == name

@@ -49,11 +49,11 @@ def sequence(number: int) -> SequenceNumber:
     return SequenceNumber(number)
 
 
-def test_a_shard_is_read_to_its_tip_or_end() -> None:
-    for last in (page_of([3], at_tip=True), page_of([3], ended=True)):
-        feed = feed_of(WHOLE)
-        assert numbers(feed, [page_of([1, 2]), page_of([]), last]) == [1, 2, 3]
-        assert feed.is_done
+@pytest.mark.parametrize("last", [page_of([3], at_tip=True), page_of([3], ended=True)])
+def test_a_shard_is_read_to_its_tip_or_end(last: Page) -> None:
+    feed = feed_of(WHOLE)
+    assert numbers(feed, [page_of([1, 2]), page_of([]), last]) == [1, 2, 3]
+    assert feed.is_done
 
 
 def test_the_first_record_that_arrived_too_late_ends_the_range() -> None:

@@ -61,7 +61,9 @@ def at(time_ms: int) -> datetime:
 
 
 def test_by_default_each_shard_is_read_from_its_oldest_record_to_the_load() -> None:
-    """An end at a record is no later than that."""
+    """An end at a record is no later than that. Shards that JSON does not name are read as a whole;
+    those that a filter excludes are not read.
+    """
     whole = [
         ShardRange(
             shard_id=one.shard_id,
@@ -76,6 +78,10 @@ def test_by_default_each_shard_is_read_from_its_oldest_record_to_the_load() -> N
     assert ranges(shardIds="shardId-1", startingPosition="AT:5", endingPosition="AFTER:9") == [
         replace(whole[1], start=start, end=end)
     ]
+    one = '{"shardId-1": "AT:5"}'
+    assert ranges(STARTINGPOSITION=one) == [whole[0], replace(whole[1], start=start), whole[2]]
+    assert ranges(pushed(EqualTo(("shardId",), "shardId-2"))) == whole[2:]
+    assert ranges(pushed(EqualTo(("streamName",), "other"))) == []
 
 
 def test_times_ago_are_counted_from_the_load_whenever_the_action_runs() -> None:
@@ -91,12 +97,6 @@ def test_times_ago_are_counted_from_the_load_whenever_the_action_runs() -> None:
     assert ranges(startingPosition="-900h")[0].covered_ms == PIN.created_ms
     assert ranges(startingPosition="LATEST") == []
     assert ranges(startingPosition="-1h", endingPosition="-1h") == []
-
-
-def test_shards_that_a_filter_excludes_are_not_read() -> None:
-    (read,) = ranges(pushed(EqualTo(("shardId",), "shardId-2")))
-    assert read.shard_id == "shardId-2"
-    assert ranges(pushed(EqualTo(("streamName",), "other"))) == []
 
 
 def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> None:
@@ -128,16 +128,19 @@ def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> N
         ({"startingPosition": "-1h", "endingPosition": "-2h"}, "from -1h to -2h, which is earlier"),
         (BACKWARDS, "which is earlier"),
         ({"endingPosition": at(LOADED_MS + HOUR_MS).isoformat()}, "which is in the future"),
+        ({"streamNam": "x"}, "did you mean streamName"),
+        ({"applicationName": "a"}, r"applicationName is not one of a batch read.*readStream"),
+        ({"shardIds": " , "}, "give shard ids with commas between them"),
+        ({"endingPosition": "TRIM_HORIZON"}, "nothing lies before TRIM_HORIZON"),
+        ({"endingPosition": '{"a": "TRIM_HORIZON"}'}, "nothing lies before TRIM_HORIZON"),
+        ({"startingPosition": "SHARD_END"}, "option startingPosition: SHARD_END is not"),
     ],
 )
-def test_a_range_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_option_or_a_range_that_cannot_be_is_refused(
+    options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         ranges(**options)
-
-
-def test_an_end_that_was_in_the_future_at_the_load_may_be_in_the_past_of_the_action() -> None:
-    end_ms = LOADED_MS + HOUR_MS
-    assert ranges(now_ms=end_ms, endingPosition=at(end_ms).isoformat())[0].until_ms == end_ms
 
 
 def test_the_action_waits_until_tips_show_the_whole_range_and_tasks_are_dealt_shards() -> None:

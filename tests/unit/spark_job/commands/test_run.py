@@ -9,27 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.shared_options import parse_pairs
-from spark_job.commands.run import load_process, run, source_of
+from spark_job.commands.run import load_process, run
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-NAMED = {"stream": "orders", "application": "etl", "zookeeper": "zk:2181", "region": None}
-
-
-def test_reader_options_join_the_named_ones_and_win() -> None:
-    source = source_of(NAMED, {"maxRecordsPerShard": "5", "streamName": "other"})
-    assert source.options()["maxRecordsPerShard"] == "5"
-    assert source.options()["streamName"] == "other"
-
-
-@pytest.mark.parametrize("text", ["key", "=value", " =value", ""])
-def test_a_pair_without_key_or_value_is_wrong_usage(text: str) -> None:
-    """A value may hold equals signs."""
-    with pytest.raises(typer.BadParameter, match="key=value"):
-        parse_pairs("--option", [text])
-    assert parse_pairs("--option", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
 
 
 def test_a_function_is_found_from_the_current_directory(
@@ -64,18 +47,15 @@ ALL = "--stream s --application etl --zookeeper zk:2181"
     ("arguments", "code", "text"),
     [
         ("--sink parquet", 2, "needs a directory"),
-        ("--sink noop --path out", 2, "leave it out"),
         ("--sink orc", 2, "orc"),
         ("--available-now --trigger 1s", 2, "leave it out"),
         ("--option secret-without-key", 2, "expected key=value"),
         ("--application etl --zookeeper zk:2181", 1, "option --stream is missing"),
-        ("--stream s --zookeeper zk:2181", 1, "option --application is missing"),
-        ("--stream s --application a", 1, "option --zookeeper is missing"),
-        (f"{ALL} --stream a/b", 1, "option --stream: 'a/b' is not a stream name"),
         (f"{ALL} --option streamname=a/b", 1, "option streamName: 'a/b' is not a stream name"),
         (f"{ALL} --from LATTEST", 1, "option --from: 'LATTEST'"),
         (f"{ALL} --option maxRecordPerShard=1", 1, "did you mean maxRecordsPerShard"),
         (f"{ALL} --process nope:f", 1, "No module named 'nope'"),
+        (f"{ALL} --log-file /dev/null/log", 1, "give another with --log-file"),
     ],
 )
 def test_bad_input_is_refused_before_spark_starts(

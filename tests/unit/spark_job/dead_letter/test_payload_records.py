@@ -13,7 +13,7 @@ from spark_job.dead_letter.letter import LETTER_COLUMNS
 from spark_job.dead_letter.payload_records import payload_records
 from spark_job.dead_letter.stream_sink import StreamSink
 from tests.support.aggregates.delivered import delivered
-from tests.support.aggregates.wire import aggregate, aggregate_of, user
+from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
 from tests.support.outcomes.letters import Story, gone
 
@@ -61,18 +61,12 @@ def test_an_aggregate_is_put_as_its_user_records(served: ServedFake) -> None:
     assert put(served, WHOLE) == sorted((key, b"%d" % n) for n, key in enumerate(KEYS))
 
 
-@pytest.mark.parametrize("letter", [THIRD, LETTER], ids=["third", "first"])
+@pytest.mark.parametrize("letter", [THIRD, LETTER])
 def test_a_user_record_that_is_an_aggregate_is_put_as_one_record(
     letter: Letter, served: ServedFake
 ) -> None:
     """It is delivered as it was: with its bytes."""
     assert put(served, replace(letter, data=INNER)) == [("a", INNER)]
-
-
-def test_an_aggregate_of_aggregates_is_unpacked_once(served: ServedFake) -> None:
-    """As by a reader, which hands an inner one over as it is."""
-    outer = aggregate([key.encode() for key in KEYS], [user(n, INNER) for n in range(12)])
-    assert put(served, replace(WHOLE, data=outer)) == sorted((key, INNER) for key in KEYS)
 
 
 def test_a_plain_payload_is_put_as_it_is(served: ServedFake) -> None:

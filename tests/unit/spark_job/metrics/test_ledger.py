@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
+import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kinesis_spout.reading.fallback import Fallback
-from spark_job.commands.run_progress import Progress
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.testing import ManualClock
 from spark_job.metrics.ledger import QueryLedger
+from spark_job.metrics.query_server import LedgerListener, QueryCollector, QueryMetricsServer
 from spark_job.metrics.source_report import reports_in
 
 SHARD = "shardId-000000000000"
@@ -77,25 +81,14 @@ def ledger() -> QueryLedger:
     return QueryLedger(100)
 
 
-def test_a_report_shows_its_totals_and_how_old_they_are(ledger: QueryLedger) -> None:
-    note(ledger, "run", report())
-    seen = values(ledger, 102.0)
-    assert seen["stream_records_emitted", *KEY] == 10
-    assert seen["stream_records_dead_lettered", *KEY] == 1
-    assert seen["stream_queued_records", *KEY] == 1
-    assert seen["report_age_seconds", *KEY] == 3
-    assert seen["last_batch_age_seconds", *KEY] == 2
-    assert seen["stream_oldest_unresolved_seconds", *KEY] == 7
-    assert seen["records_emitted", *KEY, SHARD] == 10
-
-
-def test_the_lag_is_an_upper_bound_while_nothing_is_reported(ledger: QueryLedger) -> None:
+def test_a_report_gets_older_and_its_lag_is_an_upper_bound(ledger: QueryLedger) -> None:
     """A batch that hangs reports nothing, and the oldest unread record gets older."""
     note(ledger, "run", report())
-    for name, labels in (("stream_lag_seconds", KEY), ("lag_seconds", (*KEY, SHARD))):
-        assert values(ledger, 100.0)[name, *labels] == 6
-        assert values(ledger, 3_700.0)[name, *labels] == 3_606
     seen = values(ledger, 3_700.0)
+    assert seen["report_age_seconds", *KEY] == 3_601
+    assert seen["last_batch_age_seconds", *KEY] == 3_600
+    assert seen["stream_oldest_unresolved_seconds", *KEY] == 3_605
+    assert seen["stream_lag_seconds", *KEY] == seen["lag_seconds", *KEY, SHARD] == 3_606
     assert seen["stream_retention_left_seconds", *KEY] == 86_400 - 3_606
     assert values(ledger, 1e9)["stream_retention_left_seconds", *KEY] == 0
 
@@ -110,32 +103,13 @@ def test_counters_go_on_over_a_restart_and_never_back(ledger: QueryLedger) -> No
     ledger.on_end("first", failed=False, lost_data=False)
     assert values(ledger)["stream_records_emitted", *KEY] == 30
     assert not any(SHARD in series for series in values(ledger))
-    note(ledger, "second", report(emitted=7))
-    assert values(ledger)["stream_records_emitted", *KEY] == 37
-    assert values(ledger)["batches", *KEY] == 4
-
-
-def test_a_query_that_ended_leaves_only_what_is_to_be_alerted_on(ledger: QueryLedger) -> None:
-    """Of each of its streams."""
-    note(ledger, "run", report(), report(stream="bills", emitted=4))
+    note(ledger, "second", report(emitted=7, pushedRecords=3, fallbacks={"broken": 2}))
+    ledger.on_end("second", failed=False, lost_data=False)
+    note(ledger, "third", report(emitted=0, pushedRecords=1, fallbacks={"broken": 1}))
     seen = values(ledger)
-    assert seen["stream_records_emitted", *KEY] == 10
-    assert seen["stream_records_emitted", "etl", "bills"] == 4
-    ledger.on_end("run", failed=True, lost_data=True)
-    assert values(ledger) == {
-        (name, "etl", stream): 1
-        for name in ("data_losses", "query_failures")
-        for stream in ("orders", "bills")
-    }
-
-
-def test_an_idle_trigger_is_no_batch(ledger: QueryLedger) -> None:
-    note(ledger, "run", report())
-    note(ledger, "run", report(), now_s=110.0, is_batch=False)
-    note(ledger, "run", report(), now_s=120.0, plans=("1-a", "1-a"))
-    seen = values(ledger, 120.0)
-    assert (seen["batches", *KEY], seen["last_batch_age_seconds", *KEY]) == (1, 20)
-    assert seen["report_age_seconds", *KEY] == 1
+    assert (seen["stream_records_emitted", *KEY], seen["batches", *KEY]) == (37, 5)
+    assert seen["stream_records_pushed", *KEY] == 4
+    assert seen["subscription_fallbacks", *KEY, "broken"] == 3
 
 
 def test_a_report_that_comes_after_a_newer_one_counts_nothing_twice(ledger: QueryLedger) -> None:
@@ -153,23 +127,6 @@ def test_a_report_that_comes_after_a_newer_one_counts_nothing_twice(ledger: Quer
     assert seen["batches", *KEY] == 2
     note(ledger, "next", report(emitted=5), batch_id=0)
     assert values(ledger)["stream_records_emitted", *KEY] == 35
-
-
-def test_what_was_pushed_and_polled_goes_on_over_a_restart_and_fallbacks_by_why(
-    ledger: QueryLedger,
-) -> None:
-    """All reasons are there from the beginning; a query that only polls has none of this."""
-    note(ledger, "polls", report())
-    pushed = {"stream_records_pushed", "stream_records_polled", "subscription_fallbacks"}
-    assert not {name for name, *_ in values(ledger)} & pushed
-    note(ledger, "run", report(pushedRecords=5, polledRecords=2, fallbacks={"broken": 1}))
-    ledger.on_end("run", failed=False, lost_data=False)
-    note(ledger, "next", report(pushedRecords=3, polledRecords=0, fallbacks={"broken": 2}))
-    seen = values(ledger)
-    assert seen["stream_records_pushed", *KEY] == 8
-    assert seen["stream_records_polled", *KEY] == 2
-    reasons = {reason: seen["subscription_fallbacks", *KEY, reason] for reason in Fallback}
-    assert reasons == dict.fromkeys(Fallback, 0) | {Fallback.BROKEN: 3}
 
 
 def test_other_sources_are_left_alone(ledger: QueryLedger) -> None:
@@ -192,9 +149,7 @@ def test_more_shards_than_are_wanted_have_no_series_of_their_own() -> None:
 
 
 def test_each_stream_of_a_query_has_its_report_and_its_batches() -> None:
-    """A stream has had no batch where its plan has not changed; the first offset names none. The
-    line of the command shows the sum of all streams.
-    """
+    """A stream has had no batch where its plan has not changed."""
     arn = "arn:aws:kinesis:us-east-1:444455556666:stream/orders"
     streams = [
         report(application="etl", stream="clicks", lagMs=10, unresolved=2),
@@ -212,6 +167,74 @@ def test_each_stream_of_a_query_has_its_report_and_its_batches() -> None:
     }
     found = [(one.report.stream, one.had_plan) for one in reports_in(told)]
     assert found == [("clicks", False), (arn, True)]
-    told["sources"][0] |= {"startOffset": None, "endOffset": None}
-    seen = Progress().after(told)
-    assert (seen.lag_ms, seen.unresolved) == (70, 5)
+
+
+# listener -----------------------------------------------------------------------------------------
+def event(**fields: Any) -> Any:
+    return SimpleNamespace(**fields)
+
+
+def reported(*reports: Any, text: str | None = None) -> Any:
+    return event(runId="run", json=text or json.dumps(progress(*reports)))
+
+
+@pytest.fixture
+def listener(ledger: QueryLedger) -> LedgerListener:
+    return LedgerListener(ledger, ManualClock(), lambda _: reported(report()))
+
+
+@pytest.mark.parametrize(
+    ("exception", "failures", "losses"),
+    [
+        (None, 0, 0),
+        ("StreamingQueryException: ValueError: no rates", 1, 0),
+        ("kinesis_spout.errors.DataLossError: records may be lost", 1, 1),
+    ],
+)
+def test_a_query_that_fails_is_counted(
+    ledger: QueryLedger,
+    listener: LedgerListener,
+    exception: str | None,
+    failures: int,
+    losses: int,
+) -> None:
+    """An idle one is asked for its progress: its event has none."""
+    listener.onQueryIdle(event(id="query"))
+    listener.onQueryTerminated(event(runId="run", exception=exception))
+    assert values(ledger) == {("data_losses", *KEY): losses, ("query_failures", *KEY): failures}
+
+
+def test_an_error_in_the_listener_is_logged_once(
+    ledger: QueryLedger, listener: LedgerListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "kinesis_spout"):
+        for _ in range(3):
+            listener.onQueryProgress(event(progress=reported(text="{")))
+    assert len(caplog.records) == 1
+    listener.onQueryProgress(event(progress=reported(report())))
+    assert values(ledger)["stream_records_emitted", *KEY] == 10
+
+
+def test_every_sample_is_of_a_metric_that_a_spark_job_has(
+    ledger: QueryLedger, listener: LedgerListener
+) -> None:
+    """And every metric that it is said to have gets a sample, with its labels."""
+    told = report(pushedRecords=1, polledRecords=1, fallbacks={})
+    listener.onQueryProgress(event(progress=reported(told)))
+    families = list(QueryCollector(ledger, ManualClock()).collect())
+    assert {family.name for family in families if not family.samples} == set()
+
+
+@pytest.mark.parametrize("says", ["raises", "warns"])
+def test_a_session_without_listeners_is_refused_in_one_sentence(says: str) -> None:
+    """Spark Connect only warns where its server takes none."""
+
+    def add_listener(_: object) -> None:
+        if says == "raises":
+            raise NotImplementedError("[NOT_IMPLEMENTED] it is not implemented.")
+        warnings.warn("Failed to add the listener: it is not implemented", stacklevel=1)
+
+    server = QueryMetricsServer(event(streams=event(addListener=add_listener)), 0)
+    with pytest.raises(ConfigError, match=r"takes no StreamingQueryListener.*not implemented"):
+        server.start()
+    assert server._running is None  # the port is free again

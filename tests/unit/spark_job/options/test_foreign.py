@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from spark_job.options import OPTIONS
-from spark_job.options.foreign import FOREIGN_OPTIONS, translated
 from spark_job.settings import SourceSettings, texts_from_options
-from spark_job.sink.sink_settings import SINK_OPTIONS
 
-OURS = {option.name for option in OPTIONS.values()}
 STATE = {"applicationName": "etl", "zookeeper": "zk1:2181"}
 
 
@@ -62,27 +58,6 @@ def test_options_that_mean_the_same_give_the_same_settings(
     assert SourceSettings.from_options(lower | STATE) == expected
 
 
-@pytest.mark.parametrize("name", sorted(FOREIGN_OPTIONS))
-def test_each_option_is_taken_for_one_of_ours_or_refused_by_name(name: str) -> None:
-    """What a refusal advises exists, and no entry hides an option of ours."""
-    one = FOREIGN_OPTIONS[name]
-    assert name.lower() not in {ours.lower() for ours in OURS}
-    assert (one.ours is None) == bool(one.instead)
-    if one.ours is not None:
-        assert one.ours in OURS
-        return
-    with pytest.raises(ConfigError) as refused:
-        translated(name.lower(), "anything")
-    assert str(refused.value).startswith(f"option {name} is of ")
-    assert str(refused.value).endswith(one.instead)
-
-
-def test_no_name_of_ours_or_of_the_sink_is_anothers() -> None:
-    """So an option never means two things."""
-    known = {option.name.lower() for option in (*OPTIONS.values(), *SINK_OPTIONS.values())}
-    assert known.isdisjoint(name.lower() for name in FOREIGN_OPTIONS)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -105,10 +80,3 @@ def test_what_is_not_taken_is_refused(options: dict[str, str], said: str) -> Non
     with pytest.raises(ConfigError, match="option ") as refused:
         texts_from_options(options)
     assert said in str(refused.value)
-
-
-def test_a_sink_takes_them_too() -> None:
-    """Those that are options of a sink."""
-    assert texts_from_options({"kinesis.streamName": "a"}, SINK_OPTIONS) == {"stream": "a"}
-    with pytest.raises(ConfigError, match="means startingPosition, which is not an option here"):
-        texts_from_options({"initialPosition": "latest"}, SINK_OPTIONS)

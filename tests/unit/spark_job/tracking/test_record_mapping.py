@@ -16,7 +16,6 @@ from pyspark.sql import Row
 
 from kinesis_spout.errors import ConfigError
 from scheme.errors import MalformedRecordError
-from scheme.record import Record
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.outcomes import (
@@ -27,7 +26,7 @@ from spark_job.tracking.outcomes import (
     key_hash,
     order_key,
 )
-from spark_job.tracking.record_mapping import RecordMapper, records_of
+from spark_job.tracking.record_mapping import RecordMapper
 from spark_job.tracking.record_note import NOTE, SUMMARY
 from spark_job.tracking.row_output import OutputColumn, OutputColumns
 from spark_job.tracking.withholding import ShardRules
@@ -37,8 +36,9 @@ from tests.support.outcomes.odd_errors import ODD_ERRORS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from scheme.record import Record
 
-VALUES: tuple[Any, ...] = ("a", 1.0)
+
 ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC)
 COLUMNS = OutputColumns(
     (
@@ -119,29 +119,13 @@ def fails_alone(found: Mapped, outcome: Outcome, *, blocks: bool = False) -> str
     return reason
 
 
-def test_the_column_of_notes_adds_a_few_bytes_to_a_row_of_output() -> None:
-    """Spark gets each of these bytes through a socket."""
-    mapper = RecordMapper(
-        function=one_row, columns=COLUMNS, rules={}, on_failure=OnFailure.CONTINUE
-    )
-    output = next(mapper(iter([rows(*range(1, 10_001))])))
-    with_notes, without = (
-        batch.serialize().size for batch in (output, output.drop_columns([NOTE]))
-    )
-    assert with_notes - without < 10_000 * 6
-
-
-def test_a_row_becomes_a_record_with_all_of_its_fields() -> None:
-    (record,) = records_of(rows(7, attempt=2))
-    assert record == Record(
-        stream_name="orders",
-        shard_id="s",
-        sequence_number="7",
-        partition_key="7",
-        data=b"payload 7",
-        approximate_arrival_ms=int(ARRIVAL.timestamp() * 1000),
-        attempt=2,
-    )
+def test_a_function_gets_all_fields_of_a_row() -> None:
+    seen: list[Record] = []
+    mapped(seen.append, rows(7, attempt=2))
+    (one,) = seen
+    assert (one.stream_name, one.shard_id, one.sequence_number) == ("orders", "s", "7")
+    assert (one.partition_key, one.data, one.attempt) == ("7", b"payload 7", 2)
+    assert one.approximate_arrival_ms == int(ARRIVAL.timestamp() * 1000)
 
 
 @dataclass
@@ -156,7 +140,6 @@ class Order:
         ({"id": "a", "total": 1}, 1),
         (("a", 1.0), 1),
         (Row(id="a", total=1.0), 1),
-        (Row(*VALUES), 1),
         (Order("a", 1.0), 1),
         ([{"id": "a", "total": 1.0}, ("a", 1.0)], 2),
         (iter([Order("a", 1.0)]), 1),
@@ -173,159 +156,108 @@ def test_a_function_may_return_one_row_or_several_or_none(output: object, count:
 class Unfit:
     """A value whose conversion raises."""
 
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
     def __float__(self) -> float:
-        raise self._error
+        raise SystemExit(1)
 
-    __index__ = __str__ = __int__ = __len__ = __iter__ = __float__  # type: ignore[assignment]  # so do they
-
-    @property
-    def __arrow_array__(self) -> Any:
-        raise self._error
+    __index__ = __str__ = __len__ = __iter__ = __float__  # type: ignore[assignment]  # so do they
 
 
-class OddName(str):
-    """A column's name whose text cannot be made."""
+class OwnRetry(Retry):
+    """What a library may make of it: it does not call the class above it."""
 
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-    __format__ = __str__  # type: ignore[assignment]  # that is the point
+    def __init__(self) -> None:
+        Exception.__init__(self, "bare")
 
 
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        ({"id": "a"}, "the function's output has no column total"),
-        ({"id": "a", "total": 1.0, "more": 1}, "has a column more that its schema lacks"),
-        ({"id": 1, "total": 1.0}, "column id of the function's output is an int that does not fit"),
-        ({"id": "a", "total": "secret"}, "is a str that does not fit double"),
-        ({"id": None, "total": 1.0}, "is None, and the schema says NOT NULL"),
-        (("a",), "a tuple of 1; the schema has 2 columns"),
-        ("secret", "the function returned a str; it may return a dict"),
-        (5, "the function returned an int"),
-        ([{"id": "a", "total": 1.0}, 5], "the function returned an int among its rows"),
-        ([{"id": "a", "total": 1.0}, {"id": "a"}], "has no column total"),
-        ({"id": "half \ud83d", "total": 1.0}, ""),
-        ({"id": "a", "total": Unfit(RuntimeError("no number"))}, ""),
-        ({"id": Unfit(SystemExit(1)), "total": 1.0}, ""),
-        ({"id": "a", "total": 10**400}, ""),
-        ({"id": "a", "total": 1.0, OddName("more"): 1}, ""),
-        ({"id": "a", "total": 1.0, "half \ud83d": 1}, ""),
-        ({1: "a", 2: 1.0}, ""),
-        (type("", (), {})(), ""),
-        ([type("", (), {})()], ""),
-    ],
-    ids=lambda _: "",
+WRONG_OUTPUTS: tuple[tuple[object, str], ...] = (
+    ({"id": "a"}, "the function's output has no column total"),
+    ({"id": "a", "total": 1.0, "more": 1}, "has a column more that its schema lacks"),
+    ({"id": "a", "total": "secret"}, "is a str that does not fit double"),
+    ({"id": None, "total": 1.0}, "is None, and the schema says NOT NULL"),
+    (("a",), "a tuple of 1; the schema has 2 columns"),
+    ("secret", "the function returned a str; it may return a dict"),
+    ([{"id": "a", "total": 1.0}, 5], "the function returned an int among its rows"),
+    ({"id": "half \ud83d", "total": 1.0}, ""),
+    ({"id": Unfit(), "total": 1.0}, ""),
+    ({"id": "a", "total": 10**400}, ""),
+    ({"id": "a", "total": 1.0, "half \ud83d": 1}, ""),
 )
-def test_a_wrong_output_fails_its_record_with_a_reason_that_holds_no_value(
-    output: object, reason: str
-) -> None:
-    """The other records do not fail. Only block_shard blocks the later one."""
-    for on_failure in OnFailure:
-        found = mapped(
-            lambda record: output if number(record) == 2 else one_row(record),
-            rows(1, 2, 3),
-            on_failure=on_failure,
-        )
-        noted = fails_alone(found, Outcome.RETRY, blocks=on_failure is OnFailure.BLOCK_SHARD)
-        assert reason in noted
-        assert "secret" not in noted
+ERRORS: tuple[tuple[BaseException, str], ...] = (
+    *((error, "") for error in ODD_ERRORS),
+    (Reject("negative total"), "negative total"),
+    (Reject(404), "404"),
+    (MalformedRecordError("half \ud83d", message_id="s:2:1"), "half"),
+    (Retry("a\0b"), ""),
+    (Retry("x" * 5_000_000), "xxx"),
+    (OwnRetry(), ""),
+    (KeyError("key"), "KeyError: 'key'"),
+)
 
 
-def test_the_exception_of_a_function_is_the_outcome_of_its_record() -> None:
-    def function(record: Record) -> object:
-        match number(record):
-            case 1:
-                raise Reject("negative total")
-            case 2:
-                raise Retry("no rates yet", after_s=60)
-            case 3:
-                raise MalformedRecordError("not valid UTF-8", message_id=record.message_id)
-            case 4:
-                return (one_row(record) if n == 0 else {"a": 1}["key"] for n in range(2))
-        return one_row(record)
-
-    found = mapped(function, rows(1, 2, 3, 4, 5))
-    assert found.failed() == {
-        1: (Outcome.REJECT, "negative total"),
-        2: (Outcome.RETRY, "no rates yet"),
-        3: (Outcome.REJECT, "not valid UTF-8"),
-        4: (Outcome.RETRY, "KeyError: 'key'"),
-    }
-    assert [note["afterS"] for note in found.notes] == [None, 60.0, None, None]
-    assert [row["id"] for row in found.output] == ["s:5:1"]
-
-
-class Bare:
-    """What a library may make of our outcomes: they do not call the class above them."""
-
-    class OwnReject(Reject):
-        def __init__(self) -> None:
-            Exception.__init__(self, "bare")
-
-    class OwnRetry(Retry):
-        def __init__(self) -> None:
-            Exception.__init__(self, "bare")
-
-
-def retry_after(after_s: Any) -> Retry:
-    made = Retry("later")
-    made.after_s = after_s
-    return made
-
-
-@pytest.mark.parametrize("on_failure", OnFailure)
 @pytest.mark.parametrize("way", ["call", "iterator"])
 @pytest.mark.parametrize(
-    "error",
-    [
-        *ODD_ERRORS,
-        Bare.OwnReject(),
-        Bare.OwnRetry(),
-        Reject("half \ud83d"),
-        Reject(404),
-        Retry("a\0b"),
-        Retry("x" * 5_000_000),
-        Retry(None),  # type: ignore[arg-type]  # a user may
-        retry_after("60"),
-        retry_after(float("nan")),
-        retry_after(-1),
-        retry_after(object()),
-        MalformedRecordError("half \ud83d", message_id="s:2:1"),
-        MalformedRecordError(404, message_id="s:2:1"),  # type: ignore[arg-type]  # a user may
-    ],
-    ids=lambda one: type(one).__name__,
+    ("does", "reason"), [*WRONG_OUTPUTS, *ERRORS], ids=lambda one: type(one).__name__
 )
-def test_any_exception_fails_its_record_alone(
-    error: BaseException, way: str, on_failure: OnFailure
+def test_a_wrong_output_or_any_exception_fails_its_record_alone(
+    does: object, reason: str, way: str
 ) -> None:
-    """Also one that an iterator raises half-way. The batch goes on."""
+    """Also an exception that an iterator raises half-way. The reason holds no value."""
 
     def rest(record: Record) -> Iterator[object]:
         yield one_row(record)
-        raise error
+        if isinstance(does, BaseException):
+            raise does
+        yield from does if isinstance(does, list) else [does]
 
     def function(record: Record) -> object:
         if number(record) != 2:
             return one_row(record)
         if way == "iterator":
             return rest(record)
+        if isinstance(does, BaseException):
+            raise does
+        return does
+
+    is_rejected = isinstance(does, Reject | MalformedRecordError)
+    outcome = Outcome.REJECT if is_rejected else Outcome.RETRY
+    noted = fails_alone(mapped(function, rows(1, 2, 3)), outcome)
+    assert way == "iterator" or reason in noted
+    assert len(noted) <= MAX_REASON_CHARS
+    assert "\0" not in noted
+    assert "secret" not in noted
+
+
+@pytest.mark.parametrize("after_s", [60, "60", float("nan"), -1, object()])
+def test_a_retry_may_name_its_time_and_a_wrong_one_is_left_out(after_s: Any) -> None:
+    def function(_: Record) -> object:
+        error = Retry("later")
+        error.after_s = after_s
         raise error
 
-    found = mapped(function, rows(1, 2, 3), on_failure=on_failure)
-    is_rejected = isinstance(error, Reject | MalformedRecordError)
-    reason = fails_alone(
-        found,
-        Outcome.REJECT if is_rejected else Outcome.RETRY,
-        blocks=on_failure is OnFailure.BLOCK_SHARD and not is_rejected,
-    )
-    assert len(reason) <= MAX_REASON_CHARS
-    assert "\0" not in reason
+    (note,) = mapped(function, rows(1)).notes
+    assert note["afterS"] == (60.0 if after_s in (60, "60") else None)
+
+
+def test_block_shard_holds_back_what_comes_after_a_retry_and_not_after_a_rejection() -> None:
+    for error, outcome in ((Reject("bad"), Outcome.REJECT), (Retry("later"), Outcome.RETRY)):
+
+        def function(record: Record, error: Exception = error) -> object:
+            if number(record) == 2:
+                raise error
+            return one_row(record)
+
+        found = mapped(function, rows(1, 2, 3), on_failure=OnFailure.BLOCK_SHARD)
+        fails_alone(found, outcome, blocks=outcome is Outcome.RETRY)
+
+
+def test_exhausted_rows_are_not_tried_and_a_note_holds_the_record_and_its_ordinal() -> None:
+    rules = {"s": ShardRules(last_retry=(2, 0), exhausted=(((2, 0), (2, 0)),))}
+    found = mapped(one_row, rows(1), rows(2, 3), rules=rules)
+    assert [row["id"] for row in found.output] == ["s:1:1", "s:3:1"]
+    (note,) = found.notes
+    assert (note["outcome"], note["messageId"], note["ordinal"]) == (Outcome.EXHAUSTED, "s:2:1", 1)
+    assert (note["partitionKey"], note["data"]) == ("2", b"payload 2")
+    assert note["approximateArrivalTimestamp"] == ARRIVAL
 
 
 def test_an_interrupt_is_no_outcome_of_a_record() -> None:
@@ -334,15 +266,6 @@ def test_an_interrupt_is_no_outcome_of_a_record() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         mapped(function, rows(1))
-
-
-def test_a_failure_note_holds_the_record_and_its_ordinal() -> None:
-    def function(record: Record) -> object:
-        return one_row(record) if number(record) != 4 else 1 / 0
-
-    (note,) = mapped(function, rows(1, 2), rows(3, 4)).notes
-    assert (note["messageId"], note["data"], note["ordinal"]) == ("s:4:1", b"payload 4", 3)
-    assert (note["partitionKey"], note["approximateArrivalTimestamp"]) == ("4", ARRIVAL)
 
 
 def test_summaries_count_new_rows_and_retries_of_each_shard() -> None:
@@ -392,13 +315,6 @@ def test_block_key_a_record_without_a_partition_key_blocks_no_other_record() -> 
     (note,) = found.notes
     assert (note["partitionKey"], note["key"]) == (None, order_key(None, "s", (2, 0)))
     assert len({order_key(None, "s", (number, 0)) for number in (1, 2, 3)}) == 3
-
-
-def test_exhausted_rows_are_not_tried() -> None:
-    rules = {"s": ShardRules(last_retry=(2, 0), exhausted=(((1, 0), (1, 0)),))}
-    found = mapped(one_row, rows(1, 2, 3), rules=rules)
-    assert found.failed() == {1: (Outcome.EXHAUSTED, None)}
-    assert [row["id"] for row in found.output] == ["s:2:1", "s:3:1"]
 
 
 def test_rows_out_of_order_are_refused_with_block_key() -> None:

@@ -48,12 +48,6 @@ def states(*rows: tuple[int, str | None]) -> dict[str, ShardState]:
     }
 
 
-def test_rows_up_to_the_last_planned_retry_are_retries() -> None:
-    assert plan_rules(plan(planned(3), planned(7, 9)), {}, OnFailure.CONTINUE) == {
-        "s": ShardRules(last_retry=(9, 0))
-    }
-
-
 def test_only_the_exhausted_retries_of_a_plan_are_withheld() -> None:
     made = plan(planned(3, exhausted=True), planned(5), planned(7, 9, exhausted=True))
     rules = plan_rules(made, {}, OnFailure.CONTINUE)["s"]
@@ -62,18 +56,18 @@ def test_only_the_exhausted_retries_of_a_plan_are_withheld() -> None:
     assert outcomes == dict.fromkeys(outcomes) | dict.fromkeys(exhausted, Outcome.EXHAUSTED)
 
 
-def test_a_record_queued_outside_the_plan_blocks_only_later_rows_of_its_key() -> None:
-    rules = plan_rules(plan(planned(3)), states((3, "a"), (5, "b")), OnFailure.BLOCK_KEY)["s"]
-    assert rules.outcome((4, 0), "b") is None
-    assert rules.outcome((6, 0), "b") is Outcome.BLOCKED
-    assert rules.outcome((6, 0), "a") is None
-
-
-def test_a_queued_range_without_a_key_blocks_all_later_rows() -> None:
-    rules = plan_rules(plan(), states((5, None)), OnFailure.BLOCK_KEY)["s"]
-    assert rules.outcome((6, 0), "a") is Outcome.BLOCKED
-    assert rules.outcome((4, 0), "a") is None
-    assert plan_rules(plan(), {}, OnFailure.BLOCK_KEY) == {}
+@pytest.mark.parametrize(
+    ("record", "blocked"), [((5, "b"), {6: "b"}), ((3, "a"), {}), ((5, None), {6: "ab"})]
+)
+def test_a_record_queued_outside_the_plan_blocks_later_rows_of_its_key_and_a_range_all(
+    record: tuple[int, str | None], blocked: dict[int, str]
+) -> None:
+    """A range has no key. The plan retries record 3."""
+    rules = plan_rules(plan(planned(3)), states(record), OnFailure.BLOCK_KEY).get("s", ShardRules())
+    for number in (4, 6):
+        for key in "ab":
+            outcome = Outcome.BLOCKED if key in blocked.get(number, "") else None
+            assert rules.outcome((number, 0), key) is outcome
     assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
 
 
@@ -110,12 +104,24 @@ def over_a_split(*rows: tuple[int, str | None]) -> dict[str, ShardState]:
     return {"s": of_shard, "p": of_parent, "g": of_grandparent}
 
 
-def test_block_key_a_queued_record_of_an_ancestor_blocks_all_rows_of_its_key() -> None:
-    """Whatever their numbers are: an ancestor's records are all before them."""
-    rules = plan_rules(plan(planned(3)), over_a_split((500, "a")), OnFailure.BLOCK_KEY)["s"]
-    assert rules.withholds
-    assert [rules.outcome((number, 0), "a") for number in (0, 3, 600)] == [Outcome.BLOCKED] * 3
-    assert rules.outcome((3, 0), "b") is None
+@pytest.mark.parametrize(
+    ("on_failure", "key", "blocked"),
+    [
+        (OnFailure.BLOCK_KEY, "a", "a"),
+        (OnFailure.BLOCK_KEY, None, "ab"),
+        (OnFailure.BLOCK_SHARD, "a", "ab"),
+        (OnFailure.CONTINUE, None, ""),
+    ],
+)
+def test_a_queued_record_of_an_ancestor_blocks_rows_whatever_their_numbers_are(
+    on_failure: OnFailure, key: str | None, blocked: str
+) -> None:
+    """An ancestor's records are all before them."""
+    rules = plan_rules(plan(planned(3)), over_a_split((500, key)), on_failure)
+    for number in (0, 3, 600):
+        for row_key in "ab":
+            outcome = Outcome.BLOCKED if row_key in blocked else None
+            assert rules["s"].outcome((number, 0), row_key) is outcome
 
 
 def test_block_key_a_queued_record_of_an_ancestor_blocks_also_while_its_retry_is_in_the_plan() -> (
@@ -130,18 +136,6 @@ def test_block_key_a_queued_record_of_an_ancestor_blocks_also_while_its_retry_is
     )
     assert rules["s"].outcome((600, 0), "a") is Outcome.BLOCKED
     assert rules["g"].outcome((500, 0), "a") is None
-
-
-@pytest.mark.parametrize(
-    ("on_failure", "key"), [(OnFailure.BLOCK_KEY, None), (OnFailure.BLOCK_SHARD, "a")]
-)
-def test_a_queued_range_or_with_block_shard_a_record_of_an_ancestor_blocks_all_rows(
-    on_failure: OnFailure, key: str | None
-) -> None:
-    rules = plan_rules(plan(), over_a_split((500, key)), on_failure)["s"]
-    assert rules.outcome((1, 0), "b") is Outcome.BLOCKED
-    assert rules.outcome((1, 0), None) is Outcome.BLOCKED
-    assert plan_rules(plan(), over_a_split((500, key)), OnFailure.CONTINUE) == {}
 
 
 def failed(number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k") -> FailedRecord:
