@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from kinesis_spout.reading.page import Page
+from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.service.get_records_decoder import decode_event
 from kinesis_spout.service.subscription import SubscriptionEvent
+from kinesis_spout.testing import ManualClock
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 
@@ -93,3 +97,30 @@ def polled(*numbers: int) -> Page:
         first=decoded.first,
         last=decoded.last,
     )
+
+
+class ScriptedShard:
+    """What a getter under test reads. `asked`: the positions of its subscriptions, once they are
+    opened.
+    """
+
+    getter: Any
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.polling = Polling()
+        self.feeds: list[Feed] = []
+        self.asked: list[Position] = []
+
+    def new_feed(self, _shard_id: str, subscribe: Subscribe, _on_news: Any) -> Feed:
+        self.feeds.append(Feed(subscribe))
+        subscribe()
+        return self.feeds[-1]
+
+    def nothing(self) -> None:
+        with pytest.raises(FetchPostponedError):
+            self.getter.fetch_unless_throttled(100)
+
+    def numbers(self, limit: int = 100) -> list[int]:
+        page = self.getter.fetch_unless_throttled(limit)
+        return [int(number) for number in page.columns.lists().numbers]

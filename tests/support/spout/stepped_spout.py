@@ -100,13 +100,19 @@ class SteppedSpout:
         self.letters.append(letter)
 
 
+def reading(job: SimulatedJob, **changes: Any) -> SteppedSpout:
+    """A spout that has read what there is."""
+    spout = SteppedSpout(job, **changes)
+    spout.fetch()
+    return spout
+
+
 def emitted(
     job: SimulatedJob, count: int = 1, **changes: Any
 ) -> tuple[SteppedSpout, list[SpoutEmission]]:
     """A spout, and what it has emitted of so many new records, without an outcome."""
     job.put(count)
-    spout = SteppedSpout(job, **changes)
-    spout.fetch()
+    spout = reading(job, **changes)
     return spout, spout.drain(ack=False)
 
 

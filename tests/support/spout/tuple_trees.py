@@ -1,15 +1,12 @@
-"""A spout as tuple trees see it, and an acker that checks the use of its lock."""
+"""A spout as tuple trees see it."""
 
 from __future__ import annotations
 
-from random import Random
 from threading import Lock
-from typing import TYPE_CHECKING, Any
-
-from kinesis_spout.tuple_tree.acker import Acker
-from kinesis_spout.tuple_tree.xor_ledger import XorLedger
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kinesis_spout.tuple_tree.acker import Acker
     from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
 
 TIMED_OUT = "its tuple tree was not complete by the deadline"
@@ -41,26 +38,3 @@ class RecordingSpout:
         len(self.acker)  # waits for the lock
         with self.lock:
             self.outcomes.append((message_id, outcome))
-
-
-class GuardedLedger(XorLedger[Any]):
-    """Fails each use without the lock. For tests in one thread: it does not check which thread
-    holds the lock.
-    """
-
-    def __init__(self, lock: Lock) -> None:
-        self.lock = lock
-        with lock:
-            super().__init__(Random(1))  # noqa: S311  # ids that are to be different, not secret
-
-    def __getattribute__(self, name: str) -> object:
-        if name != "lock" and not name.startswith("__"):
-            assert self.lock.locked(), f"{name} was used without the lock"
-        return super().__getattribute__(name)
-
-
-def guarded_acker() -> Acker[Any]:
-    """An acker whose ledger fails each use without the lock; for tests in one thread."""
-    acker: Acker[Any] = Acker()
-    acker.core = GuardedLedger(acker.lock)
-    return acker

@@ -77,14 +77,6 @@ def test_one_that_is_demanded_goes_on_until_its_event_is_complete() -> None:
     assert Waiting(demanded).waits
 
 
-def test_all_go_on_when_there_is_room_again() -> None:
-    room, holder = full()
-    assert Waiting(room.share()).goes_on
-    waiting = [Waiting(room.share()) for _ in range(3)]
-    holder.release(1)
-    assert all(one.goes_on for one in waiting)
-
-
 def test_one_that_is_closed_waits_no_more_and_holds_what_was_not_handed_over() -> None:
     room, holder = full()
     assert Waiting(room.share()).goes_on
@@ -99,11 +91,14 @@ def test_one_that_is_closed_waits_no_more_and_holds_what_was_not_handed_over() -
     assert room.held_bytes == 0
 
 
-def test_one_that_ends_gives_the_next_one_its_turn() -> None:
-    room, _ = full()
+def test_one_that_ends_gives_the_next_one_its_turn_and_room_is_for_all() -> None:
+    room, holder = full()
     first, second = room.share(), room.share()
     assert Waiting(first).goes_on
     waiting = Waiting(second)
     assert waiting.waits
     first.stop()
     assert waiting.goes_on
+    others = [Waiting(room.share()) for _ in range(3)]
+    holder.release(1)
+    assert all(one.goes_on for one in others)

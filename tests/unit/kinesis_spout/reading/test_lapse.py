@@ -28,7 +28,9 @@ def test_a_page_that_comes_more_than_the_retention_later_shows_not_all(position:
 
 
 def test_between_two_pages_of_a_backlog_the_next_records_may_expire() -> None:
-    """Though the shard was known to the application for less than the retention."""
+    """Though the shard was known to the application for less than the retention. One that was read
+    before is as complete as its state says.
+    """
     oldest_ms = START_MS - RETENTION_MS
     lapse = detector()
     lapse.note(page_of([oldest_ms], time_ms=START_MS))
@@ -36,11 +38,8 @@ def test_between_two_pages_of_a_backlog_the_next_records_may_expire() -> None:
     assert lapse.lapsed_ms is None
     lapse.note(page_of([], time_ms=START_MS + FIRST_READ_GRACE_MS + 1))
     assert lapse.lapsed_ms is not None
-
-
-def test_a_shard_that_was_read_before_is_as_complete_as_its_state_says() -> None:
     lapse = detector(AFTER)
-    lapse.note(page_of([START_MS - RETENTION_MS], time_ms=START_MS))
+    lapse.note(page_of([oldest_ms], time_ms=START_MS))
     lapse.note(page_of([], time_ms=START_MS + RETENTION_MS))
     assert lapse.lapsed_ms is None
 

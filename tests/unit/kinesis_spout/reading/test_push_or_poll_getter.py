@@ -20,29 +20,20 @@ from kinesis_spout.reading.push_or_poll_getter import (
     PushOrPollGetter,
     SubscriptionSlots,
 )
-from kinesis_spout.reading.shard_getter import FetchPostponedError
-from kinesis_spout.testing import ManualClock
-from state.position import TRIM_HORIZON, Position
-from tests.support.kinesis.scripted_feeds import Feed, Polling, after, event, polled
+from state.position import TRIM_HORIZON
+from tests.support.kinesis.scripted_feeds import ScriptedShard, after, event, polled
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kinesis_spout.reading.subscription_feed import Subscribe
+    from state.position import Position
 
 LATE_S = 60.0
 ROOM_BYTES = 100
 
 
-class Shard:
-    """A getter under test. `asked`: the positions of its subscriptions."""
-
-    def __init__(self, *, not_before_s: float = 0.0, slots: int = 1) -> None:
-        self.clock = ManualClock()
-        self.polling = Polling()
-        self.feeds: list[Feed] = []
-        self.asked: list[Position] = []
-        self.slots = SubscriptionSlots(slots)
+class Shard(ScriptedShard):
+    def __init__(self, *, not_before_s: float = 0.0) -> None:
+        super().__init__()
+        self.slots = SubscriptionSlots(1)
         self.room = EventRoom(ROOM_BYTES)
         self.shares: list[RoomShare] = []
         self.began_s = self.clock.monotonic_s()
@@ -50,7 +41,7 @@ class Shard:
         self.getter = PushOrPollGetter(
             polling,
             self._subscribe,
-            new_feed=self._new_feed,
+            new_feed=self.new_feed,
             on_news=lambda: None,
             slots=self.slots,
             room=self.room,
@@ -58,42 +49,19 @@ class Shard:
             clock=self.clock,
         )
 
-    def _new_feed(self, _shard_id: str, subscribe: Subscribe, _on_news: Any) -> Feed:
-        feed = Feed(subscribe)
-        self.feeds.append(feed)
-        subscribe()
-        return feed
-
     def _subscribe(self, _shard_id: str, position: Position, share: RoomShare) -> Any:
         self.asked.append(position)
         self.shares.append(share)
-
-    def nothing(self) -> None:
-        with pytest.raises(FetchPostponedError):
-            self.getter.fetch_unless_throttled(100)
-
-    def numbers(self, limit: int = 100) -> list[int]:
-        page = self.getter.fetch_unless_throttled(limit)
-        return [int(number) for number in page.columns.lists().numbers]
 
     def subscribed(self) -> Shard:
         self.nothing()
         return self
 
 
-def test_an_event_is_arrow_once_and_its_parts_are_slices() -> None:
-    """No record is copied or looked at again where a page is cut."""
-    shard = Shard().subscribed()
-    shard.feeds[0].events.append(event(*range(1, 11), continuation=10))
-    pages = [shard.getter.fetch_unless_throttled(4) for _ in range(3)]
-    assert [page.count for page in pages] == [4, 4, 2]
-    assert [page.at_tip for page in pages] == [False, False, True]
-    addresses = {_address(page.columns.to_arrow()) for page in pages}
-    assert len(addresses) == 1
-
-
 def test_an_event_is_held_until_its_last_record_was_handed_over() -> None:
-    """Also where its subscription has ended. Events that nobody took are not held then."""
+    """Also where its subscription has ended: the rest comes before what is polled. Events that
+    nobody took are not held then.
+    """
     shard = Shard().subscribed()
     for number in (1, 3):
         shard.shares[0].charge(40)
@@ -103,12 +71,10 @@ def test_an_event_is_held_until_its_last_record_was_handed_over() -> None:
     assert shard.room.held_bytes == 80
     shard.getter.close()
     assert shard.room.held_bytes == 40
-    assert shard.numbers(1) == [2]
+    shard.polling.pages.append(polled(4))
+    assert shard.numbers() == [2]
     assert shard.room.held_bytes == 0
-
-
-def _address(batch: pa.RecordBatch) -> int:
-    return int(batch.column("data").buffers()[2].address)
+    assert shard.numbers() == [4]
 
 
 def test_a_subscription_that_breaks_is_polled_after_its_last_complete_event() -> None:
@@ -153,19 +119,18 @@ def test_a_subscription_that_is_refused_is_no_fault(
     assert (next_s > shard.began_s + RESUBSCRIBE_S) is for_good
 
 
-def test_nobody_waits_long_for_a_subscription_that_pushes_nothing() -> None:
+def test_a_subscription_that_falls_silent_is_polled_beside() -> None:
+    """Also one that never pushed. What it pushes later is handed over without the records that were
+    polled, and ends that.
+    """
     shard = Shard().subscribed()
-    wait_s = shard.getter.ready_at_s() - shard.clock.monotonic_s()
-    shard.clock.advance(wait_s)
+    shard.clock.advance(shard.getter.ready_at_s() - shard.clock.monotonic_s())
     shard.polling.pages.append(polled(1))
     assert (shard.numbers(), shard.getter.fallback) == ([1], Fallback.SILENT)
-
-
-def test_a_subscription_that_falls_silent_is_polled_beside() -> None:
-    """What it pushes later is handed over without the records that were polled, and ends that."""
     shard = Shard().subscribed()
+    shard.clock.advance(LATE_S)
     shard.feeds[0].events.append(event(3, continuation=3, behind_ms=5_000))
-    assert shard.numbers() == [3]
+    assert (shard.numbers(), shard.getter.fallback) == ([3], None), "nobody looked meanwhile"
     shard.nothing()
     shard.clock.advance(2.0)
     shard.polling.pages.append(polled(4))
@@ -201,22 +166,6 @@ def test_a_shard_is_polled_beside_events_without_records() -> None:
     assert shard.getter.fetch_unless_throttled(100).next_iterator == "far inside"
 
 
-def test_the_rest_of_an_event_comes_before_what_is_polled() -> None:
-    shard = Shard().subscribed()
-    shard.feeds[0].events.append(event(1, 2, 3, continuation=3))
-    assert shard.numbers(2) == [1, 2]
-    shard.getter.close()
-    shard.polling.pages.append(polled(4))
-    assert (shard.numbers(), shard.numbers()) == ([3], [4])
-
-
-def test_an_event_that_came_while_nobody_looked_is_not_late() -> None:
-    shard = Shard().subscribed()
-    shard.clock.advance(LATE_S)
-    shard.feeds[0].events.append(event(3, continuation=3))
-    assert (shard.numbers(), shard.getter.fallback) == ([3], None)
-
-
 def test_a_shard_is_polled_until_it_may_be_subscribed_to() -> None:
     """Then it is subscribed to after what was polled, and its records are told apart."""
     shard = Shard(not_before_s=2.0)
@@ -243,29 +192,21 @@ def test_a_shard_without_a_free_slot_is_polled() -> None:
     assert not other.slots.try_take()
 
 
-def test_a_closed_getter_polls_and_never_subscribes() -> None:
+def test_a_closed_getter_polls_within_the_limits_and_never_subscribes() -> None:
     shard = Shard()
     shard.getter.close()
     shard.polling.pages.append(polled(1))
     assert (shard.numbers(), shard.feeds, shard.getter.next_subscribe_s) == ([1], [], None)
-
-
-def test_a_shard_that_is_polled_waits_for_its_limits() -> None:
-    shard = Shard()
-    shard.getter.close()
     shard.polling.ready_s = shard.clock.monotonic_s() + 3.0
     shard.nothing()
     assert shard.getter.ready_at_s() == shard.polling.ready_s
 
 
-def test_an_event_out_of_order_is_polled_instead() -> None:
+def test_an_event_out_of_order_is_polled_instead_and_a_fault_is_raised() -> None:
     shard = Shard().subscribed()
     shard.feeds[0].events.append(event(9, 3, continuation=9))
     shard.polling.pages.append(polled(3))
     assert (shard.numbers(), shard.getter.fallback) == ([3], Fallback.BROKEN)
-
-
-def test_a_fault_of_the_program_is_raised() -> None:
     shard = Shard().subscribed()
     shard.feeds[0].end(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):

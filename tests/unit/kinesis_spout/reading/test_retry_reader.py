@@ -16,7 +16,6 @@ from kinesis_spout.testing import (
     alter,
     early_end,
     end_without_children,
-    error,
     expired_iterator,
     internal_failure,
     throttle,
@@ -28,6 +27,7 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kinesis_spout.testing.faults.plan import Fault
     from kinesis_spout.testing.service.answers import GetRecordsAnswer
     from spark_job.process_services import ProcessServices
 
@@ -68,6 +68,7 @@ class Found:
         retries: Sequence[PlannedRetry],
         *,
         max_bytes: int = BOUNDLESS,
+        budget: RetryByteBudget | None = None,
         time_s: float | None = None,
         at_least_one: bool = True,
         whole_ranges: bool = False,
@@ -78,9 +79,8 @@ class Found:
         services = services or job.services(job.settings(**options))
         reader = RetryReader(shard(0), retries, services, whole_ranges=whole_ranges)
         until_s = None if time_s is None else services.clock.monotonic_s() + time_s
-        parts = list(
-            reader.read(RetryByteBudget(max_bytes), until_s=until_s, at_least_one=at_least_one)
-        )
+        budget = budget or RetryByteBudget(max_bytes)
+        parts = list(reader.read(budget, until_s=until_s, at_least_one=at_least_one))
         self.rows = [
             (int(number), attempt)
             for part in parts
@@ -97,21 +97,14 @@ class Found:
         assert reader.rows == len(self.rows)
 
 
-def test_records_far_apart_cost_one_page_each(
-    one: SimulatedJob,
+@pytest.mark.parametrize(("step", "pages", "iterators"), [(4_999, 3, 3), (100, 4, 1)])
+def test_few_calls_find_records_far_apart_and_close_together(
+    step: int, pages: int, iterators: int, one: SimulatedJob
 ) -> None:
-    put = one.put(10_000, data=b"")
-    found = Found(one, [single(put[0]), single(put[5_000]), single(put[9_999])])
-    assert found.numbers == [put[0], put[5_000], put[9_999]]
-    assert (one.calls("GetRecords"), one.calls("GetShardIterator")) == (3, 3)
-
-
-def test_pages_with_wanted_records_are_followed_by_larger_pages(one: SimulatedJob) -> None:
-    put = one.put(10_000, data=b"")
-    found = Found(one, [single(number) for number in put[::100]])
-    assert found.numbers == put[::100]
-    assert one.calls("GetShardIterator") == 1
-    assert one.calls("GetRecords") <= 4
+    wanted = one.put(9_999, data=b"")[::step]
+    assert Found(one, [single(number) for number in wanted]).numbers == wanted
+    assert one.calls("GetRecords") <= pages
+    assert one.calls("GetShardIterator") == iterators
 
 
 def test_a_run_of_empty_pages_longer_than_the_time_is_read_by_several_readers(
@@ -146,52 +139,49 @@ def test_a_retry_that_did_not_fit_is_searched_for_from_its_number_by_the_next_re
     assert Found(one, [single(put[0])], services=services).numbers == put[:1]
 
 
-def test_numbers_that_were_passed_and_not_found_are_gone(one: SimulatedJob) -> None:
-    """Records older than the oldest record left, and a range without any record left."""
-    old = one.put(4)
-    one.clock.advance(25 * HOUR_S)
-    new = one.put(4)
-    found = Found(one, [single(old[0]), span(old[1], old[2]), single(new[1])])
-    assert found.numbers == [new[1]]
-    assert found.gone == [old[0], old[1]]
-    assert found.done == 3
-
-
-def test_at_a_second_tip_without_a_record_all_are_gone(one: SimulatedJob) -> None:
-    """Two calls prove it: both were requested at the first of them."""
+@pytest.mark.parametrize("newer", [4, 0])
+def test_numbers_that_were_passed_and_not_found_are_gone(newer: int, one: SimulatedJob) -> None:
+    """Records older than the oldest record left, and a range without any record left. Where none is
+    left, two calls at the tip prove it: all were requested at the first of them.
+    """
     old = one.put(5)
     one.clock.advance(25 * HOUR_S)
-    found = Found(one, [single(old[0]), span(old[1], old[3]), single(old[4])])
-    assert (found.numbers, found.gone, found.done) == ([], [old[0], old[1], old[4]], 3)
-    assert (one.calls("GetRecords"), one.calls("GetShardIterator")) == (2, 2)
+    new = one.put(newer)
+    found = Found(one, [single(old[0]), span(old[1], old[3]), single(old[4]), *map(single, new)])
+    assert (found.numbers, found.gone) == (new, [old[0], old[1], old[4]])
+    assert found.done == 3 + newer
+    if not new:
+        assert (one.calls("GetRecords"), one.calls("GetShardIterator")) == (2, 2)
 
 
-def test_a_single_page_at_the_tip_proves_no_retry_gone(one: SimulatedJob) -> None:
-    """The service answers once without records: the retry was there all the time."""
-    put = one.put(5)
-    one.fake.faults.add(alter(without_records), operation="GetRecords", times=1)
-    found = Found(one, [single(put[1]), span(put[2], put[4], 3)])
-    assert (found.numbers, found.gone, found.short) == (put[1:5], [], [])
+@pytest.mark.parametrize("count", [5, 9_000])
+@pytest.mark.parametrize("answer", [alter(without_records), early_end()], ids=["tip", "end"])
+def test_a_single_false_answer_proves_no_retry_gone(
+    answer: Fault, count: int, one: SimulatedJob
+) -> None:
+    """A page without records at the tip, or an end without children: the retry was there all the
+    time.
+    """
+    put = one.put(count, data=b"")
+    one.fake.faults.add(answer, operation="GetRecords", times=1)
+    found = Found(one, [single(put[1]), span(put[-3], put[-1], 3)])
+    assert (found.numbers, found.gone, found.short) == ([put[1], *put[-3:]], [], [])
 
 
-def test_a_single_end_without_children_proves_no_retry_gone(one: SimulatedJob) -> None:
-    """A malformed answer, which a shard that is open can give."""
-    put = one.put(9_000, data=b"")
-    one.fake.faults.add(early_end(), operation="GetRecords", times=1)
-    found = Found(one, [single(put[1]), single(put[8_999])])
-    assert (found.numbers, found.gone) == ([put[1], put[8_999]], [])
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_range_is_read_on_after_an_end_in_the_middle_of_it(
-    one: SimulatedJob, *, times: int
+@pytest.mark.parametrize(
+    ("answer", "times"),
+    [(alter(without_records), 1), (early_end(), 1), (early_end(), 2)],
+    ids=["a tip", "an end", "two ends"],
+)
+def test_a_range_is_read_on_after_a_false_answer_in_the_middle_of_it(
+    answer: Fault, one: SimulatedJob, *, times: int
 ) -> None:
     """The answers with the end have some of its records, or none."""
     put = one.put(3_500, data=b"")
     one.fake.insert_empty_pages(STREAM, shard(0), 3)
     put += one.put(10, data=b"")
     for skip in (1, 5):
-        one.fake.faults.add(early_end(), operation="GetRecords", skip=skip, times=times)
+        one.fake.faults.add(answer, operation="GetRecords", skip=skip, times=times)
     found = Found(one, [span(put[0], put[-1], len(put)), single(put[-1])])
     assert (found.gone, found.short) == ([], [])
     assert sorted(set(found.numbers)) == put
@@ -208,15 +198,6 @@ def test_the_answers_that_prove_an_end_without_children_keep_to_the_pace_and_not
     one.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
     found = Found(one, [single(old[0]), single(old[1])], time_s=0.0)
     assert (found.gone, found.done) == (old, 2)
-
-
-def test_a_tip_in_the_middle_of_a_range_is_asked_for_again_after_what_was_found(
-    one: SimulatedJob,
-) -> None:
-    put = one.put(1_500, data=b"")
-    one.fake.faults.add(alter(without_records), operation="GetRecords", skip=1, times=1)
-    found = Found(one, [span(put[0], put[-1], 2)])
-    assert (found.numbers, found.gone, found.short) == (put, [], [])
 
 
 def test_the_second_answer_at_the_tip_keeps_to_the_pace_and_to_the_time(
@@ -236,22 +217,6 @@ def test_the_second_answer_at_the_tip_keeps_to_the_pace_and_to_the_time(
     assert one.clock.monotonic_s() - begun_s >= 5
 
 
-def test_a_shard_that_the_service_does_not_know_proves_no_retry_gone(one: SimulatedJob) -> None:
-    """What was found before stays found, and the others stay queued."""
-    put = one.put(9_000, data=b"")
-    retries = [single(put[0]), single(put[8_999])]
-    one.fake.faults.add(
-        error("ResourceNotFoundException", f"Shard {shard(0)} does not exist"),
-        operation="GetShardIterator",
-        skip=1,
-        times=1,
-    )
-    found = Found(one, retries)
-    assert (found.numbers, found.gone, found.done, found.shard_gone) == ([put[0]], [], 1, True)
-    found = Found(one, retries[1:])
-    assert (found.numbers, found.shard_gone) == ([put[8_999]], False)
-
-
 def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> None:
     """The state of another stream was restored, for example: no record is assumed to be gone."""
     put = one.put(4)
@@ -259,49 +224,37 @@ def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> No
         Found(one, [single(put[2]), single(put[3] + 5)])
 
 
-def test_a_range_that_has_partly_expired_is_short_and_gives_the_records_that_are_left(
+def test_a_range_whose_first_records_have_expired_is_short_and_gives_what_is_left(
     one: SimulatedJob,
 ) -> None:
+    """A collapsed one also covers records that were acked, so it may find more than it counts: it
+    is short where its first record is gone, however many are left. So is a part of one.
+    """
     put = one.put(3)
     one.clock.advance(20 * HOUR_S)
-    put += one.put(3)
+    put += one.put(5)
     one.clock.advance(5 * HOUR_S)
     found = Found(one, [span(put[0], put[4], 5)])
     assert (found.numbers, found.gone, found.done) == (put[3:5], [], 1)
     assert found.short == [(put[0], 3)]
+    assert Found(one, [span(put[0], put[7], 3)]).short == [(put[0], 1)]
+    assert Found(one, [span(put[3], put[7], 3)]).short == []
+    assert Found(one, [span(put[3], put[7], 7)]).short == [(put[3], 2)]
+    found = Found(one, [span(put[2], put[7], 6, max_records=2)])
+    assert (found.numbers, found.part) == (put[3:5], part(put[4], put[5], 2))
+    assert found.short == [(put[2], 1)]
 
 
-def test_a_collapsed_range_is_short_where_its_first_record_is_gone_however_many_are_left(
-    one: SimulatedJob,
-) -> None:
-    """It also covers records that were acked, so it may find more than it counts."""
-    put = one.put(1)
-    one.clock.advance(20 * HOUR_S)
-    put += one.put(5)
-    one.clock.advance(5 * HOUR_S)
-    assert Found(one, [span(put[0], put[5], 3)]).short == [(put[0], 1)]
-    assert Found(one, [span(put[1], put[5], 3)]).short == []
-    assert Found(one, [span(put[1], put[5], 7)]).short == [(put[1], 2)]
-
-
-def test_records_not_found_in_a_closed_shard_are_gone(one: SimulatedJob) -> None:
-    put = one.put(3)
-    one.fake.split(STREAM, shard(0))
-    assert Found(one, [single(put[2]), single(put[2] + 1)]).gone == [put[2] + 1]
-
-
-def test_records_of_a_shard_that_has_expired_are_not_searched_for_to_the_end(
+def test_records_not_found_in_a_closed_shard_are_gone_but_not_those_of_an_expired_one(
     one: SimulatedJob,
 ) -> None:
     """Whether the shard is gone is for the shard catalog to prove."""
     put = one.put(3)
     one.fake.split(STREAM, shard(0))
+    assert Found(one, [single(put[2]), single(put[2] + 1)]).gone == [put[2] + 1]
     one.clock.advance(25 * HOUR_S)
     found = Found(one, [single(put[0]), span(put[1], put[2])])
     assert (found.numbers, found.gone, found.done, found.shard_gone) == ([], [], 0, True)
-
-
-# budget and time ----------------------------------------------------------------------------------
 
 
 def test_a_range_that_does_not_fit_is_read_in_part(one: SimulatedJob) -> None:
@@ -336,76 +289,42 @@ def test_a_range_is_read_up_to_the_records_that_its_plan_allows(one: SimulatedJo
     assert (found.numbers, found.part, found.done) == ([*put[:1_000], put[1_005]], None, 2)
 
 
-def test_a_part_of_a_range_says_that_the_first_record_is_gone(one: SimulatedJob) -> None:
-    put = one.put(2)
-    one.clock.advance(20 * HOUR_S)
-    put += one.put(4)
-    one.clock.advance(5 * HOUR_S)
-    found = Found(one, [span(put[0], put[5], 6, max_records=2)])
-    assert (found.numbers, found.part) == (put[2:4], part(put[3], put[4], 2))
-    assert found.short == [(put[0], 1)]
-
-
 def test_on_request_a_range_is_returned_as_a_whole_or_not_at_all(one: SimulatedJob) -> None:
-    """The first one is returned whatever its size; otherwise it would wait for ever."""
+    """The first one is returned whatever its size; otherwise it would wait for ever. The bytes of
+    one that is not returned are given back.
+    """
     put = one.put(10, data=b"x" * 100)
     whole = span(put[0], put[4], 5)
     found = Found(one, [whole, single(put[9])], max_bytes=150, whole_ranges=True)
     assert (found.numbers, found.part) == (put[:5], None)
-    found = Found(
-        one,
-        [single(put[0]), span(put[1], put[4], 4), single(put[9])],
-        max_bytes=450,
-        whole_ranges=True,
-    )
-    assert (found.numbers, found.done, found.part) == ([put[0]], 1, None)
-
-
-def test_bytes_of_a_range_that_is_not_returned_are_given_back(one: SimulatedJob) -> None:
-    put = one.put(10, data=b"x" * 100)
     budget = RetryByteBudget(450)
     retries = [single(put[0]), span(put[1], put[4], 4)]
-    reader = RetryReader(shard(0), retries, one.services(), whole_ranges=True)
-    (found,) = reader.read(budget)
-    assert budget.take(found.records, at_least=0) == 1
-    records = next(
-        RetryReader(shard(0), [span(put[0], put[8], 9)], one.services()).read(RetryByteBudget())
-    ).records
-    assert budget.take(records, at_least=0) == 2
+    found = Found(one, retries, budget=budget, whole_ranges=True)
+    assert (found.numbers, found.done, found.part) == (put[:1], 1, None)
+    found = Found(one, [span(put[1], put[9], 9)], budget=budget)
+    assert found.numbers == put[1:4]
 
 
 def test_the_time_ends_the_search_after_the_first_retry_was_found(
     one: SimulatedJob,
 ) -> None:
-    """At one call every two and a half seconds."""
+    """At one call every two and a half seconds. A first range is read to its end."""
     put = one.put(16_000, data=b"")
     wanted = put[::4_000]
     retries = [single(number) for number in wanted]
     assert Found(one, retries, time_s=0.0, reads_per_second=1).done == 1
     found = Found(one, retries, time_s=6.0, reads_per_second=1)
     assert found.numbers == wanted[:3]
-
-
-def test_a_first_range_is_read_to_its_end_whatever_the_time(
-    one: SimulatedJob,
-) -> None:
-    put = one.put(5_000, data=b"")
     assert Found(one, [span(put[0], put[4_500], 2)], time_s=0.0, reads_per_second=1).done == 1
 
 
-# the service --------------------------------------------------------------------------------------
 def test_two_of_five_calls_a_second_are_for_retries_and_count_for_the_shard(
     one: SimulatedJob,
 ) -> None:
     put = one.put(40_000, data=b"")
-    settings = one.settings(reads_per_second=5)
-    services = one.services(settings)
+    services = one.services(one.settings(reads_per_second=5))
     begun_s = one.clock.monotonic_s()
-    list(
-        RetryReader(shard(0), [single(number) for number in put[::4_000]], services).read(
-            RetryByteBudget()
-        )
-    )
+    Found(one, [single(number) for number in put[::4_000]], services=services)
     assert one.clock.monotonic_s() - begun_s >= 4 - 0.1  # ten pages, two a second
     services.retry_pacer(shard(0)).back_off(one.clock.monotonic_s(), Random(0))  # noqa: S311  # of a test
     assert services.pacer(shard(0)).ready_at_s(one.clock.monotonic_s()) > one.clock.monotonic_s()

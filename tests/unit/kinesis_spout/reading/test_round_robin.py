@@ -1,32 +1,41 @@
-"""Reading ahead of many shards: rotation, budgets, bounds and failures, with scripted getters."""
+"""Reading ahead of many shards: rotation, budgets, bounds and failures, with scripted getters; and
+how many records a shard is asked for, by the size of its records.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kinesis_spout.errors import (
     AccessDeniedError,
     KinesisError,
-    StillThrottledError,
     ThrottledError,
 )
-from kinesis_spout.reading.buffered_getter import RESERVED_PAGE_BYTES, BufferedGetter, ByteBudget
+from kinesis_spout.reading.buffered_getter import (
+    FIRST_LIMIT,
+    RESERVED_PAGE_BYTES,
+    BufferedGetter,
+    ByteBudget,
+    PageLimits,
+)
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from kinesis_spout.testing import ManualClock
 from state.position import TRIM_HORIZON, Position
 from tests.support.spout import spout_pages
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 LIMIT_S = 20.0
+MB = 1024 * 1024
 ROOMY = 100 * RESERVED_PAGE_BYTES
 
 
@@ -105,30 +114,6 @@ def shards_of(getters: list[BufferedGetter]) -> list[str]:
     return [getter.shard_id for getter in getters]
 
 
-# the budget ---------------------------------------------------------------------------------------
-
-
-def test_a_budget_reserves_for_the_largest_page_and_settles_to_the_real_one() -> None:
-    """Two pages of 10 MB fit into 25 MB; more fit once the first turns out to be small."""
-    budget = ByteBudget(RESERVED_PAGE_BYTES * 5 // 2)
-    assert [budget.try_reserve() for _ in range(3)] == [True, True, False]
-    budget.settle(100)
-    assert budget.try_reserve()
-    assert budget.held_bytes == 100
-
-
-@pytest.mark.parametrize(
-    "make", [lambda: ByteBudget(0), lambda: buffered(ScriptedGetter("a"), max_records=0)]
-)
-def test_bounds_of_nothing_are_refused(make: Callable[[], object]) -> None:
-    """They would never read anything."""
-    with pytest.raises(ValueError, match="holds nothing"):
-        make()
-
-
-# one shard's buffer -------------------------------------------------------------------------------
-
-
 def test_a_buffer_fetches_no_more_records_than_it_has_room_for() -> None:
     """Taking a page makes room again."""
     scripted = ScriptedGetter("a", 4, 9)
@@ -141,23 +126,6 @@ def test_a_buffer_fetches_no_more_records_than_it_has_room_for() -> None:
     assert (page.count, getter.buffered_records, getter.wants_fetch) == (4, 6, True)
 
 
-def test_the_newest_of_a_run_of_empty_pages_is_kept() -> None:
-    """It has the tip or the end, and a run of any length needs no memory."""
-    end = replace(Page.empty("a"), ended=True, at_tip=True)
-    getter = buffered(ScriptedGetter("a", 2, 0, 0, end))
-    for _ in range(4):
-        fetched(getter)
-    assert (getter.ended, getter.at_tip, getter.last_page, getter.wants_fetch) == (
-        True,
-        True,
-        end,
-        False,
-    )
-    first, second = getter.take(), getter.take()
-    assert first is not None
-    assert (first.count, second, getter.take()) == (2, end, None)
-
-
 def test_a_page_that_was_replaced_is_not_dropped_in_the_place_of_its_successor() -> None:
     """Another thread has fetched between the look at the empty page and its removal."""
     getter = buffered(ScriptedGetter("a", 0, 2))
@@ -168,25 +136,18 @@ def test_a_page_that_was_replaced_is_not_dropped_in_the_place_of_its_successor()
     assert getter.take() is page
 
 
-def test_a_shard_that_is_gone_is_not_fetched_again() -> None:
-    """Its page is kept, after the pages before it."""
-    gone = Page.empty("a", gone=True)
-    getter = buffered(ScriptedGetter("a", 2, gone))
-    for _ in range(2):
-        fetched(getter)
-    assert (getter.gone, getter.ended, getter.wants_fetch) == (True, False, False)
-    first, second = getter.take(), getter.take()
-    assert first is not None
-    assert (first.count, second, getter.take()) == (2, gone, None)
-
-
 def test_a_failed_fetch_gives_its_reservation_back() -> None:
-    """Otherwise failures would use the budget up."""
+    """Otherwise failures would use the budget up. A demand stands: its page is still waited for."""
     budget = ByteBudget(1)
     getter = buffered(ScriptedGetter("a", AccessDeniedError("no"), 1), budget=budget)
+    getter.close()
+    getter.demand()
     assert getter.try_reserve()
     with pytest.raises(AccessDeniedError):
         getter.fetch()
+    assert budget.try_reserve()
+    budget.settle(0)
+    assert getter.wants_fetch
     assert fetched(getter).count == 1
 
 
@@ -203,60 +164,66 @@ def test_a_shard_is_read_up_to_its_total_also_if_pages_are_taken_meanwhile() -> 
 
 
 @pytest.mark.parametrize(
-    "last", [page_of("a", 2, ended=True), Page.empty("a", gone=True)], ids=["ended", "gone"]
+    "last",
+    [
+        page_of("a", 2, ended=True),
+        replace(Page.empty("a"), ended=True, at_tip=True),
+        Page.empty("a", gone=True),
+    ],
+    ids=["ended", "ended without records", "gone"],
 )
-def test_a_shard_is_over_when_it_is_ended_gone_or_closed(last: Page) -> None:
-    """One whose buffer is full is not: it goes on when pages are taken."""
-    getter = buffered(ScriptedGetter("a", 3, last), max_records=3)
+def test_a_shard_is_over_when_it_is_ended_or_gone_and_its_last_page_is_kept(last: Page) -> None:
+    """It comes after the pages before it, and replaces a run of empty ones, which needs no memory
+    however long it is.
+    """
+    getter = buffered(ScriptedGetter("a", 2, 0, 0, last))
+    for _ in range(4):
+        assert (getter.is_over, getter.wants_fetch) == (False, True)
+        fetched(getter)
+    assert (getter.is_over, getter.wants_fetch) == (True, False)
+    assert (getter.ended, getter.at_tip, getter.gone) == (last.ended, last.at_tip, last.gone)
+    first, *others = pages = getter.pages()
+    assert [page.count for page in pages if page.count] == [2, *filter(None, [last.count])]
+    assert (others[-1].ended, others[-1].gone) == (last.ended, last.gone)
+    assert len(others) <= 2
+    assert getter.take() is first
+    assert [getter.take() for _ in others] == others
+    assert getter.take() is None
+
+
+def test_a_buffer_that_is_full_or_closed_keeps_what_was_fetched() -> None:
+    """It goes on when pages are taken, unless it was closed."""
+    getter = buffered(ScriptedGetter("a", 3), max_records=3)
     fetched(getter)
     assert (getter.wants_fetch, getter.is_over) == (False, False)
-    getter.take()
-    fetched(getter)
-    assert getter.is_over
-    getter = buffered(ScriptedGetter("a", 3))
-    fetched(getter)
     getter.close()
     assert (getter.is_over, getter.wants_fetch) == (True, False)
-    assert getter.take() is not None, "what was fetched is not lost"
-
-
-def test_the_pages_in_the_buffer_can_be_looked_at_and_stay() -> None:
-    getter = buffered(ScriptedGetter("a", 2, 0, 3))
-    assert getter.pages() == []
-    pages = [fetched(getter) for _ in range(3)]
-    assert [id(page) for page in getter.pages()] == [id(pages[0]), id(pages[2])]
-    assert getter.buffered_records == 5
-
-
-class NotingBudget(ByteBudget):
-    """Notes what is reserved."""
-
-    def __init__(self) -> None:
-        super().__init__(ROOMY)
-        self.reserved: list[int] = []
-
-    def try_reserve(self, page_bytes: int = RESERVED_PAGE_BYTES, *, force: bool = False) -> bool:
-        self.reserved.append(page_bytes)
-        return super().try_reserve(page_bytes, force=force)
+    assert getter.take() is not None
+    assert not getter.wants_fetch
 
 
 def test_a_reservation_grows_with_the_largest_page_of_its_shard() -> None:
     """A small budget allows several shards at once while their pages are small. All of it comes
     back.
     """
-    budget = NotingBudget()
     small, large = (page_of("a", count).columns.nbytes for count in (1, 50))
+    budget = ByteBudget(8 * large)
     getter = buffered(ScriptedGetter("a", 1, 50, 1), budget=budget, page_bytes=small)
-    for _ in range(4):
-        fetched(getter)
+    for reserved in (small, 2 * small, 2 * large, 2 * large):
+        assert getter.try_reserve()
+        assert not budget.try_reserve(8 * large - reserved + 1)
+        assert budget.try_reserve(8 * large - reserved)
+        budget.settle(0, 8 * large - reserved)
+        getter.fetch()
         getter.take()
-    assert budget.reserved == [small, 2 * small, 2 * large, 2 * large]
     assert budget.held_bytes == 0
-    assert budget.try_reserve(ROOMY)
+    assert budget.try_reserve(8 * large)
 
 
 def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
-    """Somebody waits for the shard's page; those of other shards have spent the budget."""
+    """Somebody waits for the shard's page; those of other shards have spent the budget. It is none
+    where the page has come between the look at the buffer and the demand.
+    """
     budget = ByteBudget(1)
     other = buffered(ScriptedGetter("b", 3), budget=budget)
     fetched(other)
@@ -266,6 +233,7 @@ def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
     getter.demand()
     assert (getter.is_demanded, getter.wants_fetch, getter.is_over) == (True, True, True)
     assert fetched(getter).count == 2
+    getter.demand()
     assert (getter.is_demanded, getter.wants_fetch) == (False, False)
     getter.take()
     getter.demand()
@@ -273,48 +241,14 @@ def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
     assert not getter.wants_fetch
 
 
-def test_a_demand_that_failed_stands() -> None:
-    """Its page is still waited for."""
-    getter = buffered(ScriptedGetter("a", ThrottledError("wait"), 1))
-    getter.close()
-    getter.demand()
-    assert getter.try_reserve()
-    with pytest.raises(ThrottledError):
-        getter.fetch()
-    assert getter.wants_fetch
-    assert fetched(getter).count == 1
-
-
-def test_a_page_that_has_just_come_is_not_demanded_again() -> None:
-    """The fetch completed between the caller's look and its demand. Another fetch would exceed the
-    shard's limits, and nobody would wait for it.
-    """
-    getter = buffered(ScriptedGetter("a", 2), total_records=2)
-    assert getter.first() is None
-    fetched(getter)
-    getter.demand()
-    assert (getter.is_demanded, getter.wants_fetch) == (False, False)
-
-
-def test_a_buffer_that_starts_over_fetches_from_its_new_getter() -> None:
-    """And forgets the tip, the end, and that the shard was gone."""
-    getter = buffered(ScriptedGetter("a", Page.empty("a", gone=True)))
-    fetched(getter)
-    getter.take()
-    assert getter.is_over
-    getter.start_over(ScriptedGetter("a", 3))
-    assert (getter.is_over, getter.last_page, getter.wants_fetch) == (False, None, True)
-    assert fetched(getter).count == 3
-
-
 def test_the_page_of_a_fetch_that_was_in_flight_when_the_buffer_started_over_is_dropped() -> None:
     """The new getter reads these records again, and none may come twice. The page holds no bytes
-    and does not count.
+    and does not count. The tip, the end, and that the shard was gone are forgotten.
     """
     budget = ByteBudget(ROOMY)
     release = threading.Event()
     old = AnnouncingGetter("a", release)
-    getter = buffered(old, budget=budget, total_records=4)
+    getter = buffered(old, budget=budget, total_records=8)
     assert getter.try_reserve()
     fetching = threading.Thread(target=getter.fetch)
     fetching.start()
@@ -326,19 +260,27 @@ def test_the_page_of_a_fetch_that_was_in_flight_when_the_buffer_started_over_is_
     assert (getter.pages(), getter.buffered_records, budget.held_bytes) == ([], 0, 0)
     assert getter.is_demanded
     assert fetched(getter).count == 4
-
-
-# the rotation -------------------------------------------------------------------------------------
+    getter.start_over(ScriptedGetter("a", Page.empty("a", gone=True)))
+    fetched(getter)
+    assert getter.is_over
+    getter.start_over(ScriptedGetter("a", 3))
+    assert (getter.is_over, getter.last_page, getter.wants_fetch) == (False, None, True)
 
 
 def test_shards_are_fetched_in_strict_rotation() -> None:
-    """One after the other, whatever the fetches return."""
+    """One that is throttled holds no thread and gets its next turn."""
     log: list[str] = []
-    getters = [buffered(ScriptedGetter(name, log=log), max_records=3) for name in "abc"]
+    scripts = {"a": (1,), "b": (ThrottledError("wait"), 1), "c": (1,)}
+    getters = [
+        buffered(ScriptedGetter(name, *script, log=log), max_records=2)
+        for name, script in scripts.items()
+    ]
+    done: list[str] = []
     with reader_of(getters) as reader:
         while not reader.idle:
-            assert len(reader.step(LIMIT_S)) == 1
-    assert log == list("abcabcabc")
+            done += shards_of(reader.step(LIMIT_S))
+    assert log == list("abcabcb")
+    assert sorted(done) == list("aabbcc")
 
 
 def test_a_shard_that_must_wait_is_skipped_and_delays_no_other() -> None:
@@ -359,21 +301,6 @@ def test_a_shard_that_must_wait_is_skipped_and_delays_no_other() -> None:
         assert clock.monotonic_s() == 2.0
         assert shards_of(reader.step(LIMIT_S)) == ["slow"]
         assert (clock.monotonic_s(), reader.idle) == (7.0, True)
-
-
-def test_a_throttled_shard_holds_no_thread_and_is_fetched_later() -> None:
-    """With a single thread the other shard is read meanwhile."""
-    log: list[str] = []
-    throttled = ScriptedGetter("t", ThrottledError("wait"), 1, log=log)
-    getters = [
-        buffered(throttled, max_records=1),
-        buffered(ScriptedGetter("b", log=log), max_records=2),
-    ]
-    with reader_of(getters) as reader:
-        done: list[str] = []
-        while not reader.idle:
-            done += shards_of(reader.step(LIMIT_S))
-    assert (log, sorted(done)) == (["t", "b", "t", "b"], ["b", "b", "t"])
 
 
 def test_a_slow_shard_does_not_delay_the_results_of_others() -> None:
@@ -405,17 +332,6 @@ def test_a_shard_without_budget_is_the_first_to_get_some() -> None:
                 getter.take()
 
 
-def test_reading_stops_within_one_page_of_the_budget() -> None:
-    """The reader is idle then, although the shards have more."""
-    budget = ByteBudget(2000)
-    getters = [buffered(ScriptedGetter(name, 10), max_records=1000, budget=budget) for name in "ab"]
-    with reader_of(getters, 4) as reader:
-        while not reader.idle:
-            reader.step(LIMIT_S)
-    page_bytes = page_of("a", 10).columns.nbytes
-    assert 2000 <= budget.held_bytes < 2000 + page_bytes
-
-
 def test_the_first_error_is_raised_after_the_other_fetches_have_completed() -> None:
     """Their pages are in the buffers, and no fetch is in flight any more."""
     release = threading.Event()
@@ -426,16 +342,6 @@ def test_the_first_error_is_raised_after_the_other_fetches_have_completed() -> N
         with pytest.raises(AccessDeniedError):
             reader.step(LIMIT_S)
     assert slow.buffered_records == 1
-
-
-def test_throttling_that_does_not_end_is_an_error() -> None:
-    """The getter decides when it has waited for long enough."""
-    getters = [buffered(ScriptedGetter("a", StillThrottledError("for ever")))]
-    with (
-        reader_of(getters) as reader,
-        pytest.raises(StillThrottledError),
-    ):
-        reader.step(LIMIT_S)
 
 
 class AnnouncingGetter(ScriptedGetter):
@@ -450,36 +356,24 @@ class AnnouncingGetter(ScriptedGetter):
         return super().fetch(limit)
 
 
-def test_leaving_the_reader_waits_for_fetches_in_flight() -> None:
-    """Positions and buffers agree afterwards."""
+@pytest.mark.parametrize("error", [None, GeneratorExit])
+def test_leaving_the_reader_waits_for_fetches_in_flight_unless_by_an_exception(
+    error: type[BaseException] | None,
+) -> None:
+    """Positions and buffers agree afterwards. Of a generator that is closed early, say, nobody
+    needs the pages any more.
+    """
     release = threading.Event()
     announcing = AnnouncingGetter("a", release)
     getter = buffered(announcing, max_records=1)
-    with reader_of([getter]) as reader:
+    with suppress(GeneratorExit), reader_of([getter]) as reader:
         assert reader.step(0.0) == []
         assert announcing.begun.wait(LIMIT_S)
+        if error is not None:
+            raise error
         release.set()
-    assert getter.buffered_records == 1
-
-
-def test_leaving_the_reader_by_an_exception_does_not_wait_for_fetches_in_flight() -> None:
-    """A generator that is closed early, say: nobody needs their pages any more."""
-    release = threading.Event()
-    announcing = AnnouncingGetter("a", release)
-    getter = buffered(announcing, max_records=1)
-
-    def leave() -> None:
-        with reader_of([getter]) as reader:
-            reader.step(0.0)
-            assert announcing.begun.wait(LIMIT_S)
-            raise GeneratorExit
-
-    try:
-        with pytest.raises(GeneratorExit):
-            leave()
-        assert getter.buffered_records == 0
-    finally:
-        release.set()
+    assert getter.buffered_records == (error is None)
+    release.set()
 
 
 def test_a_shard_that_somebody_waits_for_is_fetched_first() -> None:
@@ -539,14 +433,74 @@ def test_leaving_the_reader_does_not_wait_for_fetches_that_never_began() -> None
     assert budget.try_reserve()
 
 
-def test_nothing_to_read_is_idle_at_once() -> None:
-    """No shards, or none that wants a fetch."""
-    with reader_of([], 4) as reader:
-        assert reader.idle
-        assert reader.step(LIMIT_S) == []
+def sized(count: int, size: int, *, shard_id: str = "a") -> Page:
+    """Records of `size` base64 characters."""
+    return spout_pages.page_of(range(count), shard_id=shard_id, size=size // 4 * 3)
 
 
-def test_a_reader_that_is_not_open_says_so() -> None:
-    """Threads are started by the with statement, not by the constructor."""
-    with pytest.raises(RuntimeError, match="with statement"):
-        reader_of([buffered(ScriptedGetter("a"))]).step(0)
+@pytest.mark.parametrize("size", [4, 400, 4_000, 40_000, 400_000])
+def test_the_next_page_has_about_the_bytes_that_are_wanted(size: int) -> None:
+    """But no more records than the service gives, and at least one."""
+    limits = PageLimits(MB)
+    limits.note(sized(5, size))
+    limit = limits.limit("a")
+    bytes_wanted = sized(1, size).columns.nbytes * limit
+    assert limit in (1, MAX_RECORDS_PER_CALL) or 0.8 * MB <= bytes_wanted <= 1.2 * MB
+
+
+def test_each_shard_has_its_own_limit_and_the_newest_page_counts() -> None:
+    limits = PageLimits(MB)
+    limits.note(sized(2, 40_000))
+    limits.note(sized(2, 4_000, shard_id="b"))
+    assert limits.limit("a") < limits.limit("b") < limits.limit("c") == FIRST_LIMIT
+    limits.note(sized(2, 4_000))
+    limits.note(Page.empty("a"))  # it says nothing of sizes
+    assert limits.limit("a") == limits.limit("b")
+    limits.note(sized(2, 4 * MB))
+    assert limits.limit("a") == 1
+
+
+def test_a_fetch_reserves_the_size_of_a_record_once_that_is_known() -> None:
+    """Eight shards of large records would otherwise fetch ten times the budget at first."""
+    limits = PageLimits(MB)
+    assert limits.reserve("a", at_least=MB) == MB
+    limits.note(sized(1, 40_000))
+    assert limits.reserve("a", at_least=MB) == MB
+    limits.note(sized(1, 6 * MB))
+    assert 4 * MB < limits.reserve("a", at_least=MB) < 5 * MB
+    limits.note(sized(1, 16 * MB))
+    assert limits.reserve("a", at_least=MB) == RESERVED_PAGE_BYTES
+
+
+@given(
+    st.integers(1, 100),
+    st.lists(st.tuples(st.integers(1, 300), st.integers(0, 300), st.booleans())),
+)
+def test_a_budget_never_blocks_for_ever_and_is_exceeded_by_one_page_at_most(
+    max_bytes: int, fetches: list[tuple[int, int, bool]]
+) -> None:
+    """Pages may be larger than the budget, and larger than what was reserved for them. Some fetches
+    are in flight together. A page that is larger than its reservation counts beyond the budget.
+    """
+    budget = ByteBudget(max_bytes)
+    in_flight: list[tuple[int, int]] = []
+    held: list[int] = []
+    for reserved, found, lands_later in fetches:
+        granted = budget.try_reserve(reserved)
+        if not in_flight and sum(held) < max_bytes:
+            assert granted  # however large
+        if granted:
+            in_flight.append((reserved, found))
+        else:
+            assert in_flight or budget.spent  # something will make room
+        if not lands_later:
+            for each, size in in_flight:
+                budget.settle(size, each)
+                held.append(size)
+            in_flight = []
+            assert budget.held_bytes == sum(held)
+        if budget.spent:
+            budget.release(held.pop(0))
+    largest = max((reserved for reserved, _, _ in fetches), default=0)
+    beyond = sum(max(0, found - reserved) for reserved, found, _ in fetches)
+    assert sum(held) <= max_bytes + largest + beyond

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.testing import FakeKinesis
 from scheme.raw_scheme import RawScheme
 from state.retry_policy import RetryPolicy
+from tests.support.spout.held_bytes import held_bytes
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 KIB = 1024
 SIZE = 4 * KIB
 BUDGET = 40 * KIB
 MOST_TURNS = 300
 SOON = RetryPolicy(retry_limit=3, first_delay_ms=1, jitter=0)
-
-
-def held_bytes(*roots: object, size: int) -> int:
-    """The bytes of all payloads that can be reached from these objects, each counted once. Each
-    payload has `size` bytes. The service and its client are not looked into.
-    """
-    found = 0
-    seen: set[int] = set()
-    stack: list[Any] = list(roots)
-    while stack:
-        one = stack.pop()
-        if id(one) in seen or isinstance(one, ModuleType | type | KinesisClient | FakeKinesis):
-            continue
-        seen.add(id(one))
-        if isinstance(one, bytes):
-            found += size if len(one) == size else 0
-        elif isinstance(one, FunctionType):  # not its globals: all modules are reached from there
-            stack += [one.__closure__, one.__defaults__, one.__kwdefaults__]
-        else:
-            stack += gc.get_referents(one)
-    return found
 
 
 class Sink:
@@ -87,25 +61,28 @@ def turns_until(under_test: SpoutUnderTest, fact: Callable[[], bool]) -> None:
     raise AssertionError("it does not become so")
 
 
-def rejected(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> list[SpoutEmission]:
-    """Fail all records so that they are dead-lettered. Nobody holds their emissions after."""
-    came = drain(spout, under_test.loops)
-    assert len(came) == count
-    for emission in came:
-        emission.fail("bad", retry=False)
-    return came
-
-
 def test_a_sink_that_is_down_makes_the_spout_hold_no_more_than_prefetch_bytes() -> None:
-    """The letters are complete when it is up again: payloads are read again."""
+    """Retries go on: letters take at most half of the room that is kept for them. The letters are
+    complete when it is up again: payloads are read again.
+    """
     under_test = SpoutUnderTest()
     numbers = put(under_test, 100)
+    retried = set(put(under_test, 50))
     sink = Sink()
-    with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET) as spout:
-        assert len(rejected(under_test, spout, 100)) == 100
-        for _ in range(30):
+    with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET, retry=SOON) as spout:
+        for emission in drain(spout, under_test.loops):
+            emission.fail("bad", retry=emission.sequence_number in retried)
+        del emission
+        for _ in range(MOST_TURNS):
             turns(under_test, 1)
             assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
+            while (again := spout.next_tuple()) is not None:
+                retried.remove(again.sequence_number)
+                again.ack()
+            del again
+            if not retried:
+                break
+        assert (retried, sink.taken) == (set(), [])
         sink.is_up = True
         turns_until(under_test, lambda: len(sink.taken) == 100)
         assert sorted(sink.taken, key=int) == sorted(numbers, key=int)
@@ -116,28 +93,6 @@ def test_a_sink_that_is_down_makes_the_spout_hold_no_more_than_prefetch_bytes() 
     assert state.unresolved_count == 0
 
 
-def test_retries_go_on_while_the_sink_is_down() -> None:
-    """Letters take at most half of the room that is kept for retries."""
-    under_test = SpoutUnderTest()
-    put(under_test, 100)
-    sink = Sink()
-    with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET, retry=SOON) as spout:
-        for number, emission in enumerate(drain(spout, under_test.loops)):
-            emission.fail("bad", retry=bool(number % 2))
-        came = set()
-        for turn in range(MOST_TURNS):
-            turns(under_test, 1)
-            while (again := spout.next_tuple()) is not None:
-                came.add(again.sequence_number)
-                again.ack()
-            if len(came) == 50:
-                break
-            if not turn % 10:
-                assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
-        assert len(came) == 50
-        assert sink.taken == []
-
-
 def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
     """Here the first 30 are refused for ever, and fill the room several times over."""
     under_test = SpoutUnderTest()
@@ -145,7 +100,9 @@ def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
     sink = Sink()
     sink.is_up = True
     with under_test.fresh(dead_letter=sink, prefetch_bytes=BUDGET) as spout:
-        rejected(under_test, spout, 60)
+        for emission in drain(spout, under_test.loops):
+            emission.fail("bad", retry=False)
+        del emission
         sink.refused = set(numbers[:30])
         for turn in range(MOST_TURNS):
             turns(under_test, 1, "retries", "letters")
@@ -156,12 +113,11 @@ def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
         assert sorted(sink.taken, key=int) == sorted(numbers[30:], key=int)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_timed_out_records_are_held_up_to_prefetch_bytes(*, late: bool) -> None:
+@pytest.mark.parametrize("policy", [SOON, RetryPolicy(retry_limit=0)])
+def test_timed_out_records_are_held_up_to_prefetch_bytes(policy: RetryPolicy) -> None:
     """Without a retry they are exhausted, and payloads of these count too."""
     under_test = SpoutUnderTest()
     put(under_test, 100)
-    policy = SOON if late else RetryPolicy(retry_limit=0)
     with under_test.fresh(dead_letter=Sink(), prefetch_bytes=BUDGET, retry=policy) as spout:
         drain(spout, under_test.loops)
         under_test.clock.advance(100)
@@ -219,13 +175,3 @@ def test_an_emission_that_is_held_keeps_no_other_payload(
         turns(under_test, 3, "commit", "fetch")
         assert spout.metrics().total.pending == 0
         assert held_bytes(spout, size=SIZE) == 0
-
-
-def test_payloads_come_whole_without_tracking() -> None:
-    """Each counts as acked at once."""
-    under_test = SpoutUnderTest()
-    numbers = put(under_test, 3)
-    with under_test.fresh(tracking=False) as spout:
-        assert [len(one.data) for one in drain(spout, under_test.loops)] == [SIZE] * 3
-        assert held_bytes(spout, size=SIZE) == 0
-    assert [state.checkpoint_text for state in under_test.states().values()] == numbers[-1:]

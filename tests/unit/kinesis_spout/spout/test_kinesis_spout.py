@@ -14,30 +14,18 @@ from scheme.json_scheme import JsonScheme
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 from tests.support.spout.spouts import spout_of
-from tests.support.spout.stepped_spout import SteppedSpout
+from tests.support.spout.stepped_spout import SteppedSpout, reading
 
 EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
 
 
-# emitting -----------------------------------------------------------------------------------------
-
-
-def test_next_tuple_makes_no_call(one: SimulatedJob) -> None:
-    """It returns a prefetched record or None, without a call to the service."""
-    one.put(3)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    one.count_calls()
-    assert len(spout.drain()) == 3
-    assert spout.spout.next_tuple() is None
-    assert not one.fake.faults.struck
-
-
 def test_an_emission_has_all_fields_of_its_record(one: SimulatedJob) -> None:
+    """It was prefetched: no call to the service is made for it."""
     (sequence,) = one.put(1, key="k", data=b"payload", arrival_ms=1_795_000_000_123)
-    spout = SteppedSpout(one)
-    spout.fetch()
+    spout = reading(one)
+    one.count_calls()
     (emission,) = spout.drain()
+    assert not one.fake.faults.struck
     assert (emission.data, emission.partition_key, emission.attempt) == (b"payload", "k", 1)
     assert emission.sequence_number == str(sequence)
     assert emission.approximate_arrival_ms == 1_795_000_000_123
@@ -52,8 +40,7 @@ def test_the_scheme_decodes_the_values_and_malformed_records_are_dead_lettered(
     """A record that does not decode is never delivered, never retried, and not lost."""
     for data in (b'{"n": 1}', b"nonsense", b'{"n": 2}'):
         one.put(1, data=data)
-    spout = SteppedSpout(one, scheme=JsonScheme("n INT"))
-    spout.fetch()
+    spout = reading(one, scheme=JsonScheme("n INT"))
     assert [emission.values for emission in spout.drain()] == [(1,), (2,)]
     spout.step("letters")
     (letter,) = spout.letters
@@ -62,10 +49,7 @@ def test_the_scheme_decodes_the_values_and_malformed_records_are_dead_lettered(
     assert spout.spout.metrics().total.counts.malformed == 1
 
 
-# errors -------------------------------------------------------------------------------------------
-def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
-    one: SimulatedJob,
-) -> None:
+def test_open_raises_for_a_missing_stream_and_nothing_stays_open(one: SimulatedJob) -> None:
     aws = AwsConfig(
         region=REGION,
         endpoint_url=one.endpoint_url,
@@ -76,9 +60,7 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
     with pytest.raises(StreamNotFoundError):
         spout.open()
     assert not spout.is_open
-    assert not [
-        thread for thread in threading.enumerate() if thread.name.startswith("kinesis-spout")
-    ]
+    assert not [one for one in threading.enumerate() if one.name.startswith("kinesis-spout")]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +71,7 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
         ({"application": "a"}, "zookeeper"),
         ({"max_pending": 0}, "max_pending"),
         ({"commit_interval_s": -1}, "commit_interval_s"),
-        *(({"close_timeout_s": seconds}, "close_timeout_s") for seconds in (0.0, -1.0, 100_000.0)),
+        ({"close_timeout_s": 0.0}, "close_timeout_s"),
         ({"task_index": 2, "total_tasks": 2}, "task_index"),
         ({"total_tasks": 2}, "total_tasks"),
         ({"breaker_failures": 0}, "breaker_failures"),
@@ -111,7 +93,6 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(
     ],
 )
 def test_a_bad_setting_is_named(changes: dict[str, Any], said: str) -> None:
-    """In one sentence."""
     with pytest.raises(ConfigError, match=said):
         SpoutConfig(**({"stream": "orders"} | changes))
 

@@ -4,10 +4,9 @@ told to or where waiting cannot help.
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,20 +18,16 @@ from kinesis_spout.errors import (
     StillThrottledError,
     StreamNotFoundError,
 )
-from kinesis_spout.spout.listener import SpoutListener, SpoutNotifier
+from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
-from state.memory_store import MemoryTree
+from state.owner.ownership import this_process
+from state.owner.run_log import FailingReads, NoAnswers
 from state.position import Position
-from state.process import this_process
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.store.identity import StartPin
-from state.store.runs import FailingReads, NoAnswers
-from state.znodes.topics import StoreTopics
-from tests.simulation.in_process import Service
-from tests.simulation.store_outage import OutageTree, StoreOutage
+from state.state_store import StartPin
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
 
 if TYPE_CHECKING:
@@ -59,26 +54,6 @@ FATAL = {
     "AccessDeniedException": AccessDeniedError,
     "KMSAccessDeniedException": AccessDeniedError,
 }
-
-
-class Errors(SpoutListener):
-    """Collects the errors that the spout tells of."""
-
-    def __init__(self) -> None:
-        self.seen: list[Exception] = []
-
-    def error(self, error: Exception) -> None:
-        self.seen.append(error)
-
-
-class CountedIterators(Service):
-    """Counts the calls of GetShardIterator."""
-
-    iterators = 0
-
-    def get_shard_iterator(self, **arguments: Any) -> dict[str, Any]:
-        self.iterators += 1
-        return super().get_shard_iterator(**arguments)
 
 
 def pass_time(
@@ -108,8 +83,14 @@ def test_an_outage_of_reading_ends_no_spout_and_no_record_is_lost(kind: str) -> 
         strike(under_test, OUTAGES[kind], operation="GetRecords")
         assert pass_time(under_test, spout, 1_000, step_s=0.5) == []
         assert 60 < len(under_test.fake.faults.struck) < 1_000
+        health = spout.health()
+        assert not health.ok
+        assert OUTAGES[kind].code in (health.last_error or "")
+        told = under_test.run().failing_reads
+        assert (told is None) is (kind == "a throttle")
         under_test.fake.faults.clear()
         assert len(pass_time(under_test, spout, 30)) == 3
+        assert spout.health().ok
 
 
 def test_a_shard_in_trouble_delays_no_other() -> None:
@@ -127,75 +108,28 @@ def test_a_shard_in_trouble_delays_no_other() -> None:
         assert {one.shard_id for one in pass_time(under_test, spout, 3)} == {shards[3]}
 
 
-def test_a_fault_that_is_gone_at_the_next_attempt_is_not_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    under_test = SpoutUnderTest()
-    with caplog.at_level(logging.INFO, "kinesis_spout"), under_test.fresh() as spout:
+def test_health_names_the_shards_of_an_outage_and_when_and_why_it_began() -> None:
+    """A fault that is gone at the next attempt is no outage."""
+    under_test = SpoutUnderTest(shards=3)
+    first, second, _ = [one.shard_id for one in under_test.fake.shards(STREAM)]
+    with under_test.fresh() as spout:
         under_test.fake.faults.add(OUTAGES["503"], operation="GetRecords", times=1)
         pass_time(under_test, spout, 10)
         assert spout.health().ok
         assert spout.metrics().outages["fetch"] == 0
-    assert not caplog.records
-
-
-def test_an_outage_is_logged_when_it_begins_and_ends_and_health_names_its_shards(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Since when, and why."""
-    under_test = SpoutUnderTest(shards=3)
-    first, second, _ = [one.shard_id for one in under_test.fake.shards(STREAM)]
-    listener = Errors()
-    caplog.set_level(logging.INFO, "kinesis_spout")
-    with under_test.fresh(listeners=(listener,)) as spout:
-        under_test.loops.take()
-        assert spout.health().ok
         began_ms = under_test.clock.now_ms()
         for shard_id in (first, second):
             strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=shard_id)
         pass_time(under_test, spout, 300)
-        health = spout.health()
-        assert not health.ok
-        (outage,) = health.outages
+        (outage,) = spout.health().outages
         assert (outage.part, outage.shards) == ("fetch", (first, second))
         assert began_ms <= outage.since_ms <= began_ms + 2_000
-        assert health.since_ms == outage.since_ms
-        assert health.last_error == outage.last_error
         assert "try again later" in outage.last_error
         assert spout.metrics().failing_s["fetch"] > 290
         under_test.fake.faults.clear()
         pass_time(under_test, spout, 30)
-        assert spout.health().ok
         assert spout.metrics().failing_s["fetch"] == 0
         assert spout.metrics().outages["fetch"] == 1
-    said = [one.getMessage() for one in caplog.records if "fetch" in one.getMessage()]
-    assert len(said) == 2
-    assert "tries again" in said[0]
-    assert "again after 3" in said[1]
-    assert len(listener.seen) > 20
-
-
-def test_keys_that_are_refused_show_in_health_until_new_ones_are_accepted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The log says when they were refused and when that is over, and so does what is told."""
-    under_test = SpoutUnderTest()
-    with under_test.fresh() as spout, caplog.at_level(logging.WARNING, "kinesis_spout"):
-        pass_time(under_test, spout, 5)
-        under_test.put(2)
-        strike(under_test, OUTAGES["rotated keys"])
-        assert pass_time(under_test, spout, 600) == []
-        health = spout.health()
-        assert not health.ok
-        assert "UnrecognizedClientException" in (health.last_error or "")
-        told = under_test.run().failing_reads
-        assert told is not None
-        assert "UnrecognizedClientException" in (told.says or "")
-        under_test.fake.faults.clear()
-        assert len(pass_time(under_test, spout, 30)) == 2
-        assert spout.health().ok
-    assert "tries again" in caplog.text
-    assert "the spout can fetch records again after 6" in caplog.text
 
 
 def test_a_spout_whose_keys_are_refused_from_the_start_ends() -> None:
@@ -211,82 +145,52 @@ def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
     """For somebody who looks from outside. What is throttled is told as that."""
     under_test = SpoutUnderTest()
 
-    def told() -> FailingReads | None:
+    def told(seconds: float, *kinds: Fault) -> FailingReads | None:
+        under_test.fake.faults.clear()
+        for kind in kinds:
+            strike(under_test, kind, operation="GetRecords")
+        pass_time(under_test, spout, seconds)
         under_test.loops.take("commit")
         return under_test.run().failing_reads
 
     with under_test.fresh() as spout:
         pass_time(under_test, spout, 5)
         since_ms = under_test.clock.now_ms()
-        strike(under_test, faults.drop(), operation="GetRecords")
-        pass_time(under_test, spout, 8)
-        assert told() is None, "it may be gone at the next attempt"
-        pass_time(under_test, spout, 20)
-        found = told()
+        assert told(8, faults.drop()) is None, "it may be gone at the next attempt"
+        found = told(20, faults.drop())
         assert found is not None
         assert found.says is not None
         assert since_ms <= found.since_ms < since_ms + 5_000
-        under_test.fake.faults.clear()
-        pass_time(under_test, spout, 15)
-        assert told() is None
-        strike(under_test, faults.throttle(), operation="GetRecords")
-        pass_time(under_test, spout, 30)
-        assert told() is None
-        under_test.fake.faults.clear()
-        strike(under_test, faults.error("KMSThrottlingException"), operation="GetRecords")
-        pass_time(under_test, spout, 60)
-        of_the_key = told()
+        assert told(15) is None
+        assert told(30, faults.throttle()) is None
+        of_the_key = told(60, faults.error("KMSThrottlingException"))
         assert of_the_key is not None
         assert (of_the_key.says or "").endswith("raise the account's KMS request quota")
 
 
-def test_a_program_that_answers_nothing_is_told_until_it_answers(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """In the log, a line when it begins and one when it ends, and for somebody who looks from
-    outside. What times out beside answers is logged with its number, at most once a minute.
-    """
+def test_a_program_that_answers_nothing_is_told_until_it_answers() -> None:
+    """For somebody who looks from outside, with the number of deliveries."""
     under_test = SpoutUnderTest()
 
-    def told() -> NoAnswers | None:
-        under_test.loops.take("commit")
-        return under_test.run().no_answers
-
-    def expire(spout: KinesisSpout, *, acked: int = 0) -> None:
+    def told(count: int, *, acked: int = 0) -> NoAnswers | None:
+        under_test.put(count)
         for number, emission in enumerate(drain(spout, under_test.loops)):
             if number < acked:
                 emission.ack()
         under_test.clock.advance(30)
         under_test.loops.take("timeouts")
+        under_test.loops.take("commit")
+        return under_test.run().no_answers
 
-    under_test.put(300)
     with under_test.fresh(message_timeout_s=30, retry=RetryPolicy(retry_limit=0)) as spout:
         began_ms = under_test.clock.now_ms()
-        expire(spout)
-        found = told()
+        found = told(300)
         assert found is not None
         assert began_ms <= found.since_ms < began_ms + 5_000
         assert found.count == 300
-        under_test.put(4)
-        expire(spout)
         under_test.clock.advance(60)
-        assert told() == NoAnswers(since_ms=found.since_ms, count=304)
-        under_test.put(1)
-        for emission in drain(spout, under_test.loops):
-            emission.ack()
-        under_test.loops.take("timeouts")
-        assert told() is None
-        under_test.put(7)
-        expire(spout, acked=5)
-        assert told() is None
-    lines = [one.getMessage() for one in caplog.records]
-    silent = [one for one in lines if "answer" in one]
-    assert len(silent) == 4
-    assert "300 deliveries of stream orders had no answer within 30 s" in silent[0]
-    assert "none was answered" in silent[0]
-    assert "4 deliveries" in silent[1]
-    assert "are answered again" in silent[2]
-    assert "2 deliveries" in silent[3]
+        assert told(4) == NoAnswers(since_ms=found.since_ms, count=304)
+        assert told(7, acked=5) is None
 
 
 def test_a_read_that_hangs_is_told_without_an_error() -> None:
@@ -294,10 +198,8 @@ def test_a_read_that_hangs_is_told_without_an_error() -> None:
     random = Random(1)  # noqa: S311  # a test to repeat, not a secret
     outages = SpoutOutages(SpoutNotifier(()), clock, random, give_up_after_s=None)
     began_ms = clock.now_ms()
-    outages.asks("a")
-    clock.advance(5)
-    outages.asks("a")
-    outages.asks("b")
+    for shard_id in ("a", "b"):
+        outages.asks(shard_id)
     outages.succeeded(SpoutPart.FETCH, "b")
     assert outages.failing_reads() is None
     clock.advance(60)
@@ -320,39 +222,21 @@ def test_an_outage_of_the_listing_ends_no_spout(kind: str) -> None:
         assert spout.health().ok
 
 
-def store_with_outage(under_test: SpoutUnderTest) -> tuple[StoreTopics, StoreOutage]:
-    outage = StoreOutage()
-    tree = OutageTree(MemoryTree(under_test.backend), outage)
-    return StoreTopics(tree, under_test.store().paths, reset_command="reset"), outage
-
-
-def test_an_outage_of_the_store_is_logged_once_and_shows_in_health(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    under_test = SpoutUnderTest()
-    under_test.put(1)
-    store, outage = store_with_outage(under_test)
-    with caplog.at_level(logging.INFO, "kinesis_spout"), under_test.fresh(store=store) as spout:
-        (emission,) = drain(spout, under_test.loops)
-        emission.ack()
-        outage.left = 1_000
-        pass_time(under_test, spout, 30)
-        assert "commit" in [one.part for one in spout.health().outages]
-        outage.left = 0
-        pass_time(under_test, spout, 5)
-        assert spout.health().ok
-    assert len([one for one in caplog.records if "commit" in one.getMessage()]) == 2
-
-
-@pytest.mark.parametrize("code", FATAL)
-@pytest.mark.parametrize("operation", ["GetRecords", "ListShards"])
+@pytest.mark.parametrize(
+    ("code", "operation", "raised"),
+    [
+        *((code, "GetRecords", error) for code, error in FATAL.items()),
+        *((code, "ListShards", error) for code, error in FATAL.items()),
+        ("ResourceNotFoundException", None, StreamNotFoundError),
+    ],
+)
 def test_an_error_that_waiting_cannot_mend_stops_the_spout_at_once(
-    code: str, operation: str
+    code: str, operation: str | None, raised: type[Exception]
 ) -> None:
     under_test = SpoutUnderTest()
     with under_test.fresh(shard_refresh_interval_s=1) as spout:
         strike(under_test, faults.error(code), operation=operation)
-        with pytest.raises(FATAL[code]):
+        with pytest.raises(raised):
             pass_time(under_test, spout, 10)
         health = spout.health()
         assert not health.ok
@@ -361,17 +245,15 @@ def test_an_error_that_waiting_cannot_mend_stops_the_spout_at_once(
 
 def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stored() -> None:
     """Waiting mends nothing, and no other place may be read instead. The error says which shard
-    and what to do, and there is one call. A version that did not try a start has stored it.
+    and what to do. A version that did not try a start has stored it.
     """
-    under_test = SpoutUnderTest(new_service=CountedIterators)
+    under_test = SpoutUnderTest()
     shard_id, _, number = under_test.put(1)[0].partition(":")
     strange = SequenceNumber(int(number) * 7)
     position, now_ms = Position.after(strange), under_test.clock.now_ms()
     with closing(under_test.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
-        store.identity.pin_start(
-            StartPin(time_ms=now_ms, wish="", position=position, shards=(shard_id,))
-        )
+        store.acquire(this_process(0), timeout_s=1)
+        store.pin_start(StartPin(time_ms=now_ms, wish="", position=position, shards=(shard_id,)))
     with under_test.fresh() as spout:
         with pytest.raises(
             RequestRefusedError,
@@ -380,8 +262,6 @@ def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stor
             pass_time(under_test, spout, 10)
         assert not spout.health().ok
     assert under_test.states()[shard_id].read_position == Position.after(strange)
-    assert isinstance(under_test.service, CountedIterators)
-    assert under_test.service.iterators == 1
 
 
 def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
@@ -404,14 +284,6 @@ def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
         assert spout.health().ok
     assert [f"{one.shard_id}:{one.sequence_number}" for one in came] == put
     assert caplog.text.count("was set back: position") == 1
-
-
-def test_a_stream_that_is_deleted_stops_the_spout() -> None:
-    under_test = SpoutUnderTest()
-    with under_test.fresh() as spout:
-        strike(under_test, faults.error("ResourceNotFoundException"))
-        with pytest.raises(StreamNotFoundError):
-            pass_time(under_test, spout, 10)
 
 
 @pytest.mark.parametrize("kind", OUTAGES)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from functools import partial
 from queue import SimpleQueue
 from random import Random
@@ -18,13 +17,13 @@ from kinesis_spout.programs.threads import ThreadLoop, thread_pool
 from kinesis_spout.spout.config import do_not_wait
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spout_world import STREAM, PassingClock, SpoutUnderTest
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
-    from kinesis_spout.spout.metrics import ShardCounts
 
 MIN_SWITCH_INTERVAL_S = 1e-6
 TIMEOUT_S = 30.0
@@ -60,33 +59,28 @@ def in_thread(target: Callable[[], object]) -> Callable[[], None]:
     return wait
 
 
-def consuming(spout: KinesisSpout) -> Callable[[], None]:
-    return in_thread(lambda: [emission.ack() for emission in spout.emissions()])
+def ack_all(spout: KinesisSpout) -> None:
+    for emission in spout.emissions():
+        emission.ack()
 
 
 def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> None:
-    """Without an error, whenever that happens."""
+    """Without an error, whenever that happens; at once, however long it would wait for a record."""
     under_test = SpoutUnderTest()
-    for turns in range(150):
-        spout = under_test.fresh(idle_wait=do_not_wait)
+    for turns in range(151):
+        is_waiting = turns == 150
+        spout = under_test.fresh(
+            idle_wait=(lambda _streak: 10 * TIMEOUT_S) if is_waiting else do_not_wait
+        )
         spout.open()
-        wait = consuming(spout)
+        session = spout._open_session()
+        wait = in_thread(partial(ack_all, spout))
         for _ in range(turns % 10):
+            spout.metrics()
+        while is_waiting and not session._waiting:
             spout.metrics()
         spout.close()
         wait()
-
-
-def test_a_wait_for_an_emission_ends_when_the_spout_is_closed() -> None:
-    """At once, however long the strategy would wait."""
-    spout = SpoutUnderTest().fresh(idle_wait=lambda _streak: 10 * TIMEOUT_S)
-    spout.open()
-    session = spout._open_session()
-    wait = consuming(spout)
-    while not session._waiting:
-        spout.metrics()
-    spout.close()
-    wait()
 
 
 @pytest.mark.parametrize("is_acquired", [True, False])
@@ -164,13 +158,9 @@ class Answering:
             self.on_resolved(f"{emission.shard_id}:{emission.sequence_number}")
 
 
-def counts_of(spout: KinesisSpout, resolved: int) -> ShardCounts:
-    """The counts, once they have caught up: a letter is counted shortly after it was written."""
-    until_s = time.monotonic() + TIMEOUT_S
-    while True:
-        counts = spout.metrics().total.counts
-        if counts.acked + counts.dead_lettered >= resolved or time.monotonic() > until_s:
-            return counts
+def resolved(spout: KinesisSpout) -> int:
+    counts = spout.metrics().total.counts
+    return counts.acked + counts.dead_lettered
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -205,11 +195,12 @@ def test_no_record_is_lost_or_counted_twice_with_outcomes_from_several_threads(
         answering.on_resolved("nothing")
         was_done = answering.done.wait(TIMEOUT_S)
         answering.done.set()
-        counts = counts_of(spout, len(answering.put))
+        # a letter is counted shortly after it was written
+        wait_until(lambda: resolved(spout) >= len(answering.put))
+        assert resolved(spout) == len(answering.put)
     for wait in threads:
         wait()
     assert was_done, f"{len(answering.put - answering.resolved)} records have no outcome"
-    assert counts.acked + counts.dead_lettered == len(answering.put)
     states = under_test.states()
     assert states[parent].finished
     assert all(not state.unresolved for state in states.values())

@@ -1,4 +1,6 @@
-"""The standalone spout: commits, restarts, resharding, several tasks."""
+"""The standalone spout: commits, restarts, resharding, several tasks, and the plan that a Spark job
+of the same application left open.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from kinesis_spout.testing import error
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryTree
-from state.process import this_process
-from state.znodes.topics import StoreTopics
+from state.owner.ownership import this_process
+from state.plan import PlanPointer, PlanStatus
+from state.znodes.store import ZnodeStateStore
 from tests.simulation.store_outage import OutageTree, StoreOutage
+from tests.support.simulated.simulated_driver import next_plan, pointer, run
 from tests.support.simulated.simulated_job import (
     APPLICATION,
     STREAM,
@@ -22,24 +26,22 @@ from tests.support.simulated.simulated_job import (
 )
 from tests.support.spout import spout_world
 from tests.support.spout.spout_world import SpoutUnderTest, drain
-from tests.support.spout.stepped_spout import SteppedSpout, emitted
+from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
 from tests.support.state.breaking_tree import breaking_store
 from tests.support.state.interposed_tree import interposed
+from tests.support.state.state_stores import OWNER
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
     from state.memory_store import MemoryStateStore
 
 
-# states -------------------------------------------------------------------------------------------
 def test_a_retry_of_a_clock_that_was_hours_ahead_comes_after_its_own_delay(
     one: SimulatedJob,
 ) -> None:
     one.clock.advance(6 * 3_600.0)
-    one.put(1)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    spout.drain(ack=False)[0].fail("once")
+    spout, (emission,) = emitted(one)
+    emission.fail("once")
     spout.coordinate()
     spout.crash()
     one.clock._passed_s -= 6 * 3_600.0
@@ -49,37 +51,10 @@ def test_a_retry_of_a_clock_that_was_hours_ahead_comes_after_its_own_delay(
     assert [emission.attempt for emission in again.drain()] == [2]
 
 
-def test_an_idle_shard_is_not_written_at_every_commit() -> None:
-    """A later time at the tip is stored at long intervals only. With many shards it would be most
-    of all writes.
-    """
-    under_test = SpoutUnderTest(shards=3)
-    under_test.put(3)
-    store, tree = breaking_store(
-        under_test.backend, application=spout_world.APPLICATION, stream=spout_world.STREAM
-    )
-    with under_test.fresh(store=store) as spout:
-        for emission in drain(spout, under_test.loops):
-            emission.ack()
-        under_test.loops.take(
-            "commit", "coordinate", "fetch", "fetch", "fetch", "commit", "coordinate"
-        )
-        tree.written.clear()
-        for _ in range(10):
-            under_test.clock.advance(1)
-            under_test.loops.take("fetch", "fetch", "fetch", "commit", "coordinate")
-        assert tree.written == []
-        under_test.clock.advance(3600)
-        under_test.loops.take("fetch", "fetch", "fetch", "commit", "coordinate")
-        assert tree.written != []
-
-
 def test_a_failed_commit_is_repeated_later(one: SimulatedJob) -> None:
-    one.put(3)
     store, tree = breaking_store(one.backend, application=APPLICATION, stream=STREAM)
-    spout = SteppedSpout(one, store=store)
-    spout.fetch()
-    last = spout.drain()[-1]
+    spout, (last,) = emitted(one, store=store)
+    last.ack()
     tree.break_at(0, after=False)
     spout.coordinate()
     assert one.states()[shard(0)].checkpoint is None
@@ -91,11 +66,8 @@ def test_a_failed_commit_is_repeated_later(one: SimulatedJob) -> None:
 
 def test_an_outcome_during_a_commit_is_stored_by_the_next(one: SimulatedJob) -> None:
     """The state that is being written does not have it."""
-    one.put(2)
     store, tree = interposed(one.store())
-    spout = SteppedSpout(one, store=store)
-    spout.fetch()
-    first, second = spout.drain(ack=False)
+    spout, (first, second) = emitted(one, 2, store=store)
     first.ack()
     tree.before_write("state", second.ack)
     for acked in (first, second):
@@ -136,7 +108,7 @@ def test_a_store_outage_during_the_reload_after_a_conflict_does_not_stop_the_spo
     under_test.put(2)
     outage = StoreOutage()
     tree = OutageTree(MemoryTree(under_test.backend), outage)
-    store = StoreTopics(tree, under_test.store().paths, reset_command="reset")
+    store = ZnodeStateStore(tree, under_test.store().paths, reset_command="reset")
     with under_test.fresh(store=store) as spout:
         first, second = drain(spout, under_test.loops)
         first.ack()
@@ -152,26 +124,18 @@ def test_a_store_outage_during_the_reload_after_a_conflict_does_not_stop_the_spo
     ]
 
 
-def test_closing_commits(one: SimulatedJob) -> None:
-    one.put(2)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    last = spout.drain()[-1]
-    spout.spout.close()
-    spout.spout.close()
-    assert one.states()[shard(0)].checkpoint_text == last.sequence_number
+def test_closing_commits_and_an_outcome_after_it_does_not_count(one: SimulatedJob) -> None:
+    """It could not be stored any more. The record comes again."""
+    spout, (acked, first, second) = emitted(one, 3)
+    acked.ack()
+    for _ in range(2):
+        spout.spout.close()
+    assert one.states()[shard(0)].checkpoint_text == acked.sequence_number
     with pytest.raises(SpoutClosedError):
         spout.spout.next_tuple()
-
-
-def test_an_outcome_after_the_close_does_not_count(one: SimulatedJob) -> None:
-    """It could not be stored any more. The record comes again."""
-    spout, (first, second) = emitted(one, 2)
-    spout.spout.close()
     assert not first.ack()
     assert not second.fail("late")
-    again = SteppedSpout(one)
-    again.fetch()
+    again = reading(one)
     assert len(again.drain()) == 2
 
 
@@ -182,17 +146,19 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
     """Its session has expired meanwhile. It says that what it has delivered may come again there,
     and stops. If nobody has taken over, it goes on.
     """
-    one.put(3)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    first = spout.spout.next_tuple()
-    assert first is not None
+    one.put(4)
+    spout = reading(one)
+    assert spout.spout.next_tuple() is not None
+    one.backend.set_unavailable(True)
+    one.clock.advance(60)
+    assert spout.spout.next_tuple() is not None, "the store does not answer"
+    one.backend.set_unavailable(False)
     for is_taken_over in (False, True):
         cast("MemoryStateStore", spout.services.store).lose_session()
         one.clock.advance(60)
         if is_taken_over:
             other = one.store()
-            other.ownership.acquire(this_process(0), timeout_s=0)
+            other.acquire(this_process(0), timeout_s=0)
         if not is_held:
             one.put(1)
             spout.fetch()
@@ -205,20 +171,6 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
     other.close()
 
 
-def test_a_process_that_was_frozen_goes_on_while_the_store_does_not_answer(
-    one: SimulatedJob,
-) -> None:
-    one.put(2)
-    spout = SteppedSpout(one)
-    spout.fetch()
-    assert spout.spout.next_tuple() is not None
-    one.backend.set_unavailable(True)
-    one.clock.advance(60)
-    assert spout.spout.next_tuple() is not None
-    one.backend.set_unavailable(False)
-
-
-# tasks --------------------------------------------------------------------------------------------
 def test_tasks_share_the_shards_over_a_reshard() -> None:
     with simulated(shards=4) as job:
         expected = job.put(40)
@@ -241,7 +193,6 @@ def test_tasks_share_the_shards_over_a_reshard() -> None:
             SteppedSpout(job, task_index=0, total_tasks=3)
 
 
-# shards that are gone -----------------------------------------------------------------------------
 def restarted_with_a_retry(job: SimulatedJob, **changes: Any) -> SteppedSpout:
     """A spout that has to read record 1 again."""
     spout, (first, second, third) = emitted(job, 3)
@@ -288,3 +239,79 @@ def test_retries_of_a_shard_that_two_listings_leave_out_are_letters_without_a_pa
     assert one.clock.monotonic_s() - gone_s >= 30
     (letter,) = spout.letters
     assert (letter.shard_id, letter.data, letter.attempts) == (shard(0), None, 1)
+
+
+def left_open(job: SimulatedJob) -> str:
+    """A Spark job whose batch of three records was read and has not ended: its plan stays open."""
+    job.put(3)
+    driver = job.coordinator()
+    plan = next_plan(driver)
+    run(job, driver, plan)
+    driver.close()
+    return plan
+
+
+def test_a_spout_closes_the_plan_that_a_spark_job_left_open_and_reads_its_records_again(
+    one: SimulatedJob,
+) -> None:
+    plan = left_open(one)
+    spout = SteppedSpout(one)
+    assert pointer(one) == PlanPointer(plan, PlanStatus.CLOSED)
+    assert len(spout.pump()) == 3
+
+
+def test_two_tasks_that_close_the_open_plan_at_once_both_open(job: SimulatedJob) -> None:
+    """The second finds the plan changed, looks again, and goes on."""
+    plan = left_open(job)
+    store, tree = interposed(job.store())
+    others: list[SteppedSpout] = []
+    tree.before_write(
+        "/plan", lambda: others.append(SteppedSpout(job, task_index=0, total_tasks=2))
+    )
+    both = [SteppedSpout(job, store=store, task_index=1, total_tasks=2), *others]
+    assert len(both) == 2
+    assert pointer(job) == PlanPointer(plan, PlanStatus.CLOSED)
+    assert sum(len(task.pump()) for task in both) == 3
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_spout_leaves_a_plan_that_is_closed_or_settled_as_it_is(
+    one: SimulatedJob, *, settled: bool
+) -> None:
+    plan = left_open(one)
+    store = one.store()
+    store.acquire(OWNER, timeout_s=0)
+    store.close_plan(plan)
+    if settled:
+        store.mark_settled(plan)
+    store.release()
+    before = pointer(one)
+    SteppedSpout(one)
+    assert pointer(one) == before
+
+
+def test_a_spout_keeps_what_settling_needs_in_the_states(one: SimulatedJob) -> None:
+    """The last settled plan and the parents stay; the checkpoint, the position and the time up to
+    which nothing was missed move on.
+    """
+    one.put(2)
+    one.fake.split(STREAM, shard(0))
+    one.put(2)
+    driver = one.coordinator()
+    start = ""
+    for _ in range(3):
+        plan = next_plan(driver, start)
+        run(one, driver, plan)
+        start = plan
+    driver.close()
+    before = one.states()
+    assert {state.settled_plan for state in before.values()} != {None}
+    one.put(4)
+    spout = SteppedSpout(one)
+    assert len(spout.pump()) == 4
+    after = one.states()
+    for shard_id, state in before.items():
+        kept = after[shard_id]
+        assert (kept.settled_plan, kept.parents) == (state.settled_plan, state.parents)
+        assert (kept.verified_until_ms or 0) >= (state.verified_until_ms or 0)
+    assert any(kept.read_position != before[kept.shard_id].read_position for kept in after.values())
