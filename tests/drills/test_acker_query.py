@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job import acker
@@ -24,27 +23,6 @@ LINES = ["to be or not", "to be", "", "that is the question", "not"]
 def words_of(batch: TrackedBatch) -> DataFrame:
     lines = acker.anchor(batch).withColumn("words", F.expr("split(CAST(data AS STRING), ' ')"))
     return acker.split(lines, "words", "word")
-
-
-def test_a_word_count_acks_every_line(tracked_query: TrackedQuery) -> None:
-    tracked_query.put_texts(LINES)
-    counted: Counter[str] = Counter()
-
-    def process(batch: TrackedBatch) -> None:
-        counts = acker.merge(words_of(batch), "word", F.count("*").alias("count"))
-        acker.settle(
-            (
-                counts,
-                lambda frame: counted.update(
-                    {row["word"]: row["count"] for row in frame.collect()}
-                ),
-            )
-        )
-
-    tracked_query.run(process)
-    assert counted == Counter(" ".join(LINES).replace("  ", " ").split()) + Counter({"": 1})
-    assert tracked_query.letters == []
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
 def test_a_record_of_which_an_operator_loses_a_row_ends_in_the_dead_letter(
@@ -68,18 +46,3 @@ def test_a_record_of_which_an_operator_loses_a_row_ends_in_the_dead_letter(
     assert reason is not None
     assert "missing" in reason or "lost" in reason
     assert tracked_query.unresolved() == {}
-
-
-def test_a_batch_that_was_anchored_but_not_settled_fails(tracked_query: TrackedQuery) -> None:
-    """Nothing of it is acked: the next query gets all of its records."""
-    tracked_query.put_texts(LINES)
-    with pytest.raises(StreamingQueryException, match=r"settle\(\.\.\.\) was not called"):
-        tracked_query.run(lambda batch: words_of(batch).count())
-    assert tracked_query.stream.checkpoints() == {}
-    seen: list[str] = []
-    tracked_query.run(
-        lambda batch: seen.extend(
-            row.text for row in batch.df.selectExpr("CAST(data AS STRING) AS text").collect()
-        )
-    )
-    assert sorted(seen) == sorted(LINES)

@@ -191,22 +191,3 @@ def test_exactly_the_records_that_a_fault_has_touched_fail(
     batch = run_batch(source_frame(spark, [f"{n}" for n in range(RECORDS)]), process)
     assert batch.failed_numbers == failed
     assert [Counter(row["name"] for row in sink.rows) for sink in sinks] == expected
-
-
-def test_the_model_knows_a_fault_from_a_legal_tree() -> None:
-    """The generated trees are useful: faults touch some records but not all, legal steps touch
-    none.
-    """
-    model = Model([(f"{n}", frozenset([n])) for n in range(RECORDS)])
-    for step in [
-        Step("split", 1, 20),
-        Step("branch", 2, 20),
-        Step("merge", 3, 60),
-        Step("filter", 4, 20),
-    ]:
-        model.apply(step)
-    assert model.outcome()[0] == set()
-    model.apply(Step("lose", 5, 20))
-    failed, sinks = model.outcome()
-    assert 0 < len(failed) < RECORDS
-    assert all(sinks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import pytest
 from kinesis_spout.drills.history.history_json import decode_history
 from kinesis_spout.programs.processes import kill_family
 from tests.integration.drills.test_drill_command import assert_kept, drilled
-from tests.support.shell.command_line import command_line, environment, run_cli
+from tests.support.shell.command_line import command_line, environment
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
@@ -33,26 +32,6 @@ def test_a_killed_spark_job_loses_nothing_and_the_verdict_says_so(
     history = decode_history((kept / "history.json").read_bytes())
     assert len(history.puts) == verdict["records"]
     assert set(history.tasks) == {"job-1", "job-2"}
-
-
-def test_a_drill_that_cannot_be_done_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
-    """Each says why, shows where to look, and has a page but no verdict."""
-    (tmp_path / "my_job.py").write_text("def payload(key, number):\n    return number // 0\n")
-    file = tmp_path / "verdict.json"
-    ended = run_cli(
-        *("drill", "kill-driver", "session-loss", "--spout"),
-        *("--payload", "my_job:payload", "--json", str(file), "--html", "page.html"),
-        cwd=tmp_path,
-    )
-    assert ended.returncode == 1
-    assert ended.stdout.splitlines() == ["kill-driver: not done", "session-loss: not done"]
-    assert ended.stderr.count("error: ") == 2
-    assert json.loads(file.read_bytes()) == []
-    assert ended.stderr.count(".err, which --keep DIR keeps") == 2
-    for name in ("kill-driver", "session-loss"):
-        page = (tmp_path / f"page-{name}.html").read_text("utf-8")
-        assert "The drill could not do its work" in page
-        assert "ZeroDivisionError" in page
 
 
 def test_a_signal_ends_a_drill_with_all_that_it_started(tmp_path: Path) -> None:

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from tests.support.spark.source import StreamUnderTest
 
 RECORDS = 200
-LARGE_RECORDS, LARGE_BYTES = 35, 900_000
 STEPS = ("sink-written", "plan-closed", "shard-states-half-written")
 """Where it differs from a job that tracks its records: its batch has no report."""
-BETWEEN_ROUNDS = "log-appended"
 """A step of a task that reads more than it appends at once."""
 
 
@@ -82,32 +80,3 @@ def test_a_job_killed_at_its_steps_goes_on_without_loss(
     # A replayed batch has the same rows and overwrites its own directory, so not even a kill makes
     # a duplicate.
     assert max(counts.values()) == 1
-
-
-@pytest.mark.spark
-def test_a_job_killed_between_two_rounds_of_a_task_reads_the_same_again(
-    stream: StreamUnderTest, job: dict[str, Any], tmp_path: Path
-) -> None:
-    """More than a page of large records in one shard, so that the task appends several times; twice
-    killed, the second time while it follows what it appended before.
-    """
-    for number in range(LARGE_RECORDS):
-        stream.put_record("one key", bytes([number]) * LARGE_BYTES)
-    job["source"]["max_records_per_shard"] = 1_000
-    process = JobProcess(job, tmp_path)
-    for turn in range(2):
-        process.stop_at = BETWEEN_ROUNDS
-        process.start()
-        process.wait_for_failpoint()
-        process.kill()
-        (end,) = stream.logs().values()
-        assert not end.sealed
-        assert len(end.shards) == 1
-        assert 0 < end.shards[0].count < LARGE_RECORDS, f"turn {turn}"
-
-    process.stop_at = None
-    process.start()
-    assert process.wait() == 0, process.tail()
-
-    assert written(tmp_path / "out") == Counter(stream.ids())
-    assert stream.checkpoints() == stream.tips()

@@ -8,20 +8,15 @@ are few here, and the test goes on until a batch got records by subscription.
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.kinesis.calls import put, shards_of, split
-from tests.support.kinesis.services import ACCESS_KEY, REGION, wait_until_active
-from tests.support.kinesis.stub_kinesis import config_of
+from tests.support.kinesis.services import wait_until_active
 from tests.support.simulated.micro_batch_engine import MicroBatchEngine
 from tests.support.spark.source import READ_MODES, STREAM, ids_of
-from tests.support.spout.spouts import spout_of
 
 if TYPE_CHECKING:
-    from tests.support.kinesis.services import Service
     from tests.support.spark.source import StreamUnderTest
 
 pytestmark = [pytest.mark.emulator, pytest.mark.localstack]
@@ -80,29 +75,3 @@ def last_report(engine: MicroBatchEngine) -> dict[str, Any]:
     report = engine.reader.reportLatestOffset()
     assert report is not None
     return report
-
-
-@pytest.mark.parametrize("kinesis_service", ["localstack"], indirect=True)
-def test_a_spout_is_told_the_end_of_a_shard_where_no_event_tells_it(
-    one_shard: Service, kinesis_service: str
-) -> None:
-    """LocalStack breaks the subscription of a closed shard off after its last records. The end is
-    read by polling then, and the children by subscription.
-    """
-    came: list[bytes] = []
-    wanted = [f"{number}".encode() for number in range(40)]
-    named = {"stream": one_shard.name, "read_mode": "efo", "consumer_name": "me"}
-    aws = config_of(kinesis_service, region=REGION, access_key_id=ACCESS_KEY)
-    spout = spout_of(aws, **named, efo_fallback_after_s=1, shard_refresh_interval_s=0.2)
-    with closing(spout):
-        spout.open()
-        for data in wanted[:20]:
-            put(one_shard, data, data.decode())
-        for emission in spout.emissions(lambda: len(came) >= len(wanted)):
-            came.append(emission.data)
-            emission.ack()
-            if len(came) == 10:
-                split(one_shard, shards_of(one_shard)[0])
-                for data in wanted[20:]:
-                    put(one_shard, data, data.decode())
-    assert sorted(came) == sorted(wanted)

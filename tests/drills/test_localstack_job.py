@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.testing import FakeKinesisSettings, throttle
-from tests.support.kinesis.services import create_stream, kinesis_client, serve, wait_until_active
-from tests.support.spark.source import APPLICATION, STREAM, ShiftedClock, StreamUnderTest, ids_of
+from tests.support.kinesis.services import create_stream, wait_until_active
+from tests.support.spark.source import APPLICATION, STREAM, StreamUnderTest, ids_of
 from tests.support.spark.spark_cluster import QueryFailedError, SparkCluster, rows_in
 from tests.support.state.zookeeper import wait_until
 
@@ -131,27 +130,6 @@ def test_every_starting_position_gives_what_it_says(job: Job) -> None:
     assert set(job.read(application="after", starting_position=after)) == from_fifth
 
 
-def test_latest_before_and_after_a_split_gives_records_put_since(job: Job) -> None:
-    """The one that started before the split reads the children from their first record; the other
-    reads none of the earlier records.
-    """
-    job.stream.put(40)
-    SystemClock().sleep(2.1)  # LATEST is pinned by the service's clock, which has whole seconds
-    assert job.read(application="before", starting_position="LATEST") == []
-    old = job.stream.ids()
-    resharded(job.stream, "split")
-    between = job.stream.ids()
-    SystemClock().sleep(3.1)
-    assert job.read(application="after", starting_position="LATEST") == []
-    job.stream.put(40)
-    assert sorted(job.read(application="before", starting_position="LATEST")) == sorted(
-        job.stream.ids() - old
-    )
-    assert sorted(job.read(application="after", starting_position="LATEST")) == sorted(
-        job.stream.ids() - between
-    )
-
-
 # resharding ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "changes",
@@ -179,35 +157,6 @@ def test_reshards_while_it_runs_are_followed(job: Job) -> None:
     job.check()
 
 
-def test_closed_parents_that_lag_are_drained_over_restarts(job: Job) -> None:
-    """Stopped twice in the middle of the drain."""
-    job.stream.put(120)
-    resharded(job.stream, "split", "merge")
-    for _ in range(2):
-        job.read(batches=1, max_records_per_shard=15)
-    assert {one.partition(":")[0] for one in ids_of(job.rows())} <= {
-        "shardId-000000000000",
-        "shardId-000000000001",
-    }
-    job.read(max_records_per_shard=50)
-    job.check()
-
-
-def test_a_merge_waits_for_the_parent_that_is_behind(job: Job) -> None:
-    """One parent is at its end long before the other."""
-    for hash_key, count in ((0, 40), (2**127, 3)):
-        entries = [
-            {"Data": b"x", "PartitionKey": f"{n}", "ExplicitHashKey": str(hash_key)}
-            for n in range(count)
-        ]
-        for answer in job.stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]:
-            job.stream.records.setdefault(answer["ShardId"], []).append(answer["SequenceNumber"])
-    job.read(batches=1, max_records_per_shard=10)
-    resharded(job.stream, "merge")
-    job.read(max_records_per_shard=20)
-    job.check()
-
-
 def test_a_stream_recreated_under_its_name_is_refused_with_what_to_do(job: Job) -> None:
     job.stream.put(20)
     job.read()
@@ -232,36 +181,3 @@ def test_odd_records_come_through_byte_for_byte(job: Job) -> None:
         job.stream.client.put_record(StreamName=STREAM, PartitionKey=key, Data=data)
     job.read()
     assert {row["partitionKey"]: row["data"] for row in job.rows()} == records
-
-
-def test_an_iterator_that_expires_before_the_first_record_of_a_latest_start_loses_nothing(
-    stream: StreamUnderTest, spark_cluster: SparkCluster, tmp_path: Path
-) -> None:
-    """Against FakeKinesis, whose clock the test advances: iterators live for five minutes."""
-    job = Job(spark_cluster, stream, tmp_path)
-    with job.running(starting_position="LATEST"):
-        wait_until(lambda: len(stream.states()) == 4, timeout_s=60)
-        stream.clock.advance(600)
-        stream.put(40)
-        wait_until(lambda: len(job.rows()) == 40, timeout_s=60)
-    assert sorted(ids_of(job.rows())) == sorted(stream.ids())
-
-
-def test_throttled_reads_lose_nothing(
-    zookeeper_chroot: str, spark_cluster: SparkCluster, tmp_path: Path
-) -> None:
-    """Against FakeKinesis with the service's read limits, at a pace above them: LocalStack never
-    throttles a read.
-    """
-    with (
-        serve(settings=FakeKinesisSettings(limits=True)) as fake,
-        kinesis_client(fake.endpoint_url) as client,
-    ):
-        create_stream(client, STREAM, shards=2)
-        stream = StreamUnderTest(client, fake.endpoint_url, zookeeper_chroot, ShiftedClock())
-        stream.put(60)
-        fake.model.faults.add(throttle(), operation="GetRecords", times=8)
-        assert sorted(
-            Job(spark_cluster, stream, tmp_path).read(max_records_per_shard=10)
-        ) == sorted(stream.ids())
-        assert len(fake.model.faults.struck) == 8

@@ -4,8 +4,6 @@ real ZooKeeper.
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 import subprocess
 import sys
@@ -13,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from tests.support.shell.command_line import environment
 from tests.support.shell.consuming import (
-    COMMANDS,
     LIMIT_S,
     command_that,
     connection,
     data_of,
     lines_of,
 )
-from tests.support.shell.pages import SHELLS, blocks, pages
+from tests.support.shell.pages import SHELLS, blocks
 from tests.support.shell.pages import lines_of as commands_of
 
 if TYPE_CHECKING:
@@ -101,13 +98,3 @@ def test_every_line_does_what_it_says(
         follow.replace(" --region eu-west-1", " --from TRIM_HORIZON --max-records 3"),
     )
     assert len(lines_of(shown.stdout)) == 3
-
-
-def test_the_answers_that_a_page_shows_are_understood() -> None:
-    """They have the form of the answers of the tests' commands."""
-    prose = "\n".join(page.prose for page in pages())
-    shown = [
-        json.loads(text) for text in re.findall(r'`(\{"id":\s"...",\s"ok".*?\})`', prose, re.DOTALL)
-    ]
-    assert [sorted(answer) for answer in shown] == [["id", "ok"], ["id", "ok", "reason"]]
-    assert "answer(record, ok=True)" in COMMANDS["acks"]

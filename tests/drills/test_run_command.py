@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,7 @@ from tests.support.kinesis.services import (
 )
 from tests.support.shell.command_line import command_line, environment, run_cli
 from tests.support.spark.session import COMMAND_OPTIONS
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,24 +50,12 @@ def orders(moto_endpoint: str, zookeeper_chroot: str) -> Orders:
             for n in range(COUNT)
         ]
         client.put_records(StreamName=stream, Records=records)
-    named = (
-        "--stream",
-        stream,
-        "--application",
-        "etl",
-        "--zookeeper",
-        zookeeper_chroot,
-        "--from",
-        "TRIM_HORIZON",
-    )
+    named = ("--stream", stream, "--application", "etl", "--zookeeper", zookeeper_chroot)
     where = ("--region", REGION, "--endpoint-url", moto_endpoint)
-    keys = (
-        "--option",
-        f"awsAccessKeyId={ACCESS_KEY}",
-        "--option",
-        f"awsSecretAccessKey={SECRET_KEY}",
-    )
-    return Orders(stream, (*named, *where, *keys, *COMMAND_OPTIONS))
+    keys = (f"awsAccessKeyId={ACCESS_KEY}", f"awsSecretAccessKey={SECRET_KEY}")
+    options = [word for key in keys for word in ("--option", key)]
+    start = ("--from", "TRIM_HORIZON")
+    return Orders(stream, (*named, *start, *where, *options, *COMMAND_OPTIONS))
 
 
 def ids_in(path: Path) -> list[int]:
@@ -97,46 +87,15 @@ def test_parquet_gets_every_record_once_and_a_second_run_adds_nothing(
     assert ids_in(tmp_path / "out") == list(range(COUNT))
 
 
-def test_a_path_that_cannot_be_written_is_one_sentence_of_java(
-    orders: Orders, tmp_path: Path
-) -> None:
-    """And no stack trace, although PySpark has no class for this error."""
-    (tmp_path / "file").write_text("")
-    ended = run_cli(
-        "run",
-        *orders.arguments,
-        "--sink",
-        "parquet",
-        "--path",
-        "file/out",
-        "--available-now",
-        cwd=tmp_path,
-    )
-    assert ended.returncode == 1
-    error = next(line for line in ended.stderr.splitlines() if line.startswith("error: "))
-    assert error.startswith("error: the query does not start: ")
-    assert str(tmp_path / "file") in error
-    assert "org.apache" not in ended.stderr
-
-
 def test_json_through_a_users_function_goes_to_a_directory_a_batch(
     orders: Orders, tmp_path: Path
 ) -> None:
     (tmp_path / "job.py").write_text(
         "def texts(df):\n    return df.selectExpr(\"cast(data as string) text\", 'shardId')\n"
     )
-    arguments = (
-        "--sink",
-        "json",
-        "--path",
-        "out",
-        "--process",
-        "job:texts",
-        "--available-now",
-        "--option",
-        "maxRecordsPerShard=20",
-    )
-    ended = run_cli("run", *orders.arguments, *arguments, cwd=tmp_path)
+    sink = ("--sink", "json", "--path", "out", "--process", "job:texts")
+    limits = ("--available-now", "--option", "maxRecordsPerShard=20")
+    ended = run_cli("run", *orders.arguments, *sink, *limits, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     rows = [
         json.loads(line)
@@ -153,16 +112,8 @@ def test_a_function_that_fails_is_one_sentence_and_loses_nothing(
     (tmp_path / "job.py").write_text(
         "def broken(df):\n    raise ValueError('no rates yet')\n\ndef fine(df):\n    return df\n"
     )
-    arguments = (
-        "run",
-        *orders.arguments,
-        "--sink",
-        "parquet",
-        "--path",
-        "out",
-        "--available-now",
-        "--process",
-    )
+    sink = ("--sink", "parquet", "--path", "out", "--available-now")
+    arguments = ("run", *orders.arguments, *sink, "--process")
     failed = run_cli(*arguments, "job:broken", cwd=tmp_path)
     assert failed.returncode == 1
     assert "error: the query failed: ValueError: no rates yet\n" in failed.stderr
@@ -170,14 +121,6 @@ def test_a_function_that_fails_is_one_sentence_and_loses_nothing(
     assert "Traceback" in (tmp_path / "kinesis-spout.log").read_text()
     assert run_cli(*arguments, "job:fine", cwd=tmp_path).returncode == 0
     assert ids_in(tmp_path / "out") == list(range(COUNT))
-
-
-def test_a_missing_stream_is_one_sentence(orders: Orders, tmp_path: Path) -> None:
-    arguments = [argument.replace(orders.stream, "no-such-stream") for argument in orders.arguments]
-    ended = run_cli("run", *arguments, "--sink", "noop", cwd=tmp_path)
-    assert ended.returncode == 1
-    assert "no-such-stream" in ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 def stopped_by(number: signal.Signals, arguments: tuple[str, ...], cwd: Path) -> int:
@@ -220,3 +163,30 @@ def test_reset_asks_and_then_removes_what_was_read(orders: Orders, tmp_path: Pat
     assert removed.returncode == 0, removed.stderr
     assert "checkpoint" in removed.stdout
     assert "nothing to reset" in run_cli("reset", *named, "--yes", cwd=tmp_path).stdout
+
+
+def test_metrics_are_served_at_a_free_port_that_is_said(orders: Orders, tmp_path: Path) -> None:
+    note = "metrics for Prometheus at "
+    command = command_line("run", *orders.arguments, "--sink", "noop", "--metrics-port", "0")
+    series = (
+        f'kinesis_spout_stream_records_acked_total{{application="etl",stream="{orders.stream}"}} '
+        f"{float(COUNT)}"
+    )
+
+    def scraped(url: str) -> str:
+        with urlopen(url, timeout=10) as answer:  # noqa: S310  # our own server
+            return str(answer.read().decode())
+
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            said = (line for line in process.stderr if line.startswith(note))
+            url = next(said).removeprefix(note).strip()
+            wait_until(lambda: series in scraped(url), 120)
+            process.send_signal(signal.SIGINT)
+            process.stderr.read()
+            assert process.wait(60) == 130
+        finally:
+            process.kill()

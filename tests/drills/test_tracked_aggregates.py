@@ -6,6 +6,7 @@ Each user record states its own outcome, so the results are compared with what w
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import suppress
 from functools import partial
@@ -61,10 +62,12 @@ def test_every_user_record_has_its_outcome_over_reshards_and_kills(
     localstack_orders: StreamUnderTest,
     producer: RandomProducer,
     process: JobProcess,
+    wheel: Path,
     tmp_path: Path,
 ) -> None:
     """The good ones are processed, with no attempt too many; the bad ones are dead-lettered alone;
-    of what belongs to another shard nothing is seen.
+    of what belongs to another shard nothing is seen. Driver and executors have imported the package
+    from the shipped wheel.
     """
     stream = localstack_orders
     producer.put(IN_A_PHASE)
@@ -91,6 +94,9 @@ def test_every_user_record_has_its_outcome_over_reshards_and_kills(
     assert one_of_many in producer.of("always")
     assert producer.left_out
     assert producer.malformed
+    places = json.loads((tmp_path / "places.json").read_text())
+    assert len(places["executors"]) == 2
+    assert all(wheel.name in place for place in [places["driver"], *places["imported"]])
 
 
 def job_of(stream: StreamUnderTest, wheel: Path, tmp_path: Path) -> dict[str, Any]:

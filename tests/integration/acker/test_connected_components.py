@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,9 @@ import pytest
 from spark_job.acker.connected_components import component_labels
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-LONG = 64
 
 
 def labels_by_search(edges: list[tuple[int, int]]) -> dict[int, int]:
@@ -50,19 +47,3 @@ def test_every_node_is_labelled_with_the_least_of_its_component(spark: SparkSess
     ).collect()
     assert {row["node"]: row["label"] for row in found} == labels_by_search(edges)
     assert len(found) == len({row["node"] for row in found})
-
-
-def test_a_long_chain_takes_few_rounds(spark: SparkSession) -> None:
-    """Overlapping windows link records to a chain. A search would need a job per link."""
-    order = list(range(LONG))
-    Random(6).shuffle(order)  # noqa: S311  # the same chain in every run
-    cuts = 0
-
-    def cut(frame: DataFrame) -> DataFrame:
-        nonlocal cuts
-        cuts += 1
-        return frame.localCheckpoint()
-
-    edges = spark.createDataFrame(list(pairwise(order)), "a BIGINT, b BIGINT")
-    assert {row["label"] for row in component_labels(edges, cut).collect()} == {0}
-    assert cuts < 10

@@ -57,21 +57,9 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
         lambda b: acker.filter(acker.anchor(b).select("data"), "true"),
         "acker.filter has lost the column",
     ),
-    "lost before a split": (
-        lambda b: acker.split(acker.anchor(b).select("data"), "data", "x"),
-        "acker.split has lost",
-    ),
-    "lost before a branch": (
-        lambda b: acker.branch(acker.anchor(b).select("data"), 2),
-        "acker.branch has lost",
-    ),
     "lost before a merge": (
         lambda b: acker.merge(acker.anchor(b).select("data"), "data"),
         "acker.merge has lost",
-    ),
-    "lost before unanchored": (
-        lambda b: acker.unanchored(acker.anchor(b).select("data")),
-        "acker.unanchored has lost",
     ),
     "joined": (
         lambda b: acker.settle((acker.anchor(b).join(acker.anchor(b), "messageId"), nothing)),

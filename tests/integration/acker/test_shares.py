@@ -21,7 +21,7 @@ from spark_job.acker.shares import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -125,13 +125,3 @@ def python_total(given: list[tuple[int, int, int] | None]) -> Total:
         _, x, s = anchor or (0, 0, 0)
         total += Total(1, x % 2**64, s % 2**64)
     return total
-
-
-def test_the_same_split_gives_the_same_shares(spark: SparkSession) -> None:
-    """Computing a stage again must not change the shares. Another site must give other shares."""
-
-    def children(site: int) -> DataFrame:
-        parent = spark.createDataFrame([((7, 8, 9),)], f"{ANCHOR} {ANCHOR_DDL}")
-        return with_child_anchors(parent, site, F.lit(1), F.lit(3))
-
-    assert children(1).collect() == children(1).collect() != children(2).collect()

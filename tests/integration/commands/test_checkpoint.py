@@ -9,17 +9,12 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from kinesis_spout.clock import SystemClock
-from state.position import TRIM_HORIZON, Position
-from state.process import this_process
+from state.owner.ownership import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
-from state.store.shard_states import StateChange
+from state.state_store import StateChange
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.operators_shell import SHARD, Shell
-
-HOUR_MS = 3_600_000
 
 
 def test_a_shard_is_set_back_and_read_again(shell: Shell) -> None:
@@ -56,58 +51,6 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
     assert shell.consume() == ["c"]
 
 
-def test_a_loss_is_reported_until_it_is_accepted(shell: Shell) -> None:
-    """By `checkpoint set`, and by `consume` for itself. It names what was lost by its arrival."""
-    shell.put("a")
-    assert shell.consume() == ["a"]
-    long_ago_ms = SystemClock().now_ms() - 30 * HOUR_MS
-
-    def lapse() -> None:
-        with closing(shell.store()) as store:
-            store.ownership.acquire(this_process(1_000), timeout_s=10)
-            stored = store.shard_states.load()[SHARD]
-            lapsed = replace(
-                stored.state,
-                checkpoint=None,
-                verified_until_ms=long_ago_ms,
-                read_position=TRIM_HORIZON,
-            )
-            store.shard_states.move([StateChange(before=stored, after=lapsed)])
-
-    lapse()
-    lost = f"what arrived from {Position.at_timestamp(long_ago_ms)} to "
-    ended = shell.run_consume()
-    assert ended.returncode == 1
-    assert f"{SHARD} (read up to TRIM_HORIZON) lacks {lost}" in ended.stderr
-    assert "consume: give --no-fail-on-data-loss" in ended.stderr
-    to = ("set", "--to", "TRIM_HORIZON", "--yes")
-    refused = shell.checkpoint(*to)
-    assert refused.returncode == 1
-    assert refused.stderr == (
-        f"error: records of {SHARD} have expired, and were never read; give --allow-skip to go on "
-        "without them\n"
-    )
-    accepted = shell.checkpoint(*to, "--allow-skip")
-    assert (accepted.returncode, accepted.stdout.splitlines()[-1]) == (0, "moved")
-    assert f"  {lost}" in accepted.stdout
-    again = shell.checkpoint(*to, "--allow-skip")
-    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "nothing to move")
-    assert shell.consume() == ["a"]
-    lapse()
-    lenient = shell.run_consume("--no-fail-on-data-loss")
-    assert (lenient.returncode, json.loads(lenient.stdout)["data"]) == (0, "a")
-    assert f"lacks {lost}" in lenient.stderr
-    assert shell.consume() == []
-
-
-def test_an_application_whose_start_was_refused_starts_from_another(shell: Shell) -> None:
-    shell.put("a")
-    refused = shell.run_consume("--from", "AT:123")
-    assert refused.returncode != 0
-    assert "'AT:123' is not a position in shard shardId-000000000000" in refused.stderr
-    assert shell.consume() == ["a"]
-
-
 @pytest.mark.usefixtures("waits_briefly_for_an_owner")
 def test_a_running_application_is_not_moved(shell: Shell) -> None:
     """The owner is named; a dry run is possible."""
@@ -115,7 +58,7 @@ def test_a_running_application_is_not_moved(shell: Shell) -> None:
     shell.consume()
     before = shell.states()
     with closing(shell.store()) as store:
-        store.ownership.acquire(this_process(1_000), timeout_s=1)
+        store.acquire(this_process(1_000), timeout_s=1)
         assert shell.checkpoint("set", "--to", "TRIM_HORIZON", "--dry-run").returncode == 0
         shell.checkpoint("export", "--to", "etl.json")
         for command in (("set", "--to", "TRIM_HORIZON"), ("import", "etl.json", "--replace")):
@@ -154,8 +97,6 @@ def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) ->
     shell.put("a", "b")
     shell.consume()
     assert shell.checkpoint("export", "--to", "etl.json").returncode == 0
-    again = shell.checkpoint("export", "--to", "etl.json")
-    assert (again.returncode, "is there already" in again.stderr) == (1, True)
     there = Shell(shell.fake, f"{shell.zookeeper}-new", shell.folder)
     assert there.checkpoint("import", "etl.json", "--dry-run").returncode == 0
     assert there.states() == {}
@@ -167,24 +108,6 @@ def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) ->
     assert (refused.returncode, "give --replace" in refused.stderr) == (1, True)
     assert there.checkpoint("import", "etl.json", "--yes", "--replace").returncode == 0
     assert there.consume() == ["c"]
-
-
-def test_an_export_that_is_further_is_imported_only_if_that_is_wanted(shell: Shell) -> None:
-    """What is between would never be read. A dry run says so, too."""
-    numbers = shell.put("a", "b")
-    shell.consume()
-    assert shell.checkpoint("export", "--to", "etl.json").returncode == 0
-    back = ("set", "--shard", "0", "--to", f"AT:{numbers[1]}", "--yes")
-    assert shell.checkpoint(*back).returncode == 0
-    for how in ("--dry-run", "--yes"):
-        refused = shell.checkpoint("import", "etl.json", "--replace", how)
-        assert (refused.returncode, f"error: {SHARD} would go forward" in refused.stderr) == (
-            1,
-            True,
-        )
-    done = shell.checkpoint("import", "etl.json", "--replace", "--yes", "--allow-skip")
-    assert done.returncode == 0, done.stderr
-    assert shell.consume() == []
 
 
 def test_an_export_that_cannot_be_imported_leaves_the_application_as_it_was(shell: Shell) -> None:
@@ -208,14 +131,6 @@ def test_an_export_that_cannot_be_imported_leaves_the_application_as_it_was(shel
     assert shell.states() == before
 
 
-def test_reset_of_the_group_is_the_command_of_old(shell: Shell) -> None:
-    shell.put("a")
-    shell.consume()
-    ended = shell.checkpoint("reset", "--yes")
-    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "removed")
-    assert shell.consume() == ["a"]
-
-
 def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     """What a producer or an error has written is no command for the terminal."""
     (number,) = shell.put("a\x1b[31m")
@@ -226,8 +141,8 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     assert alone.stdout.splitlines()[2:] == ["  key      key", r"  data     a\x1b[31m"]
     shell.consume()
     with closing(shell.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
-        stored = store.shard_states.load()[SHARD]
+        store.acquire(this_process(0), timeout_s=1)
+        stored = store.load_states()[SHARD]
         failed = UnresolvedRecord(
             first=SequenceNumber.parse(number),
             last=SequenceNumber.parse(number),
@@ -238,7 +153,7 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
             reason="no rates\x07",
         )
         after = replace(stored.state, unresolved=(failed,), checkpoint=None)
-        store.shard_states.move([StateChange(before=stored, after=after)])
+        store.move_states([StateChange(before=stored, after=after)])
     named = ("--application", "etl", "--zookeeper", shell.zookeeper)
     shown = shell.run("peek", *place, *named, *shell.endpoint)
     assert shown.stdout.splitlines()[4:] == [
@@ -255,29 +170,6 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
         3,
         "unresolved",
     )
-
-
-def test_characters_that_the_locale_lacks_end_no_command(shell: Shell) -> None:
-    """The record is shown to its end, with escapes; as JSON it is the same as elsewhere. The
-    application's name is the one that was typed.
-    """
-    with closing(shell.store("étl")) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
-    (number,) = shell.put("grün日")
-    place = (SHARD, number, "--stream", "orders", "--application", "étl")
-    named = (*place, "--zookeeper", shell.zookeeper, *shell.endpoint)
-    shown = shell.run("peek", *named, **ASCII_LOCALE)
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.splitlines()[2:] == [
-        "  key      key",
-        r"  data     gr\xfcn\u65e5",
-        r"  \xe9tl: has no state of the shard, so it is not read yet",
-    ]
-    as_json = shell.run("peek", *named, "--json", **ASCII_LOCALE)
-    assert json.loads(as_json.stdout)["records"][0]["data"] == "grün日"
-    status = shell.operate("status", *shell.endpoint, application="étl", **ASCII_LOCALE)
-    assert status.stderr == ""
-    assert "application  étl on stream orders" in status.stdout
 
 
 def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:
@@ -303,13 +195,6 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     ended = shell.run("peek", SHARD, later, "--stream", "orders", *shell.endpoint)
     assert ended.returncode == 1
     assert ended.stdout == f"the shard has no record {later} (any more)\n"
-    shell.consume()
-    earlier = ("peek", "0", str(int(number) - 1), "--stream", "orders")
-    named = ("--application", "etl", "--zookeeper", shell.zookeeper)
-    ended = shell.run(*earlier, *named, *shell.endpoint)
-    assert ended.stdout.splitlines()[-1] == "  etl: acked, if it was of this shard"
-    ended = shell.run("peek", "shardId-9", number, "--stream", "orders", *shell.endpoint)
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
 
 
 def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None:
@@ -337,18 +222,6 @@ def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None
     lines = shell.checkpoint("history", "--shard", "0", "--since", "-1h").stdout.splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert lines[-1] == "    to    SHARD_END"
-
-
-def test_a_time_without_history_is_refused(shell: Shell) -> None:
-    """The command to use instead is named. A position is no time."""
-    shell.put("a")
-    shell.consume()
-    refused = shell.checkpoint("rewind", "--to", "-2h", "--yes")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "the history begins at 20" in refused.stderr
-    assert "`checkpoint set --to 20" in refused.stderr
-    for to in ("LATEST", "TRIM_HORIZON", "AT:5", "nonsense"):
-        assert shell.checkpoint("rewind", "--to", to).returncode == 2
 
 
 def test_an_import_that_is_killed_is_told_and_goes_on(shell: Shell) -> None:

@@ -6,13 +6,9 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import pty
-import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING
-from urllib.request import urlopen
 
 import pytest
 
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 
 FROM_START = ("--from", "TRIM_HORIZON")
 ALL = (*FROM_START, "--until", "now")
-TERMINAL = {"TERM": "xterm", "COLUMNS": "150"}
 
 
 def put(fake: ServedFake, count: int, *, first: int = 0) -> list[str]:
@@ -75,15 +70,6 @@ def test_the_user_records_of_an_aggregate_are_lines_of_their_own(orders: ServedF
     assert base64.b64decode(line["dataBase64"]) == data
 
 
-def test_a_time_without_a_zone_is_repeated_in_utc(orders: ServedFake) -> None:
-    put(orders, 1)
-    times = ("--from", "2026-01-31T14:00", "--until", "2026-01-31 15:00")
-    ended = run(orders, "consume", "orders", *times)
-    assert ended.stdout == ""
-    assert "--from 2026-01-31T14:00 is 2026-01-31T14:00:00.000Z" in ended.stderr
-    assert "--until 2026-01-31 15:00 is 2026-01-31T15:00:00.000Z" in ended.stderr
-
-
 def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
     """`--raw` writes the payload and a line end. With `--no-stats` stderr stays empty."""
     put(orders, 30)
@@ -93,20 +79,6 @@ def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
     held = [one.data.decode() for one in orders.model.records("orders", second)]
     assert ended.stdout.splitlines() == held[:3]
     assert ended.stderr == ""
-
-
-def test_a_reader_that_leaves_ends_it_quietly_also_while_no_records_arrive(
-    orders: ServedFake,
-) -> None:
-    put(orders, 5)
-    with running(orders, "consume", "orders", *FROM_START) as process:
-        assert process.stdout is not None
-        for _ in range(5):
-            process.stdout.readline()
-        process.stdout.close()  # nothing is left to be written, which would show it too
-        assert process.wait(LIMIT_S) == 141
-        assert process.stderr is not None
-        assert without_waits(process.stderr.read()) == ""
 
 
 def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
@@ -128,17 +100,6 @@ def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
     assert [text[:3] for text in data_of(first.decode())] == ["000", "001"]
     rest = data_of(run(orders, "consume", "orders", *application, "--until", "now").stdout)
     assert {text[:3] for text in rest} >= {f"{number:03}" for number in range(20, 200)}
-
-
-def test_a_signal_ends_it_also_where_the_reader_does_not_read(orders: ServedFake) -> None:
-    for _ in range(100):
-        orders.model.put("orders", "k", b"x" * 10_000)
-    with running(orders, "consume", "orders", *FROM_START) as process:
-        assert process.stdout is not None
-        process.stdout.read(1)
-        process.terminate()
-        assert process.wait(LIMIT_S) == 143
-        process.stdout.close()
 
 
 # with an application ------------------------------------------------------------------------------
@@ -218,44 +179,6 @@ def test_records_that_are_dropped_are_an_error(orders: ServedFake, tmp_path: Pat
             "stream orders: 10 emitted, 9 acked, 1 failed, 1 dead-lettered",
             "error: 1 record was not processed, and dropped; --dead-letter FILE keeps such records",
         ],
-    )
-
-
-def test_an_answer_that_is_too_long_fails_its_record_and_the_others_are_acked(
-    orders: ServedFake, tmp_path: Path
-) -> None:
-    put(orders, 10)
-    command = ("--exec", command_that("answers the sevens at length", tmp_path / "log"))
-    letters = tmp_path / "dead"
-    ended = run(
-        *(orders, "consume", "orders", *ALL, *command),
-        *("--retry-limit", "0", "--dead-letter", str(letters)),
-    )
-    assert "10 emitted, 9 acked, 1 failed, 1 dead-lettered" in ended.stderr
-    assert json.loads(letters.read_text())["reason"].startswith("its answer has 2,000,")
-
-
-def test_a_command_that_closes_its_stdout_is_said_to_have_done_that(
-    orders: ServedFake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not that it was killed by the signal that we sent to it."""
-    monkeypatch.setattr("kinesis_spout.cli.exec_process._TERMINATION_S", 0.1)
-    put(orders, 3)
-    command = ("--exec", command_that("closes its stdout", tmp_path / "log"))
-    ended = run(orders, "consume", "orders", *FROM_START, *command)
-    assert ended.returncode == 1
-    assert "error: the command closed its stdout" in ended.stderr
-
-
-def test_no_answer_in_time_is_a_failure(orders: ServedFake, tmp_path: Path) -> None:
-    put(orders, 2)
-    command = ("--exec", command_that("never answers", tmp_path / "log"))
-    limits = ("--message-timeout", "200ms", "--retry-limit", "0")
-    ended = run(orders, "consume", "orders", *ALL, *command, *limits)
-    assert ended.returncode == 1
-    assert (
-        ended.stderr.splitlines()[-2]
-        == "stream orders: 2 emitted, 0 acked, 2 failed, 2 timed out, 2 dead-lettered"
     )
 
 
@@ -342,70 +265,3 @@ def test_at_a_signal_the_command_gives_its_last_answers(
     assert without_waits(said) == "the input has ended\nstream orders: 10 emitted, 10 acked\n"
     again = run(orders, "consume", "orders", *application, "--until", "now")
     assert again.stdout == ""
-
-
-# monitoring ---------------------------------------------------------------------------------------
-def test_counts_are_shown_as_a_table(orders: ServedFake) -> None:
-    put(orders, 30)
-    ended = run(orders, "consume", "orders", *ALL, "--stats")
-    header, total, *shards, last = ended.stderr.splitlines()
-    assert header.split()[:3] == ["orders", "emitted", "acked"]
-    assert total.split()[:4] == ["all", "shards", "30", "30"]
-    assert [row.split()[0] for row in shards] == ["shardId-000000000000", "shardId-000000000001"]
-    assert last == "stream orders: 30 emitted, 30 acked"
-
-
-def test_on_a_terminal_the_table_is_live_and_the_commands_stderr_is_above_it(
-    orders: ServedFake, tmp_path: Path
-) -> None:
-    put(orders, 30)
-    ours, theirs = pty.openpty()
-    arguments = ("consume", "orders", *ALL, "--exec", command_that("acks", tmp_path / "log"))
-    with running(
-        orders, *arguments, stdout=subprocess.DEVNULL, stderr=theirs, variables=TERMINAL
-    ) as process:
-        os.close(theirs)
-        shown = read_terminal(ours)
-        assert process.wait(LIMIT_S) == 0
-    lines = [
-        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip()
-        for line in shown.replace("\r", "\n").split("\n")
-    ]
-    assert any(line.split()[:4] == ["all", "shards", "30", "30"] for line in lines)
-    assert "the input has ended" in lines  # on a line of its own, not in the middle of the table
-    assert [line for line in lines if line][-1] == "stream orders: 30 emitted, 30 acked"
-
-
-def read_terminal(terminal: int) -> str:
-    """Everything that is written to a terminal, until its other end is closed."""
-    said = b""
-    try:
-        while some := os.read(terminal, 65_536):
-            said += some
-    except OSError:  # Linux ends it this way
-        pass
-    finally:
-        os.close(terminal)
-    return said.decode()
-
-
-def test_counts_are_served_to_prometheus(orders: ServedFake) -> None:
-    """On loopback, while it runs."""
-    put(orders, 30)
-    with running(
-        orders, "consume", "orders", *FROM_START, "--metrics-port", "0", stdout=subprocess.DEVNULL
-    ) as process:
-        assert process.stderr is not None
-        url = process.stderr.readline().split()[-1]
-        assert url.startswith("http://127.0.0.1:")
-
-        def scraped() -> bool:
-            with urlopen(url, timeout=LIMIT_S) as answer:  # noqa: S310  # our own server
-                return (
-                    'kinesis_spout_stream_records_acked_total{application="",stream="orders"} 30.0'
-                    in answer.read().decode()
-                )
-
-        wait_until(scraped)
-        process.terminate()
-        process.communicate(timeout=LIMIT_S)

@@ -4,20 +4,16 @@ stopped. On a FakeKinesis, a real ZooKeeper, and moto's DynamoDB.
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from state.process import this_process
 from tests.support.migration.captured import (
     awslabs_stream,
     captured,
     for_stream,
     kcl_stream,
     numbers,
-    progress_of,
-    storm_spout_state,
     write_files,
 )
 from tests.support.migration.tables import METADATA_KEYS, make_table
@@ -79,24 +75,6 @@ def test_a_kcl_application_is_gone_on_with_at_the_next_record(
     assert shell.consume() == []
 
 
-def test_a_query_of_awslabs_is_gone_on_with_after_its_last_committed_batch(
-    shell: Shell, tmp_path: Path
-) -> None:
-    """Its second batch was read and not committed, so it is read again, and that is said."""
-    awslabs_stream(shell.fake.model)
-    location = write_files(tmp_path / "location", for_stream("awslabs", shell.fake.model)["files"])
-    done = move_in(shell, "--from", "awslabs", "--checkpoint-location", str(location), "--yes")
-    assert (done.returncode, done.stderr) == (
-        0,
-        "note: batch 1 was planned and not committed, so it is read again\n",
-    )
-    assert [line for line in done.stdout.splitlines() if line.startswith("  reads")] == [
-        "  reads 2 records that wait, repeats 1 record, skips nothing",
-        "  reads 2 records that wait, repeats 2 records, skips nothing",
-    ]
-    assert read(shell) == ["a9", "b4", "b5", "g2"]
-
-
 def test_the_metadata_of_awslabs_may_be_in_a_table(
     shell: Shell, moto_endpoint: str, tmp_path: Path
 ) -> None:
@@ -121,55 +99,6 @@ def test_the_metadata_of_awslabs_may_be_in_a_table(
     assert read(shell) == ["a9", "b4", "b5", "g2"]
 
 
-def test_a_storm_topology_is_gone_on_with(shell: Shell) -> None:
-    """From its own paths into an application's; its znodes stay as they are."""
-    kcl_stream(shell.fake.model)
-    storm_spout_state(shell.fake.model, shell.zookeeper, "/kinesis_storm_spout/words/orders")
-    done = move_in(shell, "--from", "storm-spout", "--topology", "words", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert "  after   SHARD_END" in done.stdout.splitlines()[:5]
-    assert read(shell) == ["b4", "b5", "d0"]
-
-
-def test_a_storm_topology_becomes_the_application_in_place(shell: Shell) -> None:
-    """The application's own paths: no --replace is needed. A second import has nothing to do."""
-    kcl_stream(shell.fake.model)
-    storm_spout_state(shell.fake.model, shell.zookeeper, "/kinesis_storm_spout/words/orders")
-    place = ("--zookeeper-root", "kinesis_storm_spout")
-    options = ("--from", "storm-spout", "--topology", "words", *place, "--yes")
-    done = move_in(shell, *options, application="words")
-    assert done.returncode == 0, done.stderr
-    again = move_in(shell, *options, application="words")
-    assert (again.returncode, again.stdout) == (1, "")
-    assert again.stderr == (
-        "error: /kinesis_storm_spout/words/orders is an application of kinesis-spout already, so "
-        "there is nothing to import\n"
-    )
-
-
-def test_a_query_of_databricks_is_gone_on_with_by_its_progress(
-    shell: Shell, tmp_path: Path
-) -> None:
-    """Where it does not say where it is, a time is asked for."""
-    awslabs_stream(shell.fake.model)
-    (tmp_path / "last.json").write_text(progress_of(shell.fake.model))
-    options = ("--from", "databricks", "--progress", "last.json", "--yes")
-    refused = move_in(shell, *options)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith(
-        "error: databricks does not say where it is in shardId-000000000001; give --at with"
-    )
-    assert move_in(shell, *options, "--at", "TRIM_HORIZON").returncode == 0
-    assert read(shell) == ["a9", "b0", "b1", "b2", "b3", "b4", "b5", "g0", "g1", "g2"]
-
-
-def test_what_a_time_passes_over_is_counted(shell: Shell) -> None:
-    awslabs_stream(shell.fake.model)
-    shown = move_in(shell, "--from", "databricks", "--at", "LATEST", "--dry-run")
-    assert shown.returncode == 0, shown.stderr
-    assert "skips" in shown.stdout
-
-
 def test_an_application_with_state_is_replaced_only_if_that_is_wanted(
     shell: Shell, moto_endpoint: str
 ) -> None:
@@ -186,16 +115,6 @@ def test_an_application_with_state_is_replaced_only_if_that_is_wanted(
     assert read(shell) == ["b4", "b5", "c2", "d0"]
 
 
-@pytest.mark.usefixtures("waits_briefly_for_an_owner")
-def test_nothing_is_imported_into_a_running_application(shell: Shell, moto_endpoint: str) -> None:
-    kcl_stream(shell.fake.model)
-    options = kcl_table(shell, moto_endpoint)
-    with closing(shell.store()) as store:
-        store.ownership.acquire(this_process(1_000), timeout_s=1)
-        assert move_in(shell, *options, "--yes").returncode == 4
-        assert move_in(shell, *options, "--dry-run").returncode == 0
-
-
 def test_what_cannot_be_imported_is_a_sentence(
     shell: Shell, moto_endpoint: str, tmp_path: Path
 ) -> None:
@@ -208,11 +127,9 @@ def test_what_cannot_be_imported_is_a_sentence(
         (("kcl", "--lease-table", foreign, *dynamo), 1, "which is outside its numbers"),
         (("kcl",), 2, "needs --lease-table"),
         (("kcl", "--topology", "a", "--lease-table", "b"), 2, "is not for --from kcl"),
-        (("awslabs", "--checkpoint-location", "nowhere"), 1, "nowhere is no folder"),
         (("awslabs", "--checkpoint-location", "s3://b/c"), 1, "copy it here first"),
         (("storm-spout", "--topology", "typo"), 1, "has no shardList and no state"),
         (("databricks", "--at", "AT:5"), 2, "is a position in one shard"),
-        (("flink",), 2, "Invalid value"),
     ):
         ended = move_in(shell, "--from", *arguments, "--yes")
         assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.aggregates.delivered import delivered
-from tests.support.kinesis.refused_records import refuse
 from tests.support.shell.consuming import LIMIT_S, run, running
 from tests.support.state.zookeeper import wait_until
 
@@ -48,19 +47,9 @@ def test_each_line_is_a_record_under_a_key_of_its_own(orders: ServedFake) -> Non
 
 
 def test_empty_lines_are_skipped_and_counted(orders: ServedFake) -> None:
-    """No line at all is no error."""
-    nothing = run(orders, "produce", "orders")
-    assert (nothing.returncode, nothing.stderr) == (0, "put 0 records on stream orders\n")
     ended = run(orders, "produce", "orders", stdin=b"one\n\n  \r\ntwo\n")
     assert (ended.returncode, len(held(orders))) == (0, 2)
     assert ended.stderr == "put 2 records on stream orders; 2 empty lines were skipped\n"
-
-
-def test_an_empty_key_is_wrong_usage(orders: ServedFake) -> None:
-    ended = run(orders, "produce", "orders", "--key", "", stdin=b"one\n")
-    assert ended.returncode == 2
-    assert "--key" in ended.stderr
-    assert held(orders) == []
 
 
 def test_one_key_for_all_or_a_field_of_each_line(orders: ServedFake) -> None:
@@ -115,30 +104,6 @@ def test_a_line_that_is_larger_than_a_record_may_be_is_named_and_the_others_are_
     assert ended.stderr.startswith("note: line 14 has 11,534,336 bytes, and a record has at most ")
     assert "put 19 records" in ended.stderr
     assert len(held(orders)) == 19
-
-
-def test_a_record_that_is_refused_for_good_is_the_only_one_in_doubt(orders: ServedFake) -> None:
-    """The service has told the outcomes of the 19 others."""
-    orders.model.faults.add(
-        refuse(13, "KMSAccessDeniedException"), operation="PutRecords", times=None
-    )
-    lines = b"".join(b"%d\n" % number for number in range(20))
-    ended = run(orders, "produce", "orders", stdin=lines)
-    assert ended.returncode == 1
-    put, error = ended.stderr.splitlines()
-    assert put == "put 19 records on stream orders"
-    assert "stream orders" in error
-    assert "(KMSAccessDeniedException); allow kms:GenerateDataKey" in error
-    assert error.endswith("; 19 records were put, line 14 may have been put, later lines were not")
-
-
-def test_keys_and_fields_are_utf8_in_an_ascii_locale_too(orders: ServedFake) -> None:
-    """Python has their bytes as halves of surrogate pairs there."""
-    typed = "é".encode().decode("ascii", "surrogateescape")
-    for option, line in (("--key", "b"), ("--key-from", '{"é": "é"}')):
-        ended = run(orders, "produce", "orders", option, typed, stdin=line.encode())
-        assert (ended.returncode, ended.stderr) == (0, "put 1 record on stream orders\n")
-    assert held(orders) == [("é", b"b"), ("é", '{"é": "é"}'.encode())]
 
 
 def test_a_line_is_put_while_its_writer_goes_on(orders: ServedFake) -> None:

@@ -50,9 +50,3 @@ def test_an_application_without_state_is_left_without(shell: Shell) -> None:
     finally:
         client.stop()
         client.close()
-
-
-def test_a_missing_stream_is_one_sentence(shell: Shell) -> None:
-    ended = run(shell.fake, "shards", "nowhere")
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
-    assert "stream nowhere" in ended.stderr

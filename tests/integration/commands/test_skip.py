@@ -72,26 +72,6 @@ def test_records_are_given_up_shown_and_put_back(shell: Shell) -> None:
     assert shell.consume() == ["a"]
 
 
-def test_what_cannot_be_skipped_is_refused_in_a_sentence(shell: Shell) -> None:
-    (number,) = shell.put("a")
-    shell.consume()
-    for arguments, code, said in (
-        (("skip", number, "--shard", "0", "--yes"), 1, "is not unresolved but acked"),
-        (("skip", number, "--shard", "9", "--yes"), 1, "has no shard"),
-        (("skip", "--shard", "0"), 2, "give one of them"),
-        (("skip", number, "--all", "--shard", "0"), 2, "give one of them"),
-        (("skip", "abc", "--shard", "0"), 2, "not a sequence number"),
-    ):
-        ended = shell.checkpoint(*arguments)
-        assert ended.returncode == code, ended.stderr
-        assert said in " ".join(ended.stderr.replace("│", "").split())
-    assert shell.checkpoint("skip", "--all", "--shard", "0").stdout.splitlines() == [
-        SHARD,
-        "  has no unresolved record",
-        "nothing was written",
-    ]
-
-
 @pytest.mark.parametrize("step", SKIP_STEPS)
 def test_a_kill_one_line_later_is_safe(shell: Shell, step: str) -> None:
     """The records are in the file before they are given up. The command can be given again at once,

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import signal
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.testing import error
+from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON, Position
-from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.store.identity import StartPin
-from state.store.shard_states import StateChange
+from state.state_store import StartPin, StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import serve
-from tests.support.shell.consuming import LIMIT_S, run, running
+from tests.support.shell.consuming import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 
 IDLE, BUSY = "shardId-000000000000", "shardId-000000000001"
 MINUTE_MS = 60_000
-TERMINAL = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
 
 
 class At(NamedTuple):
@@ -60,15 +55,13 @@ def at(fake_kinesis: ServedFake, zookeeper_chroot: str) -> At:
 def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
     """The store of the application's owner."""
     with closing(ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")) as made:
-        made.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
-        made.identity.pin_start(
-            StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
-        )
+        made.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
+        made.pin_start(StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=()))
         yield made
 
 
 def save(store: ZookeeperStateStore, *states: ShardState) -> None:
-    store.shard_states.save([StateChange(None, one) for one in states])
+    store.save_states([StateChange(None, one) for one in states])
 
 
 class LateClock(SystemClock):
@@ -149,35 +142,6 @@ def test_the_same_as_a_screen_and_explained(at: At, store: ZookeeperStateStore) 
     assert "does not list shardId-000000000099" in unknown.stderr.replace("\n", " ")
 
 
-def test_where_reading_is_not_allowed_nothing_is_said_to_be_ok(
-    at: At, store: ZookeeperStateStore
-) -> None:
-    """And the screen says why nothing was asked, that of `explain` too."""
-    behind_by_a_minute(at.fake, store)
-    at.fake.model.faults.add(
-        error("AccessDeniedException", "not for you"), operation="GetRecords", times=None
-    )
-    ended = run_on(at, "status", "--window", "100ms")
-    assert (ended.returncode, ended.stderr) == (1, "")
-    assert "unknown: nothing is known of 2 shards" in ended.stdout
-    assert "not asked" in ended.stdout
-    explained = run_on(at, "explain", "--window", "100ms")
-    assert (explained.returncode, explained.stderr) == (0, "")
-    assert "no shard could be asked: " in explained.stdout
-    assert "GetRecords" in ended.stdout or "not for you" in ended.stdout
-
-
-def test_a_service_that_fails_is_named(at: At, store: ZookeeperStateStore) -> None:
-    """Shards that it does not tell of are not said to be unasked."""
-    behind_by_a_minute(at.fake, store)
-    fault = error("InternalFailure", "try later", status=500)
-    at.fake.model.faults.add(fault, operation="GetRecords", times=None)
-    ended = run_on(at, "status", "--window", "100ms")
-    assert (ended.returncode, ended.stderr) == (1, "")
-    assert "2 of 2 shards did not tell their tips: GetRecords failed" in ended.stdout
-    assert "InternalFailure" in ended.stdout
-
-
 def test_names_that_nobody_knows_are_told_by_the_exit_code(at: At) -> None:
     """1: no state. 2: a wrong stream, a wrong option."""
     assert run_on(at, "status").returncode == 2  # there is no such stream
@@ -187,34 +151,3 @@ def test_names_that_nobody_knows_are_told_by_the_exit_code(at: At) -> None:
     assert run_on(at, "explain", "shardId-000000000000").returncode == 0
     assert run_on(at, "status", "--window", "soon").returncode == 2
     assert run_on(at, "status", "--watch", "--json").returncode == 2
-
-
-def test_a_signal_ends_the_watch_with_its_number(at: At, store: ZookeeperStateStore) -> None:
-    """On a terminal, where the table is drawn over and over."""
-    behind_by_a_minute(at.fake, store)
-    terminal, side = pty.openpty()
-    given = words("status", at, "--watch", "--window", "1s")
-    with running(at.fake, *given, variables=TERMINAL, stdout=side, stderr=side) as process:
-        os.close(side)
-        shown = read_until(terminal, b"stalled")
-        assert b"owner" in shown
-        process.send_signal(signal.SIGTERM)
-        drain(terminal)
-        assert process.wait(LIMIT_S) == 143
-    os.close(terminal)
-
-
-def read_until(terminal: int, text: bytes) -> bytes:
-    shown = b""
-    while text not in shown:
-        shown += os.read(terminal, 65_536)
-    return shown
-
-
-def drain(terminal: int) -> None:
-    """Read until the other side is closed, which Linux tells by an error."""
-    try:
-        while os.read(terminal, 65_536):
-            pass
-    except OSError:
-        pass

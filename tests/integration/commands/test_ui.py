@@ -127,17 +127,3 @@ def test_a_page_in_a_file_and_letters_by_reason(
     page = ParsedPage((tmp_path / "page.html").read_text())
     assert (page.faults, page.count("script")) == ([], 0)
     assert "late" in page.texts["bdi"]
-
-
-def test_what_cannot_work_ends_before_anything_is_served(
-    words: list[str], orders: ServedFake
-) -> None:
-    """Exit code 2: no stream, no letters, a port that is taken."""
-    port = str(urlsplit(orders.endpoint_url).port)
-    for more, said in (
-        (("--stream", "nowhere"), "stream nowhere"),
-        (("--dead-letters", "none"), "does not exist"),
-        (("--port", port), "cannot be bound"),
-    ):
-        ended = run(orders, *words, *more)
-        assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr

@@ -138,13 +138,10 @@ def test_what_does_not_answer_exits_with_3(fake: ServedFake, tmp_path: Path) -> 
     [
         (["--zookeeper", "a:b:c"], "is not a ZooKeeper connect string"),
         (["--stream", "or ders"], "is not a stream name"),
-        (["--application", "a/b"], "is not a valid name in ZooKeeper"),
         (["--conf", "spark.a=b"], "--master"),
         (["--option", "awsSecretAccessKey=marked-option"], "access_key_id"),
         (["--option", "awsAccesKeyId=marked-option"], "did you mean awsAccessKeyId?"),
         ([*READS, "--read-mode", "efo"], "--consumer-name: or consumer_arn has to be given"),
-        ([*READS, "--consumer-name", "reader"], "--consumer-name: is of use only with"),
-        ([*READS, "--read-mode", "push"], "--read-mode: 'push' must be polling or efo"),
     ],
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -217,29 +214,3 @@ def test_executors_are_looked_at(
     assert "on 1 executor" in found["executors", "Python"]["sentence"]
     for about in ("kinesis-spout", "packages", "identity", "ZooKeeper access"):
         assert found["executors", about]["verdict"] == "ok"
-
-
-@pytest.mark.spark
-def test_an_embedded_zookeeper_is_refused_on_a_cluster(tmp_path: Path) -> None:
-    """By the check that a query makes when it starts; Spark is not started."""
-    ended = doctor(
-        tmp_path,
-        *("doctor", "--json", "--zookeeper", f"embedded:{tmp_path / 'zk'}"),
-        *("--master", "spark://127.0.0.1:1"),
-    )
-    assert ended.returncode == 1
-    (found,) = (one for (area, _), one in findings(ended).items() if area == "executors")
-    assert "give the connect string of an ensemble" in found["sentence"]
-
-
-def test_the_consumer_of_enhanced_fan_out_is_looked_at_when_asked(
-    fake: ServedFake, tmp_path: Path
-) -> None:
-    kinesis = ("--stream", "orders", "--endpoint-url", fake.endpoint_url, "--region", REGION)
-    efo = ("--read-mode", "efo", "--consumer-name", "reader")
-    found = json.loads(doctor(tmp_path, "doctor", *kinesis, *efo, "--json").stdout)["findings"]
-    sentences = {one["about"]: one["sentence"] for one in found}
-    assert sentences["kinesis:DescribeStreamConsumer"] == (
-        "allowed; there is no consumer reader yet"
-    )
-    assert fake.model.stream("orders").consumers == {}

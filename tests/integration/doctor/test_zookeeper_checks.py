@@ -115,13 +115,11 @@ def test_a_server_of_several_that_is_missing_is_a_warning(zookeeper: str, closed
 
 
 def test_an_embedded_server_that_never_ran_is_not_started(tmp_path: Path) -> None:
+    """Nor is its directory made. One that cannot be made is a failure."""
     (found,) = examined(f"embedded:{tmp_path / 'zk'}")
     assert found.verdict is NOT_TRIED
     assert "the first run starts one" in found.sentence
     assert not (tmp_path / "zk").exists()
-
-
-def test_a_directory_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (found,) = examined(f"embedded:{tmp_path / 'file' / 'zk'}")
     assert found.verdict is FAILED

@@ -55,11 +55,3 @@ def test_the_seed_script_puts_records_before_and_after_a_split(
         assert sum("EndingSequenceNumber" in one["SequenceNumberRange"] for one in shards) == 2
         assert len(shards) == 5
         client.delete_stream(StreamName=name)
-
-
-def test_a_seed_without_a_service_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a traceback."""
-    assert seed.main(["--endpoint", "http://127.0.0.1:1", "--stream", "nowhere"]) == 1
-    assert capsys.readouterr().err.startswith(
-        "nowhere at http://127.0.0.1:1 was not seeded: Could not connect"
-    )

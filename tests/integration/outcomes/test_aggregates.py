@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.outcomes.tracked import numbers
 
 if TYPE_CHECKING:
     from scheme.record import Record
@@ -114,25 +113,4 @@ def test_a_batch_that_failed_is_replayed_as_it_was_after_a_change_of_the_option(
     packed = [aggregate_of([b"record %d" % n for n in range(f, f + 3)], ("k",)) for f in (0, 3)]
     delivered = packed if before == "raw" else [b"record %d" % n for n in range(6)]
     assert sorted(seen) == sorted(2 * delivered)
-    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
-
-
-def test_a_range_of_failed_user_records_is_retried_over_aggregates(
-    tracked_batches: TrackedBatches,
-) -> None:
-    """An outage queues all of them as one range, and each comes once after it."""
-    put_aggregates(tracked_batches, 200, 200)
-    down = [True]
-    seen: list[int] = []
-
-    def process(batch: TrackedBatch) -> None:
-        if down[0]:
-            down[0] = False
-            batch.fail(batch.df, "the sink is down")
-        else:
-            seen.extend(numbers(batch.df))
-
-    tracked_batches.run(process)
-    assert sorted(seen) == list(range(400))
-    assert tracked_batches.letters == []
     assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()

@@ -105,18 +105,6 @@ def test_a_stream_gets_each_letter_as_json(spark: SparkSession, fake_kinesis: Se
     assert {one["reason"] for one in found.values()} == {letter.reason for letter in LETTERS}
 
 
-def test_a_stream_that_does_not_exist_is_one_sentence(
-    spark: SparkSession, fake_kinesis: ServedFake
-) -> None:
-    """The error is raised on an executor, and Spark wraps pages of text around it."""
-    with pytest.raises(
-        DeadLetterError,
-        match=r"stream nowhere \(PutRecords failed for stream nowhere .*check the stream's name",
-    ) as e:
-        to_stream(fake_kinesis, "nowhere").write(frame_of(spark, LETTERS), plan_id="1-a")
-    assert len(str(e.value).splitlines()) == 1
-
-
 def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSession) -> None:
     """It is not called without letters."""
     got: list[list[Letter]] = []
@@ -134,25 +122,15 @@ def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSess
     )
 
 
-def test_an_exception_of_a_function_fails_the_write(spark: SparkSession) -> None:
-    def page_somebody(letters: list[Letter]) -> None:
-        raise ConnectionError(f"no answer for {len(letters)} letters")
-
-    with pytest.raises(
-        DeadLetterError, match=r"function page_somebody \(ConnectionError: no answer for"
-    ) as caught:
-        DeadLetter.to(page_somebody).write(frame_of(spark, LETTERS, partitions=1), plan_id="1-a")
-    assert isinstance(caught.value.__cause__, ConnectionError)
-
-
 @pytest.mark.parametrize(
     ("error", "says"),
     [
+        (ConnectionError("no answer"), r"function page_somebody (ConnectionError: no answer)"),
         (SystemExit(1), "SystemExit: 1"),
         (ValueError("half \ud83d"), r"ValueError: half \ud83d"),
         (Unprintable(), "Unprintable: its text cannot be made: RuntimeError"),
     ],
-    ids=["exit", "half", "no text"],
+    ids=["error", "exit", "half", "no text"],
 )
 def test_whatever_a_function_raises_fails_the_write(
     error: BaseException, says: str, spark: SparkSession

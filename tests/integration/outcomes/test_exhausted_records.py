@@ -13,10 +13,6 @@ from spark_job import DeadLetter
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame
-
     from spark_job import TrackedBatch
     from spark_job.dead_letter.letter import Letter
 
@@ -46,33 +42,6 @@ def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
-def test_letters_of_a_repeated_plan_replace_those_written_before(
-    tracked_batches: TrackedBatches, tmp_path: Path
-) -> None:
-    """The batch failed after it had written a letter. In its repetition no record fails, and the
-    directory is empty.
-    """
-    tracked_batches.stream.put(10)
-    dead = tmp_path / "dead"
-    sink = DeadLetter("parquet", path=str(dead))
-
-    class DownAfterwards:
-        def write(self, letters: DataFrame, *, plan_id: str) -> None:
-            sink.write(letters, plan_id=plan_id)
-            raise ConnectionError("down")
-
-    with pytest.raises(ConnectionError, match="down"):
-        tracked_batches.run(
-            lambda batch: batch.fail(batch.df.where(number() == 5), "bad", retry=False),
-            dead_letter=DownAfterwards(),
-        )
-    spark = tracked_batches.spark
-    assert spark.read.parquet(str(dead)).count() == 1
-    tracked_batches.run_quietly([], dead_letter=sink)
-    assert spark.read.schema("messageId string").parquet(str(dead)).count() == 0
-    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
-
-
 def test_exhausted_records_stop_the_query_or_are_dropped_and_logged_without_their_payload(
     tracked_batches: TrackedBatches, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,18 +64,3 @@ def test_exhausted_records_stop_the_query_or_are_dropped_and_logged_without_thei
     assert "2 records may not be tried again and are dropped" in line
     assert "record 0" not in line
     assert tracked_batches.unresolved() == {}
-
-
-def test_an_error_of_the_function_is_told_as_the_end_of_the_run(
-    tracked_batches: TrackedBatches,
-) -> None:
-    tracked_batches.stream.put(1)
-
-    def process(_batch: TrackedBatch) -> None:
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        tracked_batches.run(process)
-    assert tracked_batches.stream.last_end() == (
-        "the function given to tracked(...) raised OSError: [Errno 28] No space left on device"
-    )

@@ -8,13 +8,12 @@ from __future__ import annotations
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from scheme import JsonScheme
-from spark_job import Reject
 from spark_job.tracking.outcomes import Outcome
 from spark_job.tracking.tracked_batch import current_batch
 from state.report import OnFailure
@@ -22,12 +21,10 @@ from tests.support.outcomes.acker import AckedBatch, record_id, run_batch, sourc
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from scheme.record import Record
     from spark_job import TrackedBatch
 
 pytestmark = pytest.mark.spark
@@ -98,35 +95,6 @@ def test_records_fail_by_id_row_and_frame_and_are_retried(
         (b"record 5", "rejected")
     ]
     assert tracked_batches.unresolved() == {}
-
-
-def test_block_key_keeps_the_order_of_a_key_over_a_split(tracked_query: TrackedQuery) -> None:
-    """The children are read while the failed records of their parents wait for their retries."""
-    for first in (0, 20):
-        tracked_query.put_texts(
-            [f"record {n}" for n in range(first, first + 20)], keys=lambda n: f"key {n % 5}"
-        )
-        if not first:
-            for _ in range(4):
-                tracked_query.stream.split()
-    done: list[tuple[str, int]] = []
-
-    def change(record: Record) -> dict[str, Any]:
-        n = int(record.data.split()[1])
-        if n in (5, 11, 18) and record.attempt < 3:
-            raise ConnectionError("not now")
-        return {"key": record.partition_key, "n": n}
-
-    def process(batch: TrackedBatch) -> None:
-        rows = batch.map_records(change, "key string, n int").collect()
-        done.extend((row.key, row.n) for row in rows)
-
-    tracked_query.run(process, on_failure="block_key", retry_first_delay="1s", retry_max_delay="1s")
-    assert sorted(n for _, n in done) == list(range(40))
-    for key in {key for key, _ in done}:
-        order = [n for its, n in done if its == key]
-        assert order == sorted(order)
-    assert tracked_query.unresolved() == {}
 
 
 def test_a_record_of_several_rows_fails_as_a_whole(spark: SparkSession) -> None:
@@ -223,26 +191,6 @@ def test_records_that_a_scheme_finds_malformed_are_rejected(spark: SparkSession)
         assert {batch.failures[record_id(n)].outcome for n in (1, 2)} == {Outcome.REJECT}
         assert batch.failed_numbers == {1, 2}
     assert ids == ["a", "a"]
-
-
-def test_a_record_that_one_map_records_retries_and_another_rejects_is_rejected(
-    spark: SparkSession,
-) -> None:
-    def failing(error: Exception) -> Callable[[Record], tuple[int]]:
-        def change(record: Record) -> tuple[int]:
-            if record.data == b"bad":
-                raise error
-            return (1,)
-
-        return change
-
-    def process(batch: AckedBatch) -> None:
-        for error in (ConnectionError("later"), Reject("never"), ConnectionError("later")):
-            assert batch.map_records(failing(error), "n int").count() == 2
-
-    batch = run_batch(source_frame(spark, ["a", "bad", "c"]), process)
-    assert batch.failed_numbers == {1}
-    assert (batch.failures[record_id(1)].outcome, batch.reason(1)) == (Outcome.REJECT, "never")
 
 
 def test_queries_that_run_at_a_time_have_batches_of_their_own(spark: SparkSession) -> None:

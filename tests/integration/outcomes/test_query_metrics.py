@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kinesis_spout.errors import ConfigError, MissingExtraError
+from kinesis_spout.errors import MissingExtraError
 from spark_job import DeadLetter
 from spark_job.metrics import QueryMetricsServer, serve
 from tests.support.outcomes.tracked import FAST, TrackedQuery, number
@@ -94,14 +94,6 @@ def test_a_scrape_shows_what_has_happened(
     assert 0 <= seen["stream_lag_seconds"][()] < 60
     left_s = 86_400 - seen["stream_lag_seconds"][()]
     assert seen["stream_retention_left_seconds"][()] == pytest.approx(left_s)
-
-
-def test_a_port_in_use_is_one_sentence(spark: SparkSession) -> None:
-    with (
-        serve(spark, 0) as server,
-        pytest.raises(ConfigError, match=f"option port: {server.port} cannot be bound at"),
-    ):
-        serve(spark, server.port)
 
 
 def test_without_the_package_it_says_what_to_install(

@@ -34,12 +34,11 @@ from tests.support.kinesis.services import (
     SECRET_KEY,
     ServedFake,
     kinesis_client,
-    serve,
 )
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -124,61 +123,20 @@ def records_of(letters: list[Letter]) -> list[tuple[str | None, bytes | None]]:
     return [(letter.partition_key, letter.data) for letter in letters]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Redriven:
-    """What runs one after the other have found and put: of one reason to another stream, of the
-    directory of one plan, at most two letters, all others, and none. Then the job wrote more.
+def test_letters_of_several_plans_are_counted_and_come_back_once(dead: Dead) -> None:
+    """In the order of their sequence numbers, each on the stream that it came from. A record with
+    several letters is put once, and the letter with a payload counts. User records share a sequence
+    number. An aggregate that was dead-lettered whole comes back as its user records: under its own
+    key it would come to any shard, where readers leave out what another shard owns.
+
+    The ledger is kept per target stream, for all plans, and outside of them: a plan that is written
+    again brings nothing back.
     """
-
-    dead: Dead
-    found: Found
-    trial: int
-    of_a_plan: int
-    limited: int
-    others: int
-    again: int
-    found_after: Found
-    rows_after: int
-    orders: list[tuple[str | None, bytes]]
-    after_more_letters: int
-
-
-@pytest.fixture(scope="module")
-def redriven(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redriven]:
-    with serve() as fake:
-        for stream in ("orders", "clicks", "trial"):
-            fake.model.create(stream)
-        dead = Dead(spark, str(tmp_path_factory.mktemp("redriven") / "dead"), fake)
-        for plan_id, letters in PLANS.items():
-            dead.write(letters, plan_id=plan_id)
-        found = dead.redrive().find()
-        assert dead.on() == [], "counting puts nothing"
-        puts = [
-            dead.redrive("timeouterror", target=StreamRef("trial")).put(),
-            dead.redrive("no rates", path=f"{dead.path}/plan=3-c").put(),
-            dead.redrive().put(limit=2),
-            dead.redrive().put(),
-            dead.redrive().put(),
-        ]
-        found_after = dead.redrive().find()
-        orders = dead.on()
-        rows = spark.read.parquet(dead.path).count()
-        dead.write(SIX[:2], plan_id="1-a")
-        dead.write([ORDERS.letter(12)], plan_id="4-d")
-        yield Redriven(
-            dead=dead,
-            found=found,
-            **dict(zip(("trial", "of_a_plan", "limited", "others", "again"), puts, strict=True)),
-            found_after=found_after,
-            rows_after=rows,
-            orders=orders,
-            after_more_letters=dead.redrive().put(),
-        )
-
-
-def test_letters_are_counted_by_target_and_reason(redriven: Redriven) -> None:
-    """Each record once. One without a payload cannot be put, an empty payload can."""
-    found = redriven.found
+    for stream in ("clicks", "trial"):
+        dead.fake.model.create(stream)
+    for plan_id, letters in PLANS.items():
+        dead.write(letters, plan_id=plan_id)
+    found = dead.redrive().find()
     assert (found.to_put, found.put_before, found.without_payload) == (17, 0, 1)
     assert [(count.target, count.reason, count.letters) for count in found.reasons] == [
         ("orders", ORDERS.reason, 10),
@@ -187,57 +145,24 @@ def test_letters_are_counted_by_target_and_reason(redriven: Redriven) -> None:
     ]
     failures = found.reasons[2].first_failure, found.reasons[2].last_failure
     assert failures == (FIRST_FAILURE, RATES.letter(2).last_failure)
+    assert dead.on() == [], "counting puts nothing"
 
-
-def test_letters_come_back_in_order_with_payload_and_key(redriven: Redriven) -> None:
-    """In the order of their sequence numbers. A record with several letters is put once, and the
-    letter with a payload counts, regardless of its attempt. User records share a sequence number.
-    An aggregate that was dead-lettered whole comes back as its user records: under its own key it
-    would come to any shard, where readers leave out what another shard owns.
-    """
-    of_a_plan, orders = redriven.orders[:3], redriven.orders[3:]
-    assert of_a_plan == records_of(RATES.letters(3))
+    assert dead.redrive("timeouterror", target=StreamRef("trial")).put() == 3
+    assert dead.redrive("no rates", path=f"{dead.path}/plan=3-c").put() == 3
+    assert [dead.redrive().put(limit=2), dead.redrive().put(), dead.redrive().put()] == [2, 12, 0]
+    assert dead.redrive().find() == Found(put_before=17, without_payload=1)
+    assert dead.on("trial") == dead.on()[:3] == records_of(RATES.letters(3))
+    assert dead.on("clicks") == records_of(CLICKS.letters(4))
     user_records: list[tuple[str | None, bytes | None]] = [("x", b"one"), ("y", b"two")]
-    assert orders[:-1] == [
-        *records_of([FIRST, THIRD, *SIX[1:], EMPTY]),
-        *user_records,
-    ]
+    *orders, (_, nested) = dead.on()[3:]
+    assert orders == [*records_of([FIRST, THIRD, *SIX[1:], EMPTY]), *user_records]
+    # A first user record that is an aggregate itself: readers open the one around it, and not more.
+    assert unpacked(nested) == [UserRecord("key 9", PACKED)]
 
-
-def test_a_first_user_record_that_is_an_aggregate_is_put_back_as_one_record(
-    redriven: Redriven,
-) -> None:
-    """As the later ones are: in an aggregate of its own, which readers open and not more."""
-    _, put = redriven.orders[-1]
-    assert unpacked(put) == [UserRecord("key 9", PACKED)]
-
-
-def test_each_letter_is_put_on_the_stream_that_it_came_from(redriven: Redriven) -> None:
-    assert redriven.dead.on("clicks") == records_of(CLICKS.letters(4))
-
-
-def test_the_ledger_is_kept_per_target_stream(redriven: Redriven) -> None:
-    """A trial on another stream does not keep letters from their own stream."""
-    assert redriven.dead.on("trial") == records_of(RATES.letters(3))
-    assert (redriven.trial, redriven.of_a_plan) == (3, 3)
-
-
-def test_a_limit_leaves_the_rest_for_the_next_run_and_a_later_run_puts_none(
-    redriven: Redriven,
-) -> None:
-    """The directory of one plan shares the ledger of all. A ledger inside of it would be lost when
-    the plan is written again.
-    """
-    assert (redriven.limited, redriven.others, redriven.again) == (2, 12, 0)
-    assert redriven.found_after == Found(put_before=17, without_payload=1)
-
-
-def test_the_ledger_does_not_disturb_a_job_that_writes_more_letters(redriven: Redriven) -> None:
-    """Readers of the path skip it. New letters are put, and old ones are not, even if their plan is
-    written again.
-    """
-    assert redriven.rows_after == sum(map(len, PLANS.values()))
-    assert redriven.after_more_letters == 1
+    assert dead.spark.read.parquet(dead.path).count() == sum(map(len, PLANS.values()))
+    dead.write(SIX[:2], plan_id="1-a")
+    dead.write([ORDERS.letter(12)], plan_id="4-d")
+    assert dead.redrive().put() == 1
 
 
 @pytest.mark.parametrize(
@@ -258,16 +183,6 @@ def test_a_selection_is_by_parts_of_reasons_and_by_the_last_failure(
     """In upper or lower case; patterns and SQL are plain text. From `since` to before `until`."""
     letters = frame_of(spark, [*SIX, *RATES.letters(3), *CLICKS.letters(4)])
     assert letters.where(selection.condition()).count() == count
-
-
-@pytest.mark.parametrize("format", ["json", "orc"])
-def test_letters_in_files_of_another_format_come_back(
-    dead: Dead,
-    format: str,  # noqa: A002  # Spark's name
-) -> None:
-    dead.write(SIX[::-1], format=format)
-    assert dead.redrive().put() == 6
-    assert dead.on() == records_of(SIX)
 
 
 def test_an_aggregate_and_its_first_user_record_are_two_records(dead: Dead) -> None:
@@ -419,21 +334,9 @@ def test_files_of_something_else_are_refused(dead: Dead, tmp_path: Path) -> None
     assert (found.to_put, found.unreadable) == (2, 2)
 
 
-def test_a_format_that_the_names_of_the_files_do_not_show_must_be_given(
-    dead: Dead, tmp_path: Path
-) -> None:
+def test_a_format_that_the_names_of_the_files_do_not_show_must_be_given(dead: Dead) -> None:
     dead.write(ORDERS.letters(1), format="json")
+    assert dead.redrive().find().to_put == 1
     dead.write(ORDERS.letters(2), format="parquet", plan_id="2-b")
     with pytest.raises(RedriveError, match="--format"):
         dead.redrive()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "letters.bin").write_bytes(b"x")
-    with pytest.raises(RedriveError, match="--format"):
-        dead.redrive(path=str(tmp_path / "other"))
-
-
-def test_a_directory_without_letters_has_nothing_to_put(dead: Dead) -> None:
-    """As of a job without failures, or of a repeated plan without letters."""
-    dead.write([], format="json")
-    assert dead.redrive().find() == Found()
-    assert dead.redrive().put() == 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from scheme.record import Record
     from spark_job import TrackedBatch
-    from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
+    from tests.support.outcomes.tracked import TrackedBatches
 
 pytestmark = pytest.mark.spark
 CLICKS = "clicks"
@@ -120,22 +120,6 @@ def test_outcomes_and_letters_are_those_of_the_records_own_stream(
     assert len({row.plan for row in rows}) == len(rows)
 
 
-def test_a_query_of_two_streams_has_the_outcomes_of_both(
-    tracked_query: TrackedQuery, stream: StreamUnderTest
-) -> None:
-    both = put_on_both(stream, "a", "b")
-    seen: list[tuple[str, str]] = []
-
-    def process(batch: TrackedBatch) -> None:
-        seen.extend(texts_of(batch))
-        bad = batch.df.where("streamName = 'clicks' AND CAST(data AS STRING) = 'b'")
-        batch.fail(bad, "bad click", retry=False)
-
-    tracked_query.run(process, source=BOTH)
-    assert sorted(seen) == both
-    assert [(one.stream_name, one.data) for one in tracked_query.letters] == [(CLICKS, b"b")]
-
-
 def close_plan(stream: StreamUnderTest, name: str) -> None:
     """Another process takes the stream over, and closes the plan that was left open."""
     settings = stream.settings(stream=name)
@@ -180,40 +164,3 @@ def test_a_repeated_batch_is_not_processed_without_the_rows_that_a_report_holds(
     close_plan(stream, CLICKS)
     tracked_batches.run(process, source=BOTH)
     assert sorted({one for rows in sink.values() for one in rows}) == both
-
-
-def test_a_part_of_a_batch_is_given_after_deliveries_without_an_answer(
-    tracked_batches: TrackedBatches, stream: StreamUnderTest
-) -> None:
-    """A record of one stream that ends the process; the others, of both, are processed."""
-    both = put_on_both(stream, *(f"r{n}" for n in range(6)))
-    seen: set[tuple[str, str]] = set()
-
-    def process(batch: TrackedBatch) -> None:
-        rows = texts_of(batch)
-        if (CLICKS, "r5") in rows:
-            raise RuntimeError("Python worker exited unexpectedly")
-        seen.update(rows)
-
-    for _ in range(40):
-        try:
-            tracked_batches.run(process, source=BOTH, retry_limit=1)
-        except RuntimeError as exc:
-            assert "exited unexpectedly" in str(exc)  # noqa: PT017  # only this one is expected
-            continue
-        break
-    assert seen == {*both} - {(CLICKS, "r5")}
-    assert [(one.stream_name, one.data) for one in tracked_batches.letters] == [(CLICKS, b"r5")]
-
-
-def test_bisect_finds_the_bad_record_of_one_stream(
-    tracked_batches: TrackedBatches, stream: StreamUnderTest
-) -> None:
-    put_on_both(stream, *(f"r{n}" for n in range(6)))
-
-    def process(batch: TrackedBatch) -> None:
-        if (CLICKS, "r4") in texts_of(batch):
-            raise RuntimeError("bad")
-
-    tracked_batches.run(process, source=BOTH, bisect=True, retry_limit=0)
-    assert [(one.stream_name, one.data) for one in tracked_batches.letters] == [(CLICKS, b"r4")]

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from state.process import this_process
-from state.report import PlanReport
+from state.owner.ownership import this_process
 from tests.support.outcomes.acker import source_frame
-from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
+from tests.support.outcomes.tracked import TrackedBatches, number, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,28 +21,6 @@ if TYPE_CHECKING:
     from state.zookeeper.store import ZookeeperStateStore
 
 pytestmark = pytest.mark.spark
-
-
-def test_a_report_that_another_process_has_opened_since_fails_the_batch(
-    tracked_batches: TrackedBatches, store: ZookeeperStateStore
-) -> None:
-    """Neither a late report of a zombie nor a batch whose plan was taken over can ack."""
-    tracked_batches.stream.put(10)
-    rows: list[int] = []
-
-    def process(batch: TrackedBatch) -> None:
-        rows.extend(numbers(batch.df))
-        pointer = store.plans.pointer()
-        assert pointer is not None
-        store.reports.finish(store.reports.open(pointer.id, "zombie"), PlanReport())
-        store.reports.open(pointer.id, "another")
-
-    with pytest.raises(Exception, match="report"):
-        tracked_batches.run(process)
-    assert tracked_batches.stream.checkpoints() == {}
-    rows.clear()
-    tracked_batches.run_quietly(rows)
-    assert sorted(rows) == list(range(10))
 
 
 def test_a_batch_that_is_replayed_past_the_retention_is_not_refused_for_ever(
@@ -117,32 +94,6 @@ def test_rows_that_were_filtered_before_the_function_fail_the_batch(
     assert sorted(rows) == list(range(20))
 
 
-def test_a_function_acks_only_the_records_that_were_read(tracked_query: TrackedQuery) -> None:
-    """Its first batch is not read at all, and of the second one task is. The other records come
-    with a later batch.
-    """
-    tracked_query.stream.put(80)
-    seen: list[list[int]] = []
-
-    def process(batch: TrackedBatch) -> None:
-        match len(seen):
-            case 0:
-                seen.append([])
-            case 1:
-                seen.append(numbers(batch.df.limit(1)))
-            case _:
-                seen.append(numbers(batch.df))
-
-    tracked_query.run(process, source={"max_tasks": 4})
-    _, (one,), *later = seen
-    others = [n for batch in later for n in batch]
-    by_shard = {len(sequences) for sequences in tracked_query.stream.records.values()}
-    assert 80 - len(others) in by_shard
-    assert one not in others
-    assert len(set(others)) == len(others)
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
-
-
 def test_two_batches_in_a_row_without_a_report_end_the_query_and_say_what_to_do(
     tracked_batches: TrackedBatches, store: ZookeeperStateStore
 ) -> None:
@@ -168,18 +119,18 @@ def test_two_batches_in_a_row_without_a_report_end_the_query_and_say_what_to_do(
     tracked_batches.play(stream.source(whole_batch_ack=True), untracked)
     assert stream.checkpoints() == stream.tips()
     assert tracked_batches.unresolved() == {}
-    assert store.reports.read_policy() is None
+    assert store.read_policy() is None
 
 
 def close_plan(store: ZookeeperStateStore, *, stays_tracked: bool = True) -> None:
     """As a process that takes the application over, while the query is down."""
-    pointer = store.plans.pointer()
+    pointer = store.read_pointer()
     assert pointer is not None
-    store.ownership.acquire(this_process(0), timeout_s=30)
-    store.plans.close(pointer.id)
+    store.acquire(this_process(0), timeout_s=30)
+    store.close_plan(pointer.id)
     if not stays_tracked:
-        store.reports.clear_policy()
-    store.ownership.release()
+        store.clear_policy()
+    store.release()
 
 
 def stopped(_batch: TrackedBatch) -> None:
@@ -242,9 +193,9 @@ def test_the_report_of_another_batch_does_not_hold_for_a_replay(
     tracked_batches.stream.put(10)
     with pytest.raises(KeyError, match="stopped here"):
         tracked_batches.run(stopped)
-    reported, unreported = store.plans.known()
-    assert store.reports.read(reported) is not None
-    assert store.reports.read(unreported) is None
+    reported, unreported = store.known_plans()
+    assert store.read_report(reported) is not None
+    assert store.read_report(unreported) is None
     close_plan(store)
     rows: list[list[int]] = []
     tracked_batches.run(lambda batch: rows.append(sorted(numbers(batch.df))))

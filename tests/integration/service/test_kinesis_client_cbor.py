@@ -163,29 +163,32 @@ def test_an_endpoint_that_has_spoken_cbor_is_not_asked_in_json(
     assert kinds(stub_kinesis) == ["cbor-1.1"] * 3
 
 
-def test_by_default_cbor_is_asked_for_and_an_endpoint_without_it_is_no_reason_for_a_warning(
-    free_client: KinesisClient, stub_kinesis: StubKinesis, caplog: pytest.LogCaptureFixture
+BROKEN = Answer(body=cbor2.dumps({"Records": [{"Data": b"a"}]}), headers=CBOR)
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "said"),
+    [
+        (HTML, logging.INFO, "does not speak CBOR"),
+        (BROKEN, logging.WARNING, "cannot be read as CBOR"),
+    ],
+)
+def test_by_default_cbor_is_asked_for_and_where_it_cannot_be_read_all_pages_are_asked_for_in_json(
+    free_client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    answer: Answer,
+    level: int,
+    said: str,
 ) -> None:
-    stub_kinesis.answers("GetRecords", HTML, page(b"a"))
+    """An endpoint without CBOR is no reason for a warning, a page that cannot be read is."""
+    stub_kinesis.answers("GetRecords", answer, page(b"a"))
     with caplog.at_level(logging.INFO, "kinesis_spout"):
         assert [data(free_client) for _ in range(2)] == [[b"a"]] * 2
     assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "json-1.1"]
-    (said,) = [one for one in caplog.records if "does not speak CBOR" in one.getMessage()]
-    assert said.levelno == logging.INFO
-
-
-def test_by_default_a_page_that_cannot_be_read_is_asked_for_again_in_json(
-    free_client: KinesisClient, stub_kinesis: StubKinesis, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And so are all others."""
-    broken = Answer(body=cbor2.dumps({"Records": [{"Data": b"a"}]}), headers=CBOR)
-    stub_kinesis.answers("GetRecords", broken, page(b"a"))
-    with caplog.at_level(logging.INFO, "kinesis_spout"):
-        assert [data(free_client) for _ in range(2)] == [[b"a"]] * 2
-    assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "json-1.1"]
-    (said,) = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert "cannot be read as CBOR" in said.getMessage()
-    assert said.getMessage().endswith("; reading JSON instead")
+    (found,) = [one for one in caplog.records if said in one.getMessage()]
+    assert found.levelno == level
 
 
 def test_a_page_that_cannot_be_read_stays_an_error_where_cbor_was_asked_for(

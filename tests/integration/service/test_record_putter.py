@@ -19,8 +19,6 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord, RecordPutter
-from kinesis_spout.testing import FakeKinesisSettings
-from tests.support.kinesis.services import REGION, create_stream, kinesis_client, serve
 from tests.support.kinesis.stub_kinesis import (
     Answer,
     StubKinesis,
@@ -206,32 +204,3 @@ def test_columns_are_put_as_records_are_and_only_refusals_are_told(
     assert others == [first, first]
     assert put(stub_kinesis)[0] == [("a", b"1"), ('"\n', b""), ("\u20ac", b"\xff")]
     assert [one.get("ExplicitHashKey") for one in first["Records"]] == ["0", None, "1"]
-
-
-def test_a_stream_by_arn_is_asked_for_by_arn(
-    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
-) -> None:
-    arn = "arn:aws:kinesis:eu-central-1:123456789012:stream/flights"
-    stub_kinesis.answers("PutRecords", answer(TAKEN))
-    with closing(
-        RecordPutter(config_of(stub_kinesis.url), StreamRef.parse(arn=arn), clock=waitless_clock)
-    ) as putter:
-        putter.put(RECORDS[:1])
-    assert stub_kinesis.asked("PutRecords")[0].arguments["StreamARN"] == arn
-
-
-def test_a_shard_that_takes_1000_records_a_second_gets_them_all() -> None:
-    """The write limit refuses a part of each request."""
-    with (
-        serve(settings=FakeKinesisSettings(limits=True)) as fake,
-        kinesis_client(fake.endpoint_url) as client,
-    ):
-        create_stream(client, "orders")
-        with closing(
-            RecordPutter(config_of(fake.endpoint_url, region=REGION), StreamRef("orders"))
-        ) as putter:
-            assert putter.put(OutgoingRecord("k", b"%d" % n) for n in range(1_200)) == 1_200
-        (shard,) = fake.model.shards("orders")
-        assert {record.data for record in fake.model.records("orders", shard.shard_id)} == {
-            b"%d" % n for n in range(1_200)
-        }

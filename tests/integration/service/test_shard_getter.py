@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.config import ReadRate, StreamRef
-from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.pacing import Pacer
-from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing.manual_clock import ManualClock
@@ -35,14 +33,6 @@ def reading(url: str, stream: str, clock: Clock) -> Iterator[KinesisClient]:
         KinesisClient(config_of(url, region="us-east-1"), StreamRef(stream), clock=clock)
     ) as client:
         yield client
-
-
-def getter_of(
-    client: KinesisClient, clock: Clock, shard_id: str = SHARD, **rate: float
-) -> KinesisShardGetter:
-    return KinesisShardGetter(
-        client, shard_id, TRIM_HORIZON, pacer=Pacer(ReadRate(**rate)), clock=clock
-    )
 
 
 @pytest.mark.parametrize(
@@ -76,32 +66,3 @@ def test_pacing_keeps_within_the_limits_so_that_nothing_is_throttled(
         took_s = clock.monotonic_s() - started_s
     assert pacer.refused_in_a_row == 0
     assert least_s < took_s < most_s
-
-
-def test_many_shards_are_read_ahead_to_their_tips() -> None:
-    """Every record once, in each shard's order, through a budget that is far smaller
-    than the data.
-    """
-    clock = ManualClock()
-    with serve_fake(clock=clock) as fake, reading(fake.endpoint_url, "s", clock) as client:
-        fake.model.create("s", shards=6)
-        for number in range(600):
-            fake.model.put("s", f"k{number}", b"%d" % number)
-        budget = ByteBudget(20 * MIB)
-        getters = [
-            BufferedGetter(getter_of(client, clock, listed.shard_id), max_records=40, budget=budget)
-            for listed in client.list_shards()
-        ]
-        read: dict[str, list[int]] = {getter.shard_id: [] for getter in getters}
-        with RoundRobinReader(getters, max_concurrent=4, clock=clock) as reader:
-            while not reader.idle:
-                for getter in reader.step(10.0):
-                    while (page := getter.take()) is not None:
-                        read[getter.shard_id] += [
-                            int(data) for data in page.records.column("data").to_pylist()
-                        ]
-                    if getter.at_tip:
-                        getter.close()
-    assert sorted(number for numbers in read.values() for number in numbers) == list(range(600))
-    assert all(numbers == sorted(numbers) for numbers in read.values())
-    assert budget.held_bytes == 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.shards.lineage import ShardLineage, ShardPhase, open_range_holes
-from kinesis_spout.testing import alter, duplicate_listing
+from kinesis_spout.testing import alter
 from state.position import TRIM_HORIZON
 from state.shard_state import ShardState
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
@@ -71,40 +71,3 @@ def test_a_parent_that_was_open_on_its_page_holds_the_children_of_a_later_page(
     assert lineage.phase(shard(0)) is ShardPhase.READABLE
     assert [lineage.waits_for(shard(index)) for index in (MANY, MANY + 1)] == [(shard(0),)] * 2
     assert open_range_holes(listed) == []
-
-
-def test_a_shard_that_is_named_twice_is_listed_once(
-    job: SimulatedJob, client: KinesisClient
-) -> None:
-    job.fake.faults.add(duplicate_listing(), operation="ListShards")
-    assert [one.shard_id for one in client.list_shards()] == [shard(0), shard(1)]
-
-
-def test_all_that_retention_has_left_is_listed(job: SimulatedJob, client: KinesisClient) -> None:
-    """Closed shards too, which have to be drained. That is the service's default; a filter would
-    leave them out.
-    """
-    job.fake.split(STREAM, shard(0))
-    job.clock.advance(23 * 3_600)
-    job.fake.split(STREAM, shard(1))
-    assert [(one.shard_id, one.is_closed) for one in client.list_shards()][:3] == [
-        (shard(0), True),
-        (shard(1), True),
-        (shard(2), False),
-    ]
-    job.clock.advance(2 * 3_600)
-    assert [one.shard_id for one in client.list_shards()] == [
-        shard(index) for index in (1, 2, 3, 4, 5)
-    ]
-
-
-def test_shards_that_are_shown_late_come_with_a_later_listing() -> None:
-    """Until then their hash keys are a hole, which is temporary."""
-    with simulated(shards=1, listing_delay_ms=5_000) as job:
-        job.clock.advance(6)
-        job.fake.split(STREAM, shard(0))
-        with closing(job.client()) as client:
-            late = client.list_shards()
-            assert ([one.shard_id for one in late], len(open_range_holes(late))) == ([shard(0)], 1)
-            job.clock.advance(6)
-            assert open_range_holes(client.list_shards()) == []

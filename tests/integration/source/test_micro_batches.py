@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from kinesis_spout.errors import ConfigError
 from kinesis_spout.testing import alter
 from spark_job.data_source import KinesisStreamReader, TaskPartition
-from spark_job.preflight import preflight
-from spark_job.settings import QuerySettings
 from state.errors import PlanClosedError
 from state.shard_state import Lifecycle
 from tests.support.kinesis.services import REGION
@@ -116,7 +113,7 @@ def test_all_attempts_at_a_batch_give_the_same_rows_in_the_same_order(
     def read(plan: Any) -> None:
         partition = TaskPartition(partitions[0].plan_id, 0, plan, partitions[0].aws)
         barrier.wait(10)
-        batches = KinesisStreamReader(QuerySettings.of([engine.settings])).read(partition)
+        batches = KinesisStreamReader(engine.settings).read(partition)
         results.append([row for batch in batches for row in batch.to_pylist()])
 
     threads = [threading.Thread(target=read, args=(plan,)) for plan in (small, whole)]
@@ -204,85 +201,6 @@ def test_each_shard_starts_where_the_application_says_and_its_children_at_their_
     stream.clock.advance(HOUR_S)
     engine.run_until_idle()
     assert sorted(all_ids(engine)) == sorted(stream.ids() - skipped)
-
-
-def test_latest_gives_what_comes_after_the_pin(
-    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
-) -> None:
-    """Also what was put before the first batch. A restart in between does not move the pin."""
-    stream.put(40)
-    old = stream.ids()
-    stream.clock.advance(60)
-    engine = engine_of(starting_position="LATEST")
-    engine.start()
-    assert engine.reader is not None
-    engine.reader.driver.coordinators[0].pin_start()
-    stream.put(40)
-    engine.stop()
-    stream.clock.advance(60)
-    engine.run_until_idle()
-    assert sorted(all_ids(engine)) == sorted(stream.ids() - old)
-
-
-def test_a_sequence_number_of_another_shard_is_refused(
-    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
-) -> None:
-    stream.put(40)
-    start = {"default": "LATEST", shard(1): f"AT:{stream.records[shard(0)][0]}"}
-    with pytest.raises(ConfigError, match=f"is not a position in shard {shard(1)}"):
-        engine_of(starting_position=start).run_until_idle()
-
-
-def test_stored_state_wins_over_another_start_and_it_is_said(
-    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
-) -> None:
-    """The same start, none, and one of an application that never ran are not worth a warning."""
-    stream.put(40)
-    engine = engine_of()
-    engine.run_until_idle()
-    engine.stop()
-    engine.settings = stream.settings(starting_position="LATEST")
-    (warning,) = preflight(engine.settings, master="local")
-    assert "startingPosition LATEST has no effect" in warning
-    assert "kinesis-spout reset --application orders-etl" in warning
-    for quiet in ({}, {"starting_position": None}, {"application": "never-ran"}):
-        assert preflight(stream.settings(**quiet), master="local") == []
-    stream.put(40)
-    engine.run_until_idle()
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
-
-
-# limits, and odd records --------------------------------------------------------------------------
-def test_a_batch_has_no_more_than_its_limits(
-    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
-) -> None:
-    """Also where they end in the middle of records of one arrival time, and where a shard has to
-    wait for its turn. Each shard keeps its order.
-    """
-    stream.put(60)
-    engine = engine_of(max_records_per_trigger=7, max_records_per_shard=3, max_tasks=3)
-    assert len(planned(engine)) == 3
-    engine.run_until_idle()
-    for rows in engine.sink.values():
-        shards = [row["shardId"] for row in rows]
-        assert len(rows) <= 7
-        assert max(map(shards.count, shards), default=0) <= 3
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
-    for name, sequences in stream.records.items():
-        rows = [row for row in engine.delivered if row["shardId"] == name]
-        assert [row["sequenceNumber"] for row in rows] == sequences
-
-
-def test_a_task_gives_at_most_so_many_bytes_and_one_record_that_is_larger(
-    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
-) -> None:
-    stream.put(60)
-    stream.put_record("k", b"x" * 5_000)
-    engine = engine_of(max_tasks=1, max_bytes_per_task=200)
-    engine.run_until_idle()
-    sizes = [sum(len(row["data"]) for row in rows) for rows in engine.sink.values()]
-    assert [size for size in sizes if size > 200] == [5_000]
-    assert sorted(all_ids(engine)) == sorted(stream.ids())
 
 
 @pytest.mark.parametrize("wire_format", ["json", "cbor"])

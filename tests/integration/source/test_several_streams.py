@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import KinesisError
-from kinesis_spout.testing.faults.plan import throttle
-from kinesis_spout.testing.settings import FakeKinesisSettings
-from spark_job.data_source import KinesisStreamReader
-from spark_job.kinesis_source import KinesisSource
-from tests.support.kinesis.services import create_stream, kinesis_client, serve
+from spark_job.data_source import KinesisStreamReader, SeveralStreamsReader
+from tests.support.kinesis.services import create_stream
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
 from tests.support.spark.source import APPLICATION, READ_MODES, STREAM, StreamUnderTest
 
@@ -23,8 +19,6 @@ if TYPE_CHECKING:
     from spark_job.settings import QuerySettings
 
 CLICKS = "clicks"
-ARN_HERE = f"arn:aws:kinesis:us-east-1:000000000000:stream/{STREAM}"
-ARN_THERE = f"arn:aws:kinesis:eu-west-1:444455556666:stream/{STREAM}"
 VIEWS = "views"
 
 
@@ -34,9 +28,13 @@ class SeveralEngine(MicroBatchEngine):
     query: QuerySettings
 
     def start(self) -> None:
-        self.reader = KinesisStreamReader(self.query)
+        one = self.query.is_of_one
+        reader: Any = (
+            KinesisStreamReader(self.query.streams[0]) if one else SeveralStreamsReader(self.query)
+        )
+        self.reader = reader
         if self.available_now:
-            self.reader.prepareForTriggerAvailableNow()
+            reader.prepareForTriggerAvailableNow()
 
 
 @pytest.fixture
@@ -114,73 +112,3 @@ def test_one_query_reads_two_streams_once_wherever_its_driver_dies(
         f"{APPLICATION}/{STREAM}",
         f"{APPLICATION}/{CLICKS}",
     }
-
-
-def test_a_query_of_one_stream_goes_on_with_others_and_with_one_again(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
-) -> None:
-    """Each record comes once. A checkpoint of a stream that is not read any more is refused where
-    its offset does not name the stream, and none of the query has the plan.
-    """
-    wanted = put(stream, STREAM, 20)
-    engine = engine_of(STREAM)
-    engine.run_until_idle()
-    assert engine.offsets[-1]["format"] == 1
-    refused = engine_of(CLICKS, VIEWS, after=engine)
-    with pytest.raises(KinesisError, match="none of the streams clicks, views"):
-        refused.run_batch()
-    wanted |= put(stream, CLICKS, 20) | put(stream, STREAM, 20, "b")
-    engine = engine_of(STREAM, CLICKS, after=refused)
-    engine.run_until_idle()
-    wanted |= put(stream, STREAM, 20, "c")
-    away = put(stream, CLICKS, 20, "away")
-    engine = engine_of(STREAM, after=engine)
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-    wanted |= away | put(stream, VIEWS, 20)
-    engine = engine_of(VIEWS, CLICKS, STREAM, after=engine)
-    engine.run_until_idle()
-    assert sorted(got(engine)) == sorted(wanted)
-
-
-def test_streams_of_two_regions_and_one_of_them_throttled(
-    stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine], caplog: Any
-) -> None:
-    """Each has its endpoint, its region and its application; both have the same name. The reads of
-    one are refused: the other one's batches go on, and it is read when its calls are answered.
-    """
-    elsewhere = FakeKinesisSettings(region="eu-west-1", account_id="444455556666")
-    wanted = {f"{ARN_HERE}/{one.split('/')[1]}" for one in put(stream, STREAM, 20)}
-    with (
-        serve(clock=stream.clock, settings=elsewhere) as fake,
-        kinesis_client(fake.endpoint_url) as client,
-    ):
-        create_stream(client, STREAM, shards=2)
-        there = StreamUnderTest(client, fake.endpoint_url, stream.zookeeper, stream.clock)
-        shared = {"max_fetch_time": "300ms", "max_search_time": "5s", "stream": None}
-        engine = engine_of(STREAM, CLICKS)
-        engine.query = KinesisSource.several(
-            [
-                stream.source(stream_arn=ARN_HERE, **shared),
-                there.source(
-                    stream_arn=ARN_THERE, region=None, application="orders-elsewhere", **shared
-                ),
-            ]
-        ).query()
-        fake.model.faults.add(throttle(), operation="GetRecords", times=None)
-        away = {f"{ARN_THERE}/{one.split('/')[1]}" for one in put(there, STREAM, 20)}
-        for turn in range(3):
-            new = put(stream, STREAM, 3, f"b{turn}")
-            wanted |= {f"{ARN_HERE}/{one.split('/')[1]}" for one in new}
-            for _ in range(10):
-                engine.run_batch()
-                if wanted <= set(got(engine)):
-                    break
-            assert sorted(got(engine)) == sorted(wanted)
-        assert f"stream {ARN_THERE} is behind, but gave no record" in caplog.text
-        fake.model.faults.clear()
-        engine.run_until_idle()
-        stream.clock.advance(30)  # its rest
-        engine.run_until_idle()
-        assert sorted(got(engine)) == sorted(wanted | away)
-        engine.stop()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.spout.kinesis_spout import SpoutClosedError, SpoutConfig
+from kinesis_spout.spout.kinesis_spout import SpoutConfig
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spouts import spout_on
 
@@ -54,11 +54,6 @@ def test_now_is_what_was_there_when_the_spout_was_opened(orders: ServedFake) -> 
     early += put(orders, "after", 40)
     put(orders, "late", 40, in_s=60)
     assert sorted(read(orders, until="now")) == sorted(early)
-
-
-def test_a_stream_of_nothing_ends_at_once(orders: ServedFake) -> None:
-    assert read(orders, until="now") == []
-    assert read(orders, until="2020-01-01T00:00:00Z") == []
 
 
 def test_what_failed_is_waited_for(orders: ServedFake) -> None:
@@ -110,26 +105,6 @@ def test_only_the_shards_that_were_named_are_read(orders: ServedFake) -> None:
 def test_a_shard_that_is_not_there_is_refused(orders: ServedFake) -> None:
     with pytest.raises(ConfigError, match="did you mean shardId-000000000001"):
         spout_on(orders, shards=("shardId-00000000001",)).open()
-
-
-def test_the_counts_can_be_read_after_the_end(orders: ServedFake) -> None:
-    spout = spout_on(orders, until="now")
-    with pytest.raises(SpoutClosedError):
-        spout.metrics()
-    put(orders, "record", 3)
-    with spout:
-        for emission in spout.emissions():
-            emission.ack()
-    assert spout.metrics().total.counts.acked == 3
-
-
-def test_the_loop_over_emissions_can_be_stopped(orders: ServedFake) -> None:
-    """During a pause without records, and between two records."""
-    put(orders, "record", 3)
-    left = [False] * 2
-    with spout_on(orders) as spout:
-        assert len(list(spout.emissions(lambda: not left or left.pop()))) <= 2
-        assert list(spout.emissions(lambda: True)) == []
 
 
 @pytest.mark.parametrize(

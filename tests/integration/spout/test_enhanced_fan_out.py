@@ -15,7 +15,6 @@ from kinesis_spout.config import StreamRef
 from kinesis_spout.drills.world.link import Link
 from kinesis_spout.errors import (
     ConsumerNotFoundError,
-    KinesisError,
     ServiceUnavailableError,
     ShardNotFoundError,
     SubscriptionInUseError,
@@ -26,7 +25,7 @@ from kinesis_spout.service import subscription as subscription_module
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.consumers import ConsumerRegistry, OwnConsumer
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
-from state.position import TRIM_HORIZON, Position
+from state.position import TRIM_HORIZON
 from tests.support.certificates import Authority
 from tests.support.kinesis.stub_kinesis import config_of
 from tests.support.spout.spouts import spout_on
@@ -156,19 +155,6 @@ def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: Kine
     subscription.release()
 
 
-def test_an_exception_event_has_the_class_of_the_error(
-    orders: ServedFake, client: KinesisClient
-) -> None:
-    """Here of a stream that is deleted."""
-    subscription = own(client).subscribe(SHARD, TRIM_HORIZON)
-    assert subscription.next_event() is not None
-    registry = ConsumerRegistry(client)
-    registry.deregister(registry.find(name="me").arn)
-    with pytest.raises(KinesisError):
-        subscription.next_event()
-    subscription.release()
-
-
 def test_a_server_that_ends_breaks_the_subscription() -> None:
     """The feed says so, and its thread ends."""
     fake = FakeKinesis()
@@ -187,30 +173,6 @@ def test_a_server_that_ends_breaks_the_subscription() -> None:
     assert feed.is_over
     assert isinstance(feed.error, ServiceUnavailableError)
     client.close()
-
-
-def test_a_feed_that_is_not_read_holds_two_events(
-    orders: ServedFake, client: KinesisClient
-) -> None:
-    """The rest stays in the connection; closing the feed ends its thread."""
-    for _ in range(5):
-        for number in range(11):
-            orders.model.put("orders", f"k{number}", bytes(100_000))
-    consumer, news = own(client), threading.Event()
-    feed = ThreadFeed.start(SHARD, lambda: consumer.subscribe(SHARD, TRIM_HORIZON), news.set)
-    came = 0
-    position = None
-    while came < 55:
-        assert news.wait(PATIENCE_S)
-        news.clear()
-        while (event := feed.take()) is not None:
-            came += event.page.count
-            position = event.page.last
-    assert len(feed._events) <= 2
-    feed.close()
-    assert feed.join(PATIENCE_S)
-    assert position is not None
-    assert Position.after(position).sequence == position
 
 
 def test_a_spout_reads_by_subscription_over_a_split(orders: ServedFake) -> None:

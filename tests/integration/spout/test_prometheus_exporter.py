@@ -13,9 +13,7 @@ from kinesis_spout.errors import ConfigError, MissingExtraError
 from kinesis_spout.prometheus_exporter import MetricsServer, SpoutCollector, serve
 from kinesis_spout.prometheus_exporter.spout_collector import cumulative
 from kinesis_spout.spout.metrics import LATENCY_BUCKETS, ShardCounts
-from kinesis_spout.testing import error
 from tests.support.spout.spouts import spout_on
-from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
@@ -86,41 +84,6 @@ def test_a_scrape_shows_the_counts_of_the_spout(orders: ServedFake) -> None:
         )
         assert value(during, "wait_seconds_total", reason="idle") > 0
         assert value(scraped(server), "stream_records_acked_total") == 20
-
-
-def test_a_scrape_shows_subscriptions_and_the_fall_back_to_polling(orders: ServedFake) -> None:
-    """No subscription can be had at first: both shards are polled, and the records still come. Then
-    both are subscribed to, and none is polled.
-    """
-    denied = error("AccessDeniedException")
-    orders.model.faults.add(denied, operation="SubscribeToShard", times=None)
-    spout = spout_on(
-        orders, read_mode="efo", consumer_name="reader", efo_fallback_after_s=0.1, max_pending=100
-    )
-    with serve(spout, 0) as server, spout:
-        emissions = spout.emissions()
-        for _ in range(20):
-            next(emissions).ack()
-        polling = scraped(server)
-        assert value(polling, "polled_shards") == 2
-        assert value(polling, "subscriptions_total") == 0
-        assert value(polling, "subscription_failures_total") >= 2
-        orders.model.faults.clear()
-        wait_until(lambda: value(scraped(server), "polled_shards") == 0, timeout_s=60)
-        pushed = scraped(server)
-    assert value(pushed, "subscriptions_total") == 2
-    assert value(pushed, "subscription_failures_total") >= value(
-        polling, "subscription_failures_total"
-    )
-    assert value(pushed, "stream_records_acked_total") == 20
-
-
-def test_a_spout_that_polls_by_choice_has_no_figures_of_subscriptions(orders: ServedFake) -> None:
-    spout = spout_on(orders)
-    with serve(spout, 0) as server, spout:
-        names = {name for name, _ in scraped(server)}
-    assert "kinesis_spout_wait_seconds_total" in names
-    assert not [name for name in names if "subscription" in name or "polled" in name]
 
 
 def test_the_buckets_of_the_histogram_are_exact() -> None:

@@ -12,14 +12,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from kinesis_spout.spout import KinesisSpout, SpoutConfig
-from spark_job.options import OPTIONS
 from state.errors import StoreAccessError, StoreUnavailableError
-from state.store.shard_states import StateChange
+from state.state_store import StateChange
 from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.certificates import Authority
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.shell.command_line import run_cli
 from tests.support.spark.source import APPLICATION, STREAM
 from tests.support.state.secure_zookeeper import (
     OTHER_PASSWORD,
@@ -48,24 +45,6 @@ class Way:
         self.address = f"{address}/{chroot}"
         self.security = security
 
-    def options(self, tmp_path: Path) -> dict[str, Any]:
-        """The same as a user gives it to the Spark source; the password is in a file."""
-        own = self.security
-        given = {
-            "zookeeper_tls": own.tls or None,
-            "zookeeper_ca_file": own.ca_file,
-            "zookeeper_cert_file": own.cert_file,
-            "zookeeper_key_file": own.key_file,
-            "zookeeper_auth": own.auth,
-            "zookeeper_user": own.user,
-            "zookeeper_acl": own.acl,
-        }
-        if own.password is not None:
-            file = tmp_path / "password"
-            file.write_text(own.password)
-            given["zookeeper_password_file"] = str(file)
-        return {name: value for name, value in given.items() if value is not None}
-
 
 @pytest.fixture
 def way(request: pytest.FixtureRequest, tmp_path: Path) -> Way:
@@ -93,13 +72,13 @@ def store_of(address: str, security: ZookeeperSecurity, **settings: Any) -> Zook
 
 def use(store: ZookeeperStateStore) -> None:
     """Own the application, and write states, a plan and a task's log."""
-    store.ownership.acquire(OWNER, timeout_s=10)
-    store.shard_states.save([StateChange(None, state_at(10))])
+    store.acquire(OWNER, timeout_s=10)
+    store.save_states([StateChange(None, state_at(10))])
     made = plan(1)
-    store.plans.create(made)
-    store.plans.append_log(made.plan_id, 0, log_of(3), None)
-    assert store.plans.read_log(made.plan_id, 0).log == log_of(3)
-    assert [stored.state for stored in store.shard_states.load().values()] == [state_at(10)]
+    store.create_plan(made)
+    store.append_log(made.plan_id, 0, log_of(3), None)
+    assert store.read_log(made.plan_id, 0).log == log_of(3)
+    assert [stored.state for stored in store.load_states().values()] == [state_at(10)]
 
 
 @contextmanager
@@ -123,7 +102,7 @@ def test_a_store_is_let_in_and_reads_what_it_wrote(way: Way) -> None:
     with closing(store_of(way.address, way.security)) as store:
         use(store)
     with closing(store_of(way.address, way.security)) as store:
-        assert store.shard_states.load()
+        assert store.load_states()
 
 
 def test_many_states_load_in_a_moment_over_tls(tls_zookeeper: SecureZookeeper) -> None:
@@ -132,43 +111,15 @@ def test_many_states_load_in_a_moment_over_tls(tls_zookeeper: SecureZookeeper) -
     """
     security = ZookeeperSecurity(tls=True, ca_file=tls_zookeeper.authority.file)
     with closing(store_of(f"{tls_zookeeper.tls}/many", security, operation_timeout_s=3.0)) as store:
-        store.ownership.acquire(OWNER, timeout_s=10)
+        store.acquire(OWNER, timeout_s=10)
         for first in range(0, 3_000, 300):
-            store.shard_states.save(
+            store.save_states(
                 [
                     StateChange(None, state_at(10, f"shardId-{number:012}"))
                     for number in range(first, first + 300)
                 ]
             )
-        assert len(store.shard_states.load()) == 3_000
-
-
-@pytest.mark.parametrize("way", ["sasl-tls"], indirect=True)
-def test_a_spout_and_a_command_are_let_in(
-    way: Way, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """`status` finds the spout's application by the options of the Spark source."""
-    stream.put(40)
-    stream.zookeeper = way.address
-    spout = spout_of(stream, way.security, until="now", starting_position="TRIM_HORIZON")
-    spout.open()
-    with closing(spout):
-        delivered = 0
-        for emission in spout.emissions():
-            emission.ack()
-            delivered += 1
-        assert delivered == 40
-
-    shown = run_cli(
-        *("status", "--window", "1s"),
-        *("--application", APPLICATION, "--stream", STREAM, "--zookeeper", way.address),
-        *("--endpoint-url", stream.endpoint_url, "--region", REGION, "--json"),
-        *pairs(way, tmp_path),
-        cwd=tmp_path,
-        AWS_ACCESS_KEY_ID=ACCESS_KEY,
-        AWS_SECRET_ACCESS_KEY=SECRET_KEY,
-    )
-    assert '"shardId-000000000003"' in shown.stdout, shown.stderr
+        assert len(store.load_states()) == 3_000
 
 
 def spout_of(stream: StreamUnderTest, security: ZookeeperSecurity, **settings: Any) -> KinesisSpout:
@@ -182,15 +133,6 @@ def spout_of(stream: StreamUnderTest, security: ZookeeperSecurity, **settings: A
             **settings,
         )
     )
-
-
-def pairs(way: Way, tmp_path: Path) -> list[str]:
-    """The options of the way, as commands take them."""
-    return [
-        word
-        for name, value in way.options(tmp_path).items()
-        for word in ("--option", f"{OPTIONS[name].name}={'true' if value is True else value}")
-    ]
 
 
 @pytest.mark.parametrize("acl", ["creator", "creator-read"])
@@ -235,12 +177,12 @@ def refuses_another_identity(address: str, *, may_read: bool) -> None:
         ZookeeperStateStore(address, application="planned", stream=STREAM, security=security)
     ) as other:
         if may_read:
-            assert other.shard_states.load()
+            assert other.load_states()
         else:
             with pytest.raises(StoreAccessError, match=rf"'{OTHER_USER}'.* check the user and"):
-                other.shard_states.load()
+                other.load_states()
         with pytest.raises(StoreAccessError, match=r"denies access to /acl-"):
-            other.ownership.acquire(OWNER, timeout_s=0)
+            other.acquire(OWNER, timeout_s=0)
 
 
 @pytest.mark.parametrize("auth", ["sasl", "digest"])
@@ -255,7 +197,7 @@ def test_a_wrong_password_is_refused_without_being_shown(
         use(store)
     wrong = store_of(address, ZookeeperSecurity(auth=auth, user=USER, password="marked-wrong"))
     with closing(wrong), pytest.raises(StoreAccessError) as refused:
-        wrong.shard_states.load()
+        wrong.load_states()
     expected = "does not accept" if auth == "sasl" else "denies access to"
     assert expected in str(refused.value)
     assert f"the {auth} identity '{USER}' (options zookeeperAuth, zookeeperUser)" in str(
@@ -309,7 +251,7 @@ def test_a_connection_that_cannot_be_made_secure_is_refused_at_once(
     address, changes = cases[case]
     store = store_of(address, ZookeeperSecurity(**own | changes), connect_timeout_s=120.0)
     with closing(store), pytest.raises(StoreAccessError, match=says):
-        store.ownership.owner()
+        store.read_owner()
 
 
 def test_a_certificate_for_another_host_is_taken_by_the_explicit_switch(
@@ -320,7 +262,7 @@ def test_a_certificate_for_another_host_is_taken_by_the_explicit_switch(
     )
     address = f"{MISNAMED}:{tls_zookeeper.tls.rpartition(':')[2]}"
     with closing(store_of(address, security)) as store:
-        assert store.ownership.owner() is None
+        assert store.read_owner() is None
 
 
 def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
@@ -333,36 +275,8 @@ def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
     nobody = store_of(address, ZookeeperSecurity())
     without = r"client without an identity \(option zookeeperAuth"
     with closing(nobody), pytest.raises(StoreAccessError, match=without):
-        nobody.shard_states.load()
+        nobody.load_states()
     plain = store_of(tls_zookeeper.tls, ZookeeperSecurity(), connect_timeout_s=1.0)
     wants = r"wants TLS \(option zookeeperTls\)"
     with closing(plain), pytest.raises(StoreUnavailableError, match=wants):
-        plain.ownership.owner()
-
-
-def test_an_identity_that_the_server_does_not_know_cannot_own_a_node(
-    tls_zookeeper: SecureZookeeper,
-) -> None:
-    """A server that wants no certificate takes no identity from one."""
-    store = store_of(f"{tls_zookeeper.tls}/unowned", tls_zookeeper.tls_security(acl="creator"))
-    with (
-        closing(store),
-        pytest.raises(StoreAccessError, match="as option zookeeperAcl 'creator' says"),
-    ):
-        store.ownership.acquire(OWNER, timeout_s=0)
-
-
-def test_a_command_with_a_wrong_password_says_so_in_one_sentence(
-    tls_zookeeper: SecureZookeeper, tmp_path: Path
-) -> None:
-    shown = run_cli(
-        *("checkpoint", "show", "--application", APPLICATION, "--stream", STREAM),
-        *("--zookeeper", tls_zookeeper.plain, "--option", "zookeeperAuth=sasl"),
-        *("--option", f"zookeeperUser={USER}"),
-        cwd=tmp_path,
-        KINESIS_SPOUT_ZOOKEEPER_PASSWORD="marked-wrong",
-    )
-    assert shown.returncode == 3
-    assert len(shown.stderr.splitlines()) == 1
-    assert "option zookeeperPasswordFile" in shown.stderr
-    assert "marked-" not in shown.stderr + shown.stdout
+        plain.read_owner()

@@ -4,9 +4,8 @@
 
 It reads a stream until it is caught up (AvailableNow). By default it writes each batch as parquet
 into a directory of its own. With `tracked` it tracks each record. A record states its own outcome,
-`{"n": 7, "kind": "good"}`: `always` fails in every attempt, `twice` in the first two. During an
-outage (until the file `outageEnds` exists) all records fail. Undecodable records are malformed.
-With `kills` the driver's process kills itself whenever it gets the record with that number.
+`{"n": 7, "kind": "good"}`: `always` fails in every attempt, `twice` in the first two. Undecodable
+records are malformed.
 This output is appended, so a record that is processed twice appears twice.
 """
 
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,12 +81,9 @@ def whole(out: Path) -> Callable[[DataFrame, int], None]:
 
 def tracked(source: KinesisSource, job: dict[str, Any]) -> Callable[[DataFrame, int], None]:
     """The function of a job that tracks its records."""
-    outage_ends = job.get("outageEnds")
 
     def process(record: Record) -> dict[str, Any]:
         n, kind = WANTED.decode(record)
-        if outage_ends is not None and not Path(outage_ends).exists():
-            raise ConnectionError("the rates are not there")
         if kind == "always":
             raise ValueError(f"record {n} is poison")
         if kind == "twice" and record.attempt <= 2:
@@ -96,8 +91,6 @@ def tracked(source: KinesisSource, job: dict[str, Any]) -> Callable[[DataFrame, 
         return {"n": n, "attempt": record.attempt}
 
     def process_batch(batch: TrackedBatch) -> None:
-        if "kills" in job and job["kills"] in numbers(batch.df):
-            os.kill(os.getpid(), signal.SIGKILL)
         batch.map_records(process, "n BIGINT, attempt INT").write.mode("append").parquet(job["out"])
         failpoint("sink-written")
 
@@ -108,10 +101,6 @@ def tracked(source: KinesisSource, job: dict[str, Any]) -> Callable[[DataFrame, 
         retry_max_delay="1s",
         dead_letter=DeadLetter("parquet", path=job["dead"]),
     )
-
-
-def numbers(frame: DataFrame) -> list[int]:
-    return [json.loads(bytes(row.data))["n"] for row in frame.select("data").collect()]
 
 
 def places(spark: SparkSession) -> dict[str, Any]:
