@@ -19,7 +19,7 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra cbor --extra sasl --extra metrics --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo localstack unit test drills coverage integration test-lowest simulate runbook soak mutants check format bench bench-peers docs bundle lock audit clean clean-all \
+.PHONY: help setup setup-test demo localstack unit test drills coverage integration test-lowest simulate runbook soak mutants mutants-core check format bench bench-peers docs bundle lock audit clean clean-all \
 	python
 
 help: ## list the targets
@@ -80,6 +80,10 @@ soak: setup ## drill soak: the standalone spout for MINUTES (10) under kills, fa
 mutants: setup ## known faults put back into a copy of the code, one by one: each must be caught (ARGS=<part of a name>)
 	@$(IN_VENV)/python -m tests.simulation.run_mutants $(ARGS)
 
+mutants-core: python ## small faults that a tool puts into the pure core; compares those that no test catches with tests/core_survivors.toml (ARGS=<part of a name>)
+	@"$(PYTHON)" -m scripts.set_up --no-java
+	@.venv/bin/python -m scripts.core_mutants $(ARGS)
+
 check: setup ## lint, format and types, over code and tests
 	@.venv/bin/ruff check --quiet --output-format=concise $(CODE)
 	@.venv/bin/ruff format --quiet --check $(CODE)
@@ -114,7 +118,7 @@ audit: setup ## known vulnerabilities in the locked packages, and a pin with a h
 	@.venv/bin/python -m scripts.audit $(ARGS)
 
 clean: ## remove what builds and test runs leave; .venv stays
-	@rm -rf build dist docs/_build docs/reference/_generated .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db derby.log set-up.log
+	@rm -rf build dist docs/_build docs/reference/_generated mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db derby.log set-up.log
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean ## the same and all that the set-up has installed in here

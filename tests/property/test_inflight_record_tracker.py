@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -16,6 +17,7 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
+from tests.support.examples import examples
 from tests.support.state.tracker import SHARD, check_structure, make_tracker, restart
 from tests.support.state.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
@@ -163,19 +165,23 @@ class TrackerMachine(RuleBasedStateMachine):
         retry=st.sampled_from([True, True, True, False]),
         counts=st.sampled_from([True, True, False]),
         due_ms=st.none() | st.integers(0, 9_000),
+        reason=st.sampled_from([None, "why"]),
     )
-    def fail(self, data: Any, *, retry: bool, counts: bool, due_ms: int | None) -> None:
+    def fail(
+        self, data: Any, *, retry: bool, counts: bool, due_ms: int | None, reason: str | None
+    ) -> None:
         # An attempt before the last is rare among all that were made, and it must change nothing.
         retried = [one for one in self.made if one[1] > 1]
         late = [(first, attempt - 1) for first, attempt in retried]
         first, attempt = data.draw(st.sampled_from(late or self.made) | st.sampled_from(self.made))
-        expected = self.oracle.fail(
-            first, attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms
-        )
-        told = self.tracker.fail(
-            self.seq(first), attempt, self.now_ms, retry=retry, counts=counts, due_ms=due_ms
-        )
-        assert told is expected
+        how: dict[str, Any] = {
+            "retry": retry,
+            "counts": counts,
+            "due_ms": due_ms,
+            "reason": reason,
+        }
+        expected = self.oracle.fail(first, attempt, self.now_ms, **how)
+        assert self.tracker.fail(self.seq(first), attempt, self.now_ms, **how) is expected
 
     @precondition(lambda self: self.made)
     @rule(data=st.data(), patience_ms=st.none() | st.integers(0, 500))
@@ -309,6 +315,9 @@ class TrackerMachine(RuleBasedStateMachine):
                 u.attempts,
                 u.due_ms,
                 u.first_failure_ms,
+                u.last_failure_ms,
+                u.reason,
+                u.rejected,
             )
             for u in state.unresolved
         ]
@@ -414,5 +423,8 @@ class AggregateMachine(TrackerMachine):
     group = 3
 
 
+_SETTINGS = settings(max_examples=examples(250), stateful_step_count=60, deadline=None)
 TestTracker = TrackerMachine.TestCase
+TestTracker.settings = _SETTINGS
 TestAggregates = AggregateMachine.TestCase
+TestAggregates.settings = _SETTINGS

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from state.shard_state import TIMED_OUT
+from state.tracker.inflight_record_tracker import UNANSWERED
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Entry:
     attempts: int = 0
     due_ms: int = 0
     first_failure_ms: int | None = None
+    last_failure_ms: int | None = None
+    reason: str | None = None
     deadline_ms: int | None = None
     known: list[int] = field(default_factory=list)
     found_alone: bool = False
@@ -61,7 +65,7 @@ class Entry:
             and self.announced_ms is None
         )
 
-    def stored(self) -> tuple[int, int, int, int, int, int | None]:
+    def stored(self) -> tuple[object, ...]:
         told = replace(self)
         told.end_unanswered()
         return (
@@ -71,6 +75,9 @@ class Entry:
             told.attempts,
             told.due_ms,
             told.first_failure_ms,
+            told.last_failure_ms,
+            told.reason,
+            told.rejected,
         )
 
     def end_unanswered(self) -> None:
@@ -80,6 +87,7 @@ class Entry:
             self.due_ms = self.announced_ms
             if self.first_failure_ms is None:
                 self.first_failure_ms = self.announced_ms
+            self.last_failure_ms, self.reason = self.announced_ms, UNANSWERED
             self.has_failed, self.announced_ms = True, None
 
 
@@ -180,6 +188,7 @@ class Oracle:
         retry: bool = True,
         counts: bool = True,
         due_ms: int | None = None,
+        reason: str | None = None,
     ) -> Effect:
         entry = self.find(first)
         if entry is None or not 1 <= attempt <= entry.deliveries:
@@ -187,7 +196,7 @@ class Oracle:
         if entry.status != "pending" or attempt <= entry.attempts:
             return Effect.IGNORED
         entry.has_failed, entry.uncounted, entry.rejected = True, not counts, not retry
-        entry.announced_ms = None
+        entry.announced_ms, entry.last_failure_ms, entry.reason = None, now_ms, reason
         if counts:
             entry.attempts += 1
             entry.first_failure_ms = (
@@ -290,7 +299,7 @@ class Oracle:
         expired = []
         for _, first, entry in sorted(late, key=lambda item: item[:2]):
             expired.append((first, entry.attempts + 1))
-            self.fail(first, entry.attempts + 1, now_ms)
+            self.fail(first, entry.attempts + 1, now_ms, reason=TIMED_OUT)
         return expired
 
     def restart(self, state: ShardState) -> None:

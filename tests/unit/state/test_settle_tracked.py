@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from state.errors import PlanMismatchError
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
-from state.position import SHARD_END, Position
+from state.position import Position
 from state.report import PlanReport, ShardOutcome
 from state.settle import settle_shard, settle_tracked
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord, as_whole
+from state.shard_state import ShardState, UnresolvedRecord, as_whole
 from tests.support.state.tracker import SHARD, seq
 
 PLAN = "4-a"
@@ -88,21 +88,6 @@ def test_what_was_delivered_unpacked_stays_so_in_a_batch_of_whole_records() -> N
     assert settled(*outcome.unresolved).unresolved == (again, replace(waiting(60), whole=True))
 
 
-def test_records_that_were_read_and_that_the_outcome_does_not_name_are_acked() -> None:
-    """New records and retries. Without an outcome, all of them."""
-    after = replace(
-        STATE,
-        checkpoint=seq(99),
-        read_position=Position.after(seq(99)),
-        unresolved=(),
-        settled_plan=PLAN,
-        verified_until_ms=7_000,
-    )
-    assert settled() == after
-    assert settle_tracked(STATE, SLICE, END, None, PLAN) == after
-    assert settle_shard(STATE, END, PLAN, SLICE) == after
-
-
 def test_records_that_the_outcome_names_are_queued_exactly_as_given() -> None:
     """New records, retries, records and ranges of a range, with keys and blocked, in the order of
     the shard.
@@ -120,34 +105,6 @@ def test_records_that_the_outcome_names_are_queued_exactly_as_given() -> None:
     assert (after.checkpoint, after.read_position) == (seq(10), Position.after(seq(99)))
 
 
-def test_all_records_that_were_read_may_stay_unresolved() -> None:
-    """Then the checkpoint does not move."""
-    left = (
-        waiting(10, attempts=2),
-        waiting(20, attempts=4),
-        waiting(30, 39, count=4, attempts=2),
-        waiting(50, 99, count=20),
-    )
-    after = settled(*left)
-    assert (after.unresolved, after.checkpoint) == (left, seq(9))
-
-
-def test_retries_that_were_not_read_stay_as_they_were() -> None:
-    """The task ran out of time. They are planned again."""
-    end = replace(END, retries_done=1, retry_rows=1)
-    assert settled(end=end).unresolved == (OTHER, RANGE)
-    assert settled(waiting(10, attempts=2), end=end).unresolved == (
-        waiting(10, attempts=2),
-        OTHER,
-        RANGE,
-    )
-    assert (
-        settle_shard(STATE, replace(END, retries_done=0), PLAN, SLICE).unresolved
-        == STATE.unresolved
-    )
-    assert settle_shard(STATE, replace(END, retries_done=0), PLAN).unresolved == STATE.unresolved
-
-
 def test_a_plan_of_retries_only_changes_nothing_else() -> None:
     """There is no new range, and nothing new is known of the tip."""
     slice_ = replace(SLICE, max_records=0)
@@ -159,57 +116,21 @@ def test_a_plan_of_retries_only_changes_nothing_else() -> None:
     )
 
 
-def test_a_retry_that_is_gone_from_the_stream_is_resolved_with_the_others() -> None:
-    """It was dead-lettered with its metadata."""
-    end = replace(END, retries_gone=(seq(10), seq(20)), retry_rows=4)
-    assert settled(end=end).unresolved == ()
-
-
-def test_settling_again_changes_nothing() -> None:
-    after = settled(waiting(20, attempts=4))
-    assert settle_tracked(after, SLICE, END, None, PLAN) is after
-
-
-def test_a_tracked_plan_before_the_last_settled_one_is_refused() -> None:
-    """The states were moved, or `/plan` was removed: its records are not those that were acked."""
-    with pytest.raises(PlanMismatchError, match=r"plan 3-b .*: plan 4-a is settled into it"):
-        settle_tracked(settled(), SLICE, END, None, "3-b")
-
-
 @pytest.mark.parametrize("of_end", [None, Position.at(seq(50))])
 def test_a_range_that_was_read_from_another_position_than_the_states_is_refused(
     of_end: Position | None,
 ) -> None:
     """Another process has read on, or the state was restored: acking it would skip records."""
     elsewhere = replace(STATE, read_position=Position.after(seq(45)))
-    with pytest.raises(PlanMismatchError, match=r"read from .*, and its state is at AFTER:45"):
+    told = f"^plan 4-a does not fit the state of shard {SHARD}: it was read from .* is at AFTER:45$"
+    with pytest.raises(PlanMismatchError, match=told):
         settled(state=elsewhere, end=replace(END, position=of_end))
+    one, empty = replace(SLICE, max_records=1), ShardReadResult(shard_id=SHARD, position=of_end)
+    with pytest.raises(PlanMismatchError, match=told):
+        settle_tracked(elsewhere, one, empty, None, PLAN)
     retries_only = replace(SLICE, max_records=0)
     end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
     assert settle_tracked(elsewhere, retries_only, end, None, PLAN).unresolved == ()
-
-
-def test_a_drained_shard_is_finished_by_the_ack_of_its_last_retry() -> None:
-    """Its end was read before. It stays drained while a retry is left."""
-    drained = replace(STATE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED)
-    slice_ = replace(SLICE, position=SHARD_END, max_records=0)
-    end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
-    left = ShardOutcome(shard_id=SHARD, unresolved=(waiting(35),))
-    still = settle_tracked(drained, slice_, end, left, PLAN)
-    assert (still.lifecycle, still.checkpoint, still.read_position) == (
-        Lifecycle.DRAINED,
-        seq(30),
-        SHARD_END,
-    )
-    last = replace(slice_, retries=(planned(waiting(35)),))
-    finished = settle_tracked(still, last, replace(end, retries_done=1, retry_rows=1), None, "5-a")
-    assert (finished.lifecycle, finished.checkpoint, finished.unresolved) == (
-        Lifecycle.FINISHED,
-        seq(35),
-        (),
-    )
-    with_end = settled(waiting(99), end=replace(END, at_shard_end=True))
-    assert (with_end.lifecycle, with_end.read_position) == (Lifecycle.DRAINED, SHARD_END)
 
 
 def test_a_retry_that_another_process_has_resolved_stays_resolved() -> None:
@@ -217,13 +138,27 @@ def test_a_retry_that_another_process_has_resolved_stays_resolved() -> None:
     resolved = replace(STATE, unresolved=(OTHER, RANGE))
     assert settled(state=resolved).unresolved == ()
     assert settled(waiting(10, attempts=2), state=resolved).unresolved == ()
+    assert settled(end=PART, state=replace(STATE, unresolved=(ALONE, OTHER))).unresolved == ()
 
 
-def test_a_retry_that_another_process_has_tried_since_is_refused() -> None:
-    """Its attempts would be counted back."""
-    tried = replace(STATE, unresolved=(replace(ALONE, attempts=ALONE.attempts + 1), OTHER, RANGE))
-    with pytest.raises(PlanMismatchError, match=r"the retry 10 to 10, attempt .* is stored as"):
-        settled(state=tried)
+@pytest.mark.parametrize(
+    ("stored", "told"),
+    [
+        (replace(ALONE, attempts=2), "10 to 10 with 2"),
+        (waiting(10, 12, count=3), "10 to 12 with 1"),
+    ],
+)
+def test_a_retry_that_is_stored_otherwise_than_it_was_planned_is_refused(
+    stored: UnresolvedRecord, told: str
+) -> None:
+    """Another process has tried it since: its attempts would be counted back. Of a wider range,
+    records that were not read would be acked.
+    """
+    state = replace(STATE, unresolved=(stored, OTHER, RANGE))
+    with pytest.raises(
+        PlanMismatchError, match=rf"retry 10 to 10, attempt 2, is stored as {told} attempts"
+    ):
+        settled(state=state)
 
 
 def test_a_rejected_record_is_settled_like_any_other() -> None:
@@ -243,9 +178,9 @@ def test_a_rejected_record_is_settled_like_any_other() -> None:
         ([waiting(40)], "40 to 40 was not read, or not as one range"),
         ([waiting(38, 55, count=3)], "38 to 55 was not read, or not as one range"),
         ([waiting(10, 20, count=2)], "10 to 20 was not read, or not as one range"),
-        ([waiting(60), waiting(50)], "not in ascending order"),
-        ([waiting(60), waiting(60)], "not in ascending order"),
-        ([waiting(60, 70, count=3), waiting(65)], "not in ascending order"),
+        ([waiting(60), waiting(50)], "its records are not in ascending order$"),
+        ([waiting(60), waiting(60)], "its records are not in ascending order$"),
+        ([waiting(60, 70, count=3), waiting(65)], "its records are not in ascending order$"),
         ([waiting(60, 70, count=1)], "cannot be split out"),
         ([waiting(60, count=2)], "cannot be split out"),
         ([waiting(60, 70, count=19)], "cannot be split out"),
@@ -264,19 +199,6 @@ def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_an_outcome_of_a_retry_that_was_not_read_is_refused() -> None:
-    """The batch cannot have processed it."""
-    with pytest.raises(PlanMismatchError, match="20 to 20 was not read, or not as one range"):
-        settled(waiting(20), end=replace(END, retries_done=1))
-
-
-def test_a_retry_that_is_stored_in_another_form_is_refused() -> None:
-    """Acking the stored range would ack records that were not read."""
-    wider = replace(STATE, unresolved=(waiting(10, 12, count=3), OTHER, RANGE))
-    with pytest.raises(PlanMismatchError, match=r"the retry 10 to 10, .* is stored as 10 to 12"):
-        settled(state=wider)
-
-
 @pytest.mark.parametrize("done", [4, -1])
 def test_more_retries_than_were_planned_are_refused(done: int) -> None:
     """Also if no slice is given."""
@@ -287,7 +209,9 @@ def test_more_retries_than_were_planned_are_refused(done: int) -> None:
 
 
 def test_values_of_another_shard_are_refused() -> None:
-    """A slice, and an outcome."""
+    """A slice, a read result, and an outcome."""
+    with pytest.raises(ValueError, match=f"^the read result of shard other .* shard {SHARD};"):
+        settle_tracked(STATE, SLICE, replace(END, shard_id="other"), None, PLAN)
     with pytest.raises(
         ValueError,
         match=f"outcome of shard other cannot be settled into the state of shard {SHARD}",
@@ -306,7 +230,6 @@ PART = replace(
     retry_rows=5,
     retry_part=RangePart(last=seq(33), rest=seq(35), count=3),
 )
-REST = waiting(35, 39, count=2)  # of the four, two are counted at least: its ends
 
 
 def test_of_a_range_that_was_read_in_part_the_rest_stays_queued_as_it_was() -> None:
@@ -314,38 +237,10 @@ def test_of_a_range_that_was_read_in_part_the_rest_stays_queued_as_it_was() -> N
     state = replace(STATE, unresolved=(ALONE, OTHER, stored))
     after = settled(end=PART, state=state)
     assert after.unresolved == (replace(stored, first=seq(35), count=6),)
+    short = replace(PART, retries_short=(ShortRange(first=seq(30), missing=1),))
+    assert settled(end=short, state=state).unresolved == (replace(stored, first=seq(35), count=5),)
     assert settle_shard(state, PART, PLAN, SLICE) == after
     assert settle_tracked(state, SLICE, PART, None, PLAN) == after
-
-
-def test_the_rest_of_a_range_counts_its_own_ends_at_least() -> None:
-    assert settled(end=PART).unresolved == (REST,)
-    last = replace(PART, retry_part=RangePart(last=seq(33), rest=seq(39), count=1))
-    assert settled(end=last).unresolved == (waiting(39),)
-
-
-def test_the_rest_of_a_range_does_not_count_records_that_are_gone() -> None:
-    short = replace(PART, retries_short=(ShortRange(first=seq(30), missing=1),))
-    state = replace(STATE, unresolved=(ALONE, OTHER, replace(RANGE, count=9)))
-    assert settled(end=short, state=state).unresolved == (waiting(35, 39, count=5),)
-
-
-def test_failed_records_of_a_part_are_queued_by_the_outcome_before_the_rest() -> None:
-    left = (waiting(31, attempts=2), waiting(33, attempts=2))
-    assert settled(*left, end=PART).unresolved == (*left, REST)
-    whole = (waiting(30, 33, count=3, attempts=0),)
-    assert settled(*whole, end=PART).unresolved == (*whole, REST)
-
-
-def test_an_outcome_for_a_record_of_the_rest_is_refused() -> None:
-    """It was not read."""
-    for record in (waiting(35), waiting(33, 35, count=2)):
-        with pytest.raises(PlanMismatchError, match="was not read"):
-            settled(record, end=PART)
-
-
-def test_a_part_of_a_range_that_an_operator_resolved_leaves_no_rest() -> None:
-    assert settled(end=PART, state=replace(STATE, unresolved=(ALONE, OTHER))).unresolved == ()
 
 
 @pytest.mark.parametrize(

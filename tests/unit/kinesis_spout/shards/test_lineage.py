@@ -5,14 +5,17 @@ module's table.
 from __future__ import annotations
 
 from itertools import permutations
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage, ShardPhase, open_range_holes
-from state.position import SHARD_END
-from state.shard_state import Lifecycle
+from kinesis_spout.shards.lineage import HASH_KEYS, ShardPhase, open_range_holes
 from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
+
+if TYPE_CHECKING:
+    from kinesis_spout.service.shard_info import ShardInfo
+    from state.shard_state import ShardState
 
 
 # phases -------------------------------------------------------------------------------------------
@@ -41,6 +44,7 @@ def test_every_shard_has_its_phase() -> None:
     }
     assert seen.readable() == ["closed", "old", "open"]
     assert seen.vanished() == ["lost"]
+    assert seen.unlisted_with_retries() == ["failed"]
 
 
 def test_a_finished_shard_is_finished_also_while_it_is_listed() -> None:
@@ -51,84 +55,45 @@ def test_a_finished_shard_is_finished_also_while_it_is_listed() -> None:
 
 
 # parents ------------------------------------------------------------------------------------------
-def test_a_child_waits_until_its_parent_was_read_to_its_end() -> None:
-    listing = [shard("p"), shard("c", "p")]
-    waiting = lineage(listing, state("p"), state("c", "p"))
-    assert (waiting.readable(), waiting.waits_for("c")) == (["p"], ("p",))
-    free = lineage(listing, state("p", ended=True), state("c", "p"))
-    assert (free.readable(), free.waits_for("c")) == (["c"], ())
+P, C = shard("p"), shard("c", "p")
+Q, MERGED = shard("q", closed=True), shard("c", "p", "q")
+ENDED_P, ENDED_Q = state("p", ended=True), state("q", ended=True)
+UNREAD = state("c", "p")
 
 
-def test_a_merged_child_waits_for_both_parents() -> None:
-    listing = [shard("p", closed=True), shard("q", closed=True), shard("c", "p", "q")]
-    both = lineage(listing, state("p"), state("q"), state("c", "p", "q"))
-    assert both.waits_for("c") == ("p", "q")
-    one = lineage(listing, state("p", ended=True), state("q"), state("c", "p", "q"))
-    assert (one.readable(), one.waits_for("c")) == (["q"], ("q",))
-    assert lineage(
-        listing, state("p", ended=True), state("q", ended=True), state("c", "p", "q")
-    ).readable() == ["c"]
-
-
-def test_a_parent_is_known_from_the_listing_or_from_the_state_alone() -> None:
-    """A child that GetRecords has named has its parents in its state. A state that the ancestor
-    wrote has none: its parents are in the listing only.
-    """
-    assert lineage([shard("p"), shard("c")], state("p"), state("c", "p")).waits_for("c") == ("p",)
-    assert lineage([shard("p"), shard("c", "p")], state("p"), state("c")).waits_for("c") == ("p",)
-
-
-def test_queued_retries_of_a_drained_parent_do_not_hold_its_children() -> None:
-    assert lineage(
-        [shard("p", closed=True), shard("c", "p")], drained("p"), state("c", "p")
-    ).readable() == ["c"]
-
-
-def test_a_child_that_is_listed_while_its_parent_still_looks_open_waits() -> None:
-    seen = lineage([shard("p"), shard("c", "p")], state("p"), state("c", "p"))
-    assert [seen.phase(one) for one in ("p", "c")] == [ShardPhase.READABLE, ShardPhase.WAITING]
-
-
-def test_a_parent_past_retention_that_has_no_state_is_not_waited_for() -> None:
-    assert lineage([shard("c", "p")], state("c", "p")).readable() == ["c"]
-
-
-def test_a_listed_parent_without_a_state_holds_its_child() -> None:
-    seen = lineage([shard("p"), shard("c", "p")], state("c", "p"))
-    assert (seen.readable(), seen.waits_for("c")) == ([], ("p",))
-
-
-def test_a_parent_that_vanished_unread_holds_its_child_until_it_is_given_up() -> None:
-    """The lineage does not decide whether its records are lost."""
-    assert lineage([shard("c", "p")], state("p"), state("c", "p")).waits_for("c") == ("p",)
-    assert lineage([shard("c", "p")], state("p", ended=True), state("c", "p")).readable() == ["c"]
-
-
-def test_each_of_several_generations_waits_for_the_one_before() -> None:
-    """UpdateShardCount creates shards that live for seconds: closed, maybe empty, and they hold
-    their children all the same.
-    """
-    listing = [
-        shard("a", closed=True),
-        shard("b", "a", closed=True),
-        shard("c", "b", closed=True),
-        shard("d", "c"),
-    ]
-    states = {
-        one.shard_id: one for one in (state("a"), state("b", "a"), state("c", "b"), state("d", "c"))
-    }
-    for readable in "abcd":
-        seen = ShardLineage.of(listing, states)
-        assert seen.readable() == [readable]
-        states[readable] = msgspec.structs.replace(
-            states[readable], read_position=SHARD_END, lifecycle=Lifecycle.FINISHED
-        )
-    assert ShardLineage.of(listing, states).readable() == []
-
-
-def test_a_shard_that_is_no_longer_listed_is_not_read_but_reported() -> None:
-    seen = lineage([], state("a"), state("b", ended=True))
-    assert (seen.readable(), seen.vanished()) == ([], ["a"])
+@pytest.mark.parametrize(
+    ("listing", "states", "readable", "waits_for"),
+    [
+        ([P, C], [state("p"), UNREAD], ["p"], ("p",)),
+        ([P, C], [ENDED_P, UNREAD], ["c"], ()),
+        ([P, C], [state("p"), state("c", "p", ended=True)], ["p"], ()),
+        # its queued retries do not hold it
+        ([shard("p", closed=True), C], [drained("p"), UNREAD], ["c"], ()),
+        # a merge
+        ([P, Q, MERGED], [state("p"), state("q"), state("c", "p", "q")], ["p", "q"], ("p", "q")),
+        ([P, Q, MERGED], [ENDED_P, state("q"), state("c", "p", "q")], ["q"], ("q",)),
+        ([P, Q, MERGED], [ENDED_P, ENDED_Q, state("c", "p", "q")], ["c"], ()),
+        # GetRecords has named it, so its state has its parents; a state of the ancestor's has none
+        ([P, shard("c")], [state("p"), UNREAD], ["p"], ("p",)),
+        ([P, C], [state("p"), state("c")], ["p"], ("p",)),
+        # a parent without a state: listed, or past the retention
+        ([P, C], [UNREAD], [], ("p",)),
+        ([C], [UNREAD], ["c"], ()),
+        # one that vanished unread holds it until it is given up
+        ([C], [state("p"), UNREAD], [], ("p",)),
+        ([C], [ENDED_P, UNREAD], ["c"], ()),
+    ],
+)
+def test_a_child_waits_until_its_parents_were_read_to_their_ends(
+    listing: list[ShardInfo],
+    states: list[ShardState],
+    readable: list[str],
+    waits_for: tuple[str, ...],
+) -> None:
+    """Whether they look open or closed. The lineage does not decide whether records are lost."""
+    seen = lineage(listing, *states)
+    assert (seen.readable(), seen.waits_for("c")) == (readable, waits_for)
+    assert (seen.phase("c") is ShardPhase.WAITING) == bool(waits_for)
 
 
 # odd listings -------------------------------------------------------------------------------------
@@ -141,8 +106,8 @@ def test_a_shard_that_is_listed_twice_is_closed_if_one_entry_is() -> None:
 
 def test_the_order_is_oldest_first_and_by_id_among_equals() -> None:
     """Parents come first, whatever their ids, including those that are only named."""
-    seen = lineage([shard("a", "z"), shard("b", "y", "a"), shard("c")], state("x"))
-    assert seen.oldest_first() == ["c", "x", "y", "z", "a", "b"]
+    seen = lineage([shard("a", "z", "b"), shard("b", "y"), shard("c")], state("x"))
+    assert seen.oldest_first() == ["c", "x", "y", "b", "z", "a"]
 
 
 def test_a_circle_of_parents_hides_no_shard() -> None:
@@ -155,48 +120,45 @@ def test_a_circle_of_parents_hides_no_shard() -> None:
 
 
 # removable states ---------------------------------------------------------------------------------
-def test_a_finished_state_is_removable_after_its_retention_once_its_children_have_states() -> None:
-    finished, child = state("p", ended=True, verified_until_ms=9), state("c", "p")
-    assert lineage([shard("c", "p")], finished, child).removable(10) == ["p"]
-    assert lineage([shard("c", "p")], finished, child).removable(9) == []
-    assert lineage([shard("p", closed=True), shard("c", "p")], finished, child).removable(10) == []
-    assert lineage([shard("c", "p"), shard("d", "p")], finished, child).removable(10) == []
+def read_ms(one: ShardState, ms: int) -> ShardState:
+    return msgspec.structs.replace(one, verified_until_ms=ms)
 
 
-def test_a_state_that_is_needed_or_of_unknown_age_stays() -> None:
-    """It has queued retries, no known child, no time of reading, or an unread end."""
-    child = state("c", "p")
-    for kept in (
-        msgspec.structs.replace(drained("p"), verified_until_ms=9),
-        state("p", ended=True),
-        state("p", verified_until_ms=9),
-    ):
-        assert lineage([shard("c", "p")], kept, child).removable(10) == []
-    assert (
-        lineage([shard("c")], state("p", ended=True, verified_until_ms=9), state("c")).removable(10)
-        == []
-    )
+OLD, RETRYING = read_ms(ENDED_P, 9), read_ms(drained("p"), 9)
+READ_A = read_ms(state("a", "z", ended=True), 2)
+READ_CHILD, GRANDCHILD = read_ms(state("c", "p", ended=True), 2), state("g", "c")
 
 
-def test_whole_generations_are_removable_oldest_first() -> None:
-    """A removal that stops half-way then leaves no state whose children are forgotten."""
-    old = [
-        state("z", ended=True, verified_until_ms=1),
-        state("a", "z", ended=True, verified_until_ms=2),
-        state("c", "a"),
-    ]
-    assert lineage([shard("c", "a")], *old).removable(10) == ["z", "a"]
-
-
-def test_no_state_is_removable_before_its_parents() -> None:
-    """The parent still has retries queued. Without its child it would look as if its children had
-    never been observed.
+@pytest.mark.parametrize(
+    ("listing", "states", "removable"),
+    [
+        ([C], [OLD, UNREAD], ["p"]),
+        ([C], [read_ms(ENDED_P, 10), UNREAD], []),
+        ([shard("p", closed=True), C], [OLD, UNREAD], []),
+        # a child without a state, or no known child
+        ([C, shard("d", "p")], [OLD, UNREAD], []),
+        ([shard("c")], [OLD, state("c")], []),
+        # queued retries, no time of reading, an unread end
+        ([C], [RETRYING, UNREAD], []),
+        ([C], [ENDED_P, UNREAD], []),
+        ([C], [read_ms(state("p"), 9), UNREAD], []),
+        # generations: oldest first, and none before its parents
+        ([shard("g", "c")], [READ_CHILD, OLD, GRANDCHILD], ["p", "c"]),
+        ([shard("g", "c")], [RETRYING, READ_CHILD, GRANDCHILD], []),
+        (
+            [shard("c", "a")],
+            [state("z", ended=True, verified_until_ms=1), READ_A, state("c", "a")],
+            ["z", "a"],
+        ),
+    ],
+)
+def test_a_finished_state_is_removable_after_its_retention_once_its_children_have_states(
+    listing: list[ShardInfo], states: list[ShardState], removable: list[str]
+) -> None:
+    """A removal that stops half-way leaves no state whose children are forgotten, or look as if
+    they had never been observed.
     """
-    parent = msgspec.structs.replace(drained("p"), verified_until_ms=1)
-    child, grandchild = state("c", "p", ended=True, verified_until_ms=2), state("g", "c")
-    assert lineage([shard("g", "c")], parent, child, grandchild).removable(10) == []
-    finished = state("p", ended=True, verified_until_ms=1)
-    assert lineage([shard("g", "c")], finished, child, grandchild).removable(10) == ["p", "c"]
+    assert lineage(listing, *states).removable(10) == removable
 
 
 # children that are not known ----------------------------------------------------------------------
@@ -206,45 +168,44 @@ def test_an_ended_shard_is_unfollowed_until_children_cover_its_hash_keys() -> No
     left, right = shard("c", "p", keys=LEFT), shard("d", "p", keys=RIGHT)
     for listing in ([parent], [parent, left], [parent, right], [parent, shard("x")]):
         assert lineage(listing, ended).unfollowed() == ["p"]
+    for first_child, second_child, found in (
+        ((0, 0), (1, HASH_KEYS - 1), []),
+        ((0, 4), (6, HASH_KEYS - 1), ["p"]),
+        ((0, 4), (5, HASH_KEYS - 2), ["p"]),
+    ):
+        children = shard("c", "p", keys=first_child), shard("d", "p", keys=second_child)
+        assert lineage([parent, *children], ended).unfollowed() == found
     for listing in ([parent, left, right], [parent, shard("c", "p", "q")]):
         assert lineage(listing, ended).unfollowed() == []
+    # the parent's last page names all children, before the list shows any
+    assert lineage([parent], ended, state("c", "p")).unfollowed() == []
     assert lineage([parent], state("p")).unfollowed() == []
 
 
-def test_a_child_that_only_the_parents_last_page_has_named_follows_it() -> None:
-    """That page names all children, before the list shows any."""
-    assert (
-        lineage([shard("p", closed=True)], state("p", ended=True), state("c", "p")).unfollowed()
-        == []
-    )
-
-
-def test_an_expired_shard_without_known_children_is_out_of_sight() -> None:
-    ended = state("p", ended=True, verified_until_ms=9)
-    assert lineage([shard("x")], ended).out_of_sight(10) == ["p"]
-    assert lineage([shard("x")], ended).out_of_sight(9) == []
-    assert lineage([shard("x"), shard("p", closed=True)], ended).out_of_sight(10) == []
-    assert lineage([shard("c", "p")], ended).out_of_sight(10) == []
-    assert lineage([], ended, state("c", "p")).out_of_sight(10) == []
-    assert lineage([shard("p")], ended).out_of_sight(10) == []
-    assert (
-        lineage([], msgspec.structs.replace(drained("p"), verified_until_ms=9)).out_of_sight(10)
-        == []
-    )
+@pytest.mark.parametrize(
+    ("listing", "states", "out_of_sight"),
+    [
+        ([shard("x")], [OLD], ["p"]),
+        ([shard("x")], [read_ms(ENDED_P, 10)], []),
+        ([shard("x"), shard("p", closed=True)], [OLD], []),
+        ([P], [OLD], []),
+        ([C], [OLD], []),
+        ([], [OLD, UNREAD], []),
+        ([], [RETRYING], []),
+    ],
+)
+def test_an_expired_shard_without_known_children_is_out_of_sight(
+    listing: list[ShardInfo], states: list[ShardState], out_of_sight: list[str]
+) -> None:
+    assert lineage(listing, *states).out_of_sight(10) == out_of_sight
 
 
 # holes --------------------------------------------------------------------------------------------
-def test_open_shards_that_cover_all_hash_keys_leave_no_hole() -> None:
-    assert open_range_holes([shard("b", keys=RIGHT), shard("a", keys=LEFT)]) == []
-    assert (
-        open_range_holes([shard("p"), shard("c", "p", keys=RIGHT), shard("b", "p", keys=LEFT)])
-        == []
-    )
-
-
 @pytest.mark.parametrize(
     ("open_ranges", "holes"),
     [
+        ([RIGHT, LEFT], []),
+        ([WHOLE, RIGHT, LEFT], []),
         ([], [WHOLE]),
         ([LEFT], [RIGHT]),
         ([RIGHT], [LEFT]),

@@ -10,13 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.shards.lineage import lapsed_shards
 from kinesis_spout.shards.start_position import new_shards, start_position
-from spark_job.driver.planner import PlanLimits, longest_round, make_plan, share_records
+from spark_job.driver.planner import (
+    PlanLimits,
+    longest_round,
+    make_plan,
+    max_bytes,
+    share_records,
+)
 from spark_job.driver.retry_planner import DueRetry, due_retries, queued_retries
 from state.codec.values import MAX_VALUE_BYTES, encode
 from state.plan import (
     ChildShard,
+    Plan,
+    PlannedRetry,
     RangePart,
     ShardReadResult,
     ShardSlice,
@@ -28,7 +37,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.store.identity import StartPin
 from state.task_log import TaskLog
-from tests.support.state.shard_values import shard, state
+from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, shard, state
 
 LIMITS = PlanLimits(
     max_records_per_trigger=None,
@@ -83,24 +92,79 @@ def test_a_shard_has_lapsed_when_nothing_is_known_of_it_for_longer_than_the_rete
     assert lapsed_shards(["a", "b", "c"], states, 1_100, 1_000) == ["a"]
 
 
+def whole_plan(
+    shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **more: Any
+) -> Plan:
+    """A plan for new records of `shards` and all queued records."""
+    given: dict[str, Any] = {
+        "endings": {},
+        "iterators": {},
+        "now_ms": 7,
+        "until_ms": None,
+        "retries": due_of(*(one for one in states if one.unresolved)),
+    }
+    return make_plan("1-a", shards, by_id(*states), limits, turn=turn, **(given | more))
+
+
+def plan_of(shards: list[str], *states: ShardState, **more: Any) -> list[ShardSlice]:
+    return [piece for task in whole_plan(shards, *states, **more).tasks for piece in task.shards]
+
+
 def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
+    """Retries come with the hash keys alone, unless these are all there are."""
     names = [f"s{n}" for n in range(6)]
-    plan = make_plan(
-        "1-a",
+    limits = replace(LIMITS, retention_ms=9, aggregated_records="unpack", consumer_arn="arn")
+    plan = whole_plan(
         names,
-        by_id(*map(state, names)),
-        LIMITS,
-        endings={},
-        iterators={"s1": "hint"},
-        now_ms=7,
+        *(state(name, verified_until_ms=3) for name in names),
+        queued("other", 1),
+        limits=limits,
+        iterators={"s1": "hint", "other": "hint"},
+        endings={"s1": SequenceNumber(5)},
+        next_reads={"s1": 11, "other": 12},
+        next_subscribes={"s1": 13, "other": 13},
+        hash_keys={"s1": LEFT, "s2": WHOLE, "other": RIGHT},
         until_ms=8,
-        turn=1,
+        outages=3,
+        delivery_limit=4,
     )
-    slices = [piece for task in plan.tasks for piece in task.shards]
-    assert sorted(piece.shard_id for piece in slices) == names
-    assert [len(task.shards) for task in plan.tasks] == [2, 2, 1, 1]
-    assert {piece.shard_id: piece.iterator for piece in slices}["s1"] == "hint"
-    assert (plan.until_ms, plan.created_ms, plan.tasks[0].fetch_cap_ms) == (8, 7, 60_000)
+    slices = plan.slices
+    assert sorted(slices) == ["other", *names]
+    assert [len(task.shards) for task in plan.tasks] == [2, 2, 2, 1]
+    assert slices["s1"] == ShardSlice(
+        shard_id="s1",
+        position=TRIM_HORIZON,
+        max_records=100,
+        iterator="hint",
+        next_read_ms=11,
+        next_subscribe_ms=13,
+        ending_sequence=SequenceNumber(5),
+        verified_until_ms=3,
+        hash_keys=(str(LEFT[0]), str(LEFT[1])),
+    )
+    assert slices["s2"] == ShardSlice(
+        shard_id="s2", position=TRIM_HORIZON, max_records=100, verified_until_ms=3
+    )
+    assert slices["other"] == ShardSlice(
+        shard_id="other",
+        position=TRIM_HORIZON,
+        max_records=0,
+        next_read_ms=12,
+        retries=(PlannedRetry(first=SequenceNumber(1), attempts=1),),
+        hash_keys=(str(RIGHT[0]), str(RIGHT[1])),
+    )
+    assert (plan.plan_id, plan.created_ms, plan.until_ms) == ("1-a", 7, 8)
+    assert (plan.outages, plan.delivery_limit, plan.aggregated_records) == (3, 4, "unpack")
+    assert whole_plan(["a"], state("a")).outages == 0
+    assert msgspec.structs.replace(plan.tasks[0], shards=()) == TaskPlan(
+        shards=(),
+        max_bytes=1_000,
+        fetch_time_ms=5_000,
+        fetch_cap_ms=60_000,
+        retention_ms=9,
+        aggregated_records="unpack",
+        consumer_arn="arn",
+    )
 
 
 @given(st.integers(1, 40), st.integers(1, 200), st.integers(1, 50), st.integers(0, 1_000))
@@ -137,26 +201,6 @@ def due_of(*states: ShardState) -> dict[str, list[DueRetry]]:
     }
 
 
-def plan_of(
-    shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **rest: Any
-) -> list[ShardSlice]:
-    """The slices of a plan for new records of `shards` and all queued records."""
-    plan = make_plan(
-        "1-a",
-        shards,
-        by_id(*states),
-        limits,
-        endings={},
-        iterators={},
-        now_ms=7,
-        until_ms=None,
-        turn=turn,
-        retries=due_of(*(one for one in states if one.unresolved)),
-        **rest,
-    )
-    return [piece for task in plan.tasks for piece in task.shards]
-
-
 def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not() -> None:
     """Shards that ended or have no new records are planned for their retries alone, and
     their position stays.
@@ -180,11 +224,6 @@ def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not()
     assert pieces["c"].position == SHARD_END
 
 
-def test_a_plan_of_retries_alone_reads_nothing_new() -> None:
-    (piece,) = plan_of([], queued("a", 1))
-    assert (piece.max_records, piece.iterator, len(piece.retries)) == (0, None, 1)
-
-
 def test_new_records_are_at_most_the_rest_of_the_allowance() -> None:
     limits = replace(LIMITS, max_unresolved_per_shard=5)
     pieces = {
@@ -197,17 +236,7 @@ def test_new_records_are_at_most_the_rest_of_the_allowance() -> None:
 def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() -> None:
     limits = replace(LIMITS, max_unresolved_per_shard=1)
     full = queued("a", 1)
-    plan = make_plan(
-        "1-a",
-        ["a", "b"],
-        by_id(full, state("b")),
-        limits,
-        endings={},
-        iterators={},
-        now_ms=7,
-        until_ms=None,
-        turn=1,
-    )
+    plan = whole_plan(["a", "b"], full, state("b"), limits=limits, retries={})
     assert [one.shard_id for task in plan.tasks for one in task.shards] == ["b"]
 
 
@@ -244,30 +273,72 @@ def test_the_tasks_of_a_plan_fit_into_their_znodes_and_so_does_each_log(
     states = [
         busy(n, 2 if ranges else 4, ranges=ranges, shard_id=f"{n:0{id_length}}") for n in range(500)
     ]
-    plan = make_plan(
-        "1-a",
+    plan = whole_plan(
         [one.shard_id for one in states],
-        by_id(*states),
-        replace(LIMITS, max_tasks=1),
+        *states,
+        limits=replace(LIMITS, max_tasks=1),
         endings={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
         iterators={one.shard_id: "i" * 512 for one in states},
-        now_ms=7,
-        until_ms=None,
-        turn=1,
-        retries=due_of(*states),
     )
     pieces = [piece for task in plan.tasks for piece in task.shards]
     assert sum(len(piece.retries) for piece in pieces) == (1_000 if ranges else 2_000)
     assert {piece.shard_id for piece in pieces} == {one.shard_id for one in states}
     assert len(pieces) == 500
+    assert all(piece.iterator for piece in pieces), "they are divided for their logs"
     for task in plan.tasks:
         assert len(encode(task, "task")) <= MAX_VALUE_BYTES
+        for piece, longest in zip(task.shards, longest_round(task).entries, strict=True):
+            assert shorter_fields(longest, all_is_said(piece)) == []
         last = TaskLog(entries=tuple(map(all_is_said, task.shards)))
         assert len(encode(last, "end")) <= len(encode(longest_round(task), "end"))
         log = log_of_half_a_znode(task)
         for said in (last, longest_round(task)):
             whole = TaskLog(entries=(*log.entries, *said.entries))
             assert len(encode(whole, "end")) <= MAX_VALUE_BYTES
+
+
+def shorter_fields(longest: ShardReadResult, said: ShardReadResult) -> list[str]:
+    """A field that is true says more than one that is false, which is left out."""
+    return [
+        name
+        for name in said.__struct_fields__
+        for one, other in [(getattr(longest, name), getattr(said, name))]
+        if (one is not other if other is True else len(repr(one)) < len(repr(other)))
+    ]
+
+
+def test_what_makes_a_task_longer_is_in_the_bounds_of_its_length() -> None:
+    """Most plans are not encoded to find out whether they fit."""
+    one = busy(1, 0, ranges=False, shard_id="s").read_position
+    piece = ShardSlice(shard_id="s", position=one, max_records=10**9)
+    retries = tuple(
+        PlannedRetry(first=SequenceNumber(10**55 + n), last=SequenceNumber(10**56 - 1), attempts=9)
+        for n in range(9)
+    )
+    task = TaskPlan(shards=(piece,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    of = msgspec.structs.replace
+    for longer in (
+        of(task, shards=(piece, of(piece, iterator="i"))),
+        of(task, shards=(of(piece, shard_id="s" * 128),)),
+        of(task, shards=(of(piece, iterator="i" * 512),)),
+        of(task, shards=(of(piece, retries=retries),)),
+        of(task, consumer_arn="a" * 200),
+    ):
+        (size, round_size), (longer_size, longer_round_size) = (
+            (len(encode(each, "task")), len(encode(longest_round(each), "end")))
+            for each in (task, longer)
+        )
+        (bound, round_bound), (longer_bound, longer_round_bound) = map(max_bytes, (task, longer))
+        assert size <= bound
+        assert round_size <= round_bound
+        assert longer_size - size <= longer_bound - bound + len(',"consumerArn":""')
+        assert longer_round_size - round_size <= longer_round_bound - round_bound
+
+
+def test_a_task_has_250_shards_at_most_whatever_the_number_of_tasks_is() -> None:
+    names = [f"{n:03}" for n in range(501)]
+    plan = whole_plan(names, *map(state, names), limits=replace(LIMITS, max_tasks=1))
+    assert [len(task.shards) for task in plan.tasks] == [167, 167, 167]
 
 
 def log_of_half_a_znode(task: TaskPlan) -> TaskLog:
@@ -301,7 +372,7 @@ def all_is_said(piece: ShardSlice) -> ShardReadResult:
         children=children,
         gone=True,
         millis_behind_latest=604_800_000,
-        retries_done=len(piece.retries),
+        retries_done=2_000,
         retry_rows=1_000_000,
         retries_gone=tuple(one.first for one in piece.retries if one.last is None),
         retries_short=tuple(
@@ -313,23 +384,20 @@ def all_is_said(piece: ShardSlice) -> ShardReadResult:
         position=piece.position,
         lapsed_ms=1_700_000_000_000,
         payload_bytes=2**40,
+        pushed=10_000_000,
+        fallback=max(Fallback, key=len),
     )
 
 
 def test_a_task_keeps_its_hints_where_they_fit_and_drops_them_before_it_is_divided() -> None:
     def tasks_of(length: int) -> tuple[TaskPlan, ...]:
         states = [busy(n, 2, ranges=False, shard_id=f"shardId-{n:012}") for n in range(250)]
-        return make_plan(
-            "1-a",
+        return whole_plan(
             [one.shard_id for one in states],
-            by_id(*states),
-            replace(LIMITS, max_tasks=1),
+            *states,
+            limits=replace(LIMITS, max_tasks=1),
             endings={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
             iterators={one.shard_id: "i" * length for one in states},
-            now_ms=7,
-            until_ms=None,
-            turn=1,
-            retries=due_of(*states),
         ).tasks
 
     (kept,) = tasks_of(256)
@@ -339,13 +407,21 @@ def test_a_task_keeps_its_hints_where_they_fit_and_drops_them_before_it_is_divid
 
 
 @pytest.mark.parametrize(
-    ("total", "retries", "new"), [(1, 1, 0), (4, 2, 2), (10, 3, 7), (None, 3, 100)]
+    ("shards", "total", "retries", "new"),
+    [
+        (["b"], 1, 1, 0),
+        (["b"], 4, 2, 2),
+        (["b"], 5, 2, 3),
+        (["b"], 10, 4, 6),
+        (["b"], None, 4, 100),
+        ([], 3, 3, 0),
+    ],
 )
 def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_records(
-    total: int | None, retries: int, new: int
+    shards: list[str], total: int | None, retries: int, new: int
 ) -> None:
     limits = replace(LIMITS, max_records_per_trigger=total)
-    pieces = plan_of(["b"], queued("a", 1, 2, 3), state("b"), limits=limits)
+    pieces = plan_of(shards, queued("a", 1, 2, 3, 4), state("b"), limits=limits)
     assert sum(len(one.retries) for one in pieces) == retries
     assert sum(one.max_records for one in pieces) == new
 
@@ -368,22 +444,24 @@ def after_an_outage(count: int) -> ShardState:
 
 @pytest.mark.parametrize(
     ("total", "shards", "planned", "new"),
-    [(100, [], 100, 0), (100, ["b"], 50, 50), (1, ["b"], 1, 0), (5_000, ["b"], 1_000, 4_000)],
+    [
+        (100, [], 100, 0),
+        (100, ["b"], 50, 50),
+        (1, ["b"], 1, 0),
+        (5_000, ["b"], 1_000, 4_000),
+        (None, [], 1_000, 0),
+    ],
 )
 def test_a_range_that_is_larger_than_a_trigger_is_planned_in_part(
-    total: int, shards: list[str], planned: int, new: int
+    total: int | None, shards: list[str], planned: int, new: int
 ) -> None:
     limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=10_000)
     pieces = plan_of(shards, after_an_outage(1_000), state("b"), limits=limits)
     ((retry,),) = (piece.retries for piece in pieces if piece.retries)
     assert retry.max_rows == planned
     assert (retry.first.sequence, retry.end.sequence, retry.count) == (1, 2_000, 1_000)
+    assert (retry.max_records is None) == (total is None)
     assert sum(piece.max_records for piece in pieces) == new
-
-
-def test_without_a_limit_a_range_is_planned_whole() -> None:
-    (piece,) = plan_of([], after_an_outage(1_000))
-    assert piece.retries[0].max_records is None
 
 
 def test_a_shard_that_is_proven_gone_is_planned_for_its_retries_without_a_question() -> None:
@@ -392,11 +470,6 @@ def test_a_shard_that_is_proven_gone_is_planned_for_its_retries_without_a_questi
         for one in plan_of(["b"], queued("a", 1), queued("b", 2), gone={"a", "b", "c"})
     }
     assert pieces == {"a": True, "b": False}
-
-
-def test_a_trigger_without_new_records_is_filled_with_retries() -> None:
-    limits = replace(LIMITS, max_records_per_trigger=3)
-    assert sum(len(one.retries) for one in plan_of([], queued("a", 1, 2, 3, 4), limits=limits)) == 3
 
 
 def test_in_order_a_shards_retries_and_its_new_records_alternate_between_plans() -> None:
@@ -418,21 +491,3 @@ def test_in_order_a_shards_retries_and_its_new_records_alternate_between_plans()
         "b": (0, 100),
         "c": (1, 0),
     }
-
-
-def test_a_plan_holds_the_number_of_outages_before_it() -> None:
-    assert (
-        make_plan(
-            "1-a",
-            ["a"],
-            by_id(state("a")),
-            LIMITS,
-            endings={},
-            iterators={},
-            now_ms=7,
-            until_ms=None,
-            turn=1,
-            outages=3,
-        ).outages
-        == 3
-    )

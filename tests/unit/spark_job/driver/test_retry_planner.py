@@ -28,23 +28,6 @@ def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomeP
     return OutcomePolicy(retry=RetryPolicy(**retry), on_failure=on_failure)
 
 
-def chosen(*records: UnresolvedRecord, of: OutcomePolicy | None = None) -> list[int]:
-    """First sequence numbers of the retries that are due now."""
-    return [
-        one.retry.first.sequence for one in due_retries(queued_retries(records, of), of, NOW_MS)
-    ]
-
-
-def test_due_retries_come_in_the_order_of_their_sequence_numbers() -> None:
-    assert chosen(
-        record(30),
-        record(9),
-        record(100, due_ms=NOW_MS + 1),
-        record(20, due_ms=NOW_MS),
-        of=policy(),
-    ) == [9, 20, 30]
-
-
 def test_a_retry_is_planned_with_its_attempts_and_a_range_with_its_end_and_count() -> None:
     queue = queued_retries(
         [record(3, attempts=2, whole=True), record(5, 9, count=4, attempts=0)], None
@@ -55,81 +38,91 @@ def test_a_retry_is_planned_with_its_attempts_and_a_range_with_its_end_and_count
     ]
 
 
-def exhausted(*records: UnresolvedRecord, of: OutcomePolicy | None) -> dict[int, bool]:
-    return {
-        one.retry.first.sequence: one.retry.exhausted
-        for one in due_retries(queued_retries(records, of), of, NOW_MS)
-    }
+LATE, FAR = NOW_MS + 1, 10**9
 
 
-def test_an_exhausted_record_is_due_at_once_and_flagged() -> None:
-    """Too old, with more attempts than a limit that was lowered since, or rejected by somebody who
-    could not write its letter.
-    """
-    old = record(1, first_failure_ms=0, due_ms=10**9)
-    young = record(2, first_failure_ms=NOW_MS - 500, due_ms=10**9)
-    tried = record(3, attempts=4, due_ms=10**9)
-    waiting = record(4, attempts=3, first_failure_ms=NOW_MS, due_ms=0)
-    rejected = record(5, attempts=1, due_ms=10**9, rejected=True)
-    found = exhausted(
-        old, young, tried, waiting, rejected, of=policy(retry_limit=3, max_age_ms=500)
-    )
-    assert found == {1: True, 3: True, 4: False, 5: True}
+@pytest.mark.parametrize(
+    ("queued", "of", "is_exhausted"),
+    [
+        # one millisecond after its maximum age, and not before
+        (record(1, first_failure_ms=399, due_ms=FAR), policy(max_age_ms=600), True),
+        (record(1, first_failure_ms=400, due_ms=FAR), policy(max_age_ms=600), None),
+        (record(1, first_failure_ms=399), policy(max_age_ms=600), True),
+        # with more attempts than the limit, which was lowered since
+        (record(1, attempts=4, due_ms=FAR), policy(retry_limit=3), True),
+        (record(1, attempts=3), policy(retry_limit=3), False),
+        # rejected by somebody who could not write its letter
+        (record(1, rejected=True, due_ms=FAR), policy(), True),
+        # before its first counted failure it does not age: in an outage it fails for long
+        (record(1, attempts=0, first_failure_ms=0, due_ms=NOW_MS), policy(max_age_ms=10), False),
+        (record(1, attempts=0, first_failure_ms=0, due_ms=LATE), policy(max_age_ms=10), None),
+        # without a policy none is
+        (record(1, attempts=99, first_failure_ms=0), None, False),
+        (record(1, rejected=True), None, False),
+        (record(1, due_ms=LATE), None, None),
+    ],
+)
+def test_an_exhausted_record_is_due_at_once_and_flagged(
+    queued: UnresolvedRecord, of: OutcomePolicy | None, *, is_exhausted: bool | None
+) -> None:
+    """None: it is not due."""
+    due = due_retries(queued_retries([queued], of), of, NOW_MS)
+    assert [one.retry.exhausted for one in due] == ([] if is_exhausted is None else [is_exhausted])
 
 
-def test_a_record_is_exhausted_one_millisecond_after_its_maximum_age_and_not_before() -> None:
-    too_old, old = (
-        record(1, first_failure_ms=399, due_ms=10**9),
-        record(2, first_failure_ms=400, due_ms=10**9),
-    )
-    assert exhausted(too_old, old, of=policy(max_age_ms=600)) == {1: True}
+SHARD, KEY = OnFailure.BLOCK_SHARD, OnFailure.BLOCK_KEY
 
 
-def test_a_record_does_not_age_before_its_first_counted_failure() -> None:
-    """In an outage it fails for long, and must not be exhausted by it."""
-    in_outage = record(1, attempts=0, first_failure_ms=0, due_ms=NOW_MS)
-    assert exhausted(in_outage, of=policy(max_age_ms=10)) == {1: False}
-    later = record(1, attempts=0, first_failure_ms=0, due_ms=NOW_MS + 1)
-    assert exhausted(later, of=policy(max_age_ms=10)) == {}
-
-
-def test_without_a_policy_nothing_is_ever_exhausted() -> None:
-    assert exhausted(
-        record(1, attempts=99, first_failure_ms=0), record(2, due_ms=NOW_MS + 1), of=None
-    ) == {1: False}
-
-
-def test_with_block_shard_nothing_is_due_behind_the_first_record_that_is_not() -> None:
-    records = (
-        record(1),
-        record(2, blocked=True),
-        record(3, due_ms=NOW_MS + 1),
-        record(4),
-        record(5),
-    )
-    assert chosen(*records, of=policy(OnFailure.BLOCK_SHARD)) == [1, 2]
-
-
-def test_with_block_key_a_record_waits_for_an_earlier_one_of_its_key_only() -> None:
-    records = (
-        record(1, key="a", due_ms=NOW_MS + 1),
-        record(2, key="b"),
-        record(3, key="a"),
-        record(4, key="b"),
-    )
-    assert chosen(*records, of=policy(OnFailure.BLOCK_KEY)) == [2, 4]
-
-
-def test_with_block_key_a_record_without_a_key_waits_for_all_before_and_blocks_all_behind() -> None:
-    waiting = record(1, key="a", due_ms=NOW_MS + 1)
-    assert chosen(waiting, record(2, 3), record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)) == []
-    assert chosen(
-        record(1, key="a"), record(2, 3), record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)
-    ) == [1, 2, 4]
-    held = record(2, 3, due_ms=NOW_MS + 1)
-    assert chosen(record(1, key="a"), held, record(4, key="b"), of=policy(OnFailure.BLOCK_KEY)) == [
-        1
-    ]
+@pytest.mark.parametrize(
+    ("on_failure", "records", "inherited", "due"),
+    [
+        # nothing is due behind the first record that is not
+        (
+            SHARD,
+            [record(1), record(2, blocked=True), record(3, due_ms=LATE), record(4)],
+            [],
+            [1, 2],
+        ),
+        # a record waits for an earlier one of its key only
+        (
+            KEY,
+            [record(1, key="a", due_ms=LATE), record(2, key="b"), record(3, key="a")],
+            [],
+            [2],
+        ),
+        # without a key it waits for all before it, and holds all behind it
+        (KEY, [record(1, key="a", due_ms=LATE), record(2, 3), record(4, key="b")], [], []),
+        (KEY, [record(1, key="a"), record(2, 3), record(4, key="b")], [], [1, 2, 4]),
+        (KEY, [record(1, key="a"), record(2, 3, due_ms=LATE), record(4, key="b")], [], [1]),
+        # what an ancestor has not resolved comes before all of it
+        (OnFailure.CONTINUE, [record(11)], [record(1)], [11]),
+        # without a blocking policy, only its own time counts; the order is the shard's
+        (
+            OnFailure.CONTINUE,
+            [record(30), record(9), record(11, due_ms=LATE), record(20, due_ms=NOW_MS)],
+            [],
+            [9, 20, 30],
+        ),
+        (SHARD, [record(11)], [record(1)], []),
+        (KEY, [record(11, key="a"), record(12, key="b"), record(13)], [record(1, key="a")], [12]),
+        (KEY, [record(11, key="a"), record(12, 13)], [record(1, 2)], []),
+    ],
+)
+def test_a_record_waits_for_those_that_its_policy_keeps_it_behind(
+    on_failure: OnFailure,
+    records: list[UnresolvedRecord],
+    inherited: list[UnresolvedRecord],
+    due: list[int],
+) -> None:
+    of = policy(on_failure)
+    queue = queued_retries(records, of, inherited)
+    found = due_retries(queue, of, NOW_MS)
+    assert [one.retry.first.sequence for one in found] == due
+    in_order = on_failure is not OnFailure.CONTINUE
+    times = [one.due_ms for one in sorted(records, key=lambda one: one.first)]
+    own_ranks = [due_ms for due_ms in times if due_ms <= NOW_MS]
+    assert [one.rank for one in found] == ([*range(len(due))] if in_order else own_ranks)
+    assert all(one.ready_ms <= LATE for one in queue)
 
 
 @given(
@@ -172,9 +165,15 @@ def test_without_room_for_all_the_first_due_are_chosen_and_each_shard_keeps_its_
     }
 
 
+def test_of_equal_ranks_the_lower_number_is_chosen_and_then_the_first_shard() -> None:
+    assert firsts(most_urgent({"a": due(9, 1), "b": due(1)}, entries=1)) == {"b": [0]}
+    assert firsts(most_urgent({"b": due(1), "a": due(1)}, entries=1)) == {"a": [0]}
+
+
 def test_a_range_takes_the_room_of_two_and_one_retry_is_always_chosen() -> None:
     assert firsts(most_urgent({"a": due(1, 2, count=3)}, entries=3)) == {"a": [0]}
     assert firsts(most_urgent({"a": due(1, count=3)}, entries=1)) == {"a": [0]}
+    assert firsts(most_urgent({"a": due(1, 2, count=3)}, entries=4)) == {"a": [0, 10]}
 
 
 @pytest.mark.parametrize(("records", "kept"), [(1, [0]), (3, [0]), (6, [0, 10]), (100, [0, 10])])

@@ -90,24 +90,101 @@ def queued(outcomes: BatchOutcomes) -> Sequence[UnresolvedRecord]:
     return [row for shard in outcomes.report.shards for row in shard.unresolved]
 
 
-def test_a_failed_record_is_queued_with_one_more_attempt_and_its_backoff() -> None:
-    (row,) = queued(
-        decide(
-            [failed(7, attempt=2)], context(unresolved(7, first_failure_ms=NOW_MS - 10, attempts=1))
-        )
+def slice_of(*retries: PlannedRetry) -> ShardSlice:
+    return ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(999)), max_records=9, retries=retries
     )
-    assert (row.attempts, row.due_ms, row.first_failure_ms, row.last_failure_ms) == (
-        2,
-        NOW_MS + 2_000,
-        NOW_MS - 10,
-        NOW_MS,
-    )
-    assert (row.reason, row.key, row.blocked, row.count) == ("why", None, False, 1)
 
 
-def test_a_record_is_due_after_the_delay_that_its_function_asked_for() -> None:
-    (row,) = queued(decide([failed(7, after_s=60.5)], context()))
-    assert row.due_ms == NOW_MS + 60_500
+def fields(row: UnresolvedRecord | LetterNote, expected: dict[str, Any]) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in expected}
+
+
+EAGER = RetryPolicy(retry_limit=0, jitter=0.0)
+SLOW = RetryPolicy(first_delay_ms=300_000, jitter=0.0)
+PAST = "past the stream's retention; last failure: as before"
+BEFORE: dict[str, Any] = {"first_failure_ms": 1, "last_failure_ms": 2, "reason": "as before"}
+
+
+@pytest.mark.parametrize(
+    ("record", "known", "batch", "expected"),
+    [
+        (
+            failed(7, attempt=2),
+            {"first_failure_ms": NOW_MS - 10},
+            {},
+            {
+                "attempts": 2,
+                "due_ms": NOW_MS + 2_000,
+                "first_failure_ms": NOW_MS - 10,
+                "last_failure_ms": NOW_MS,
+                "reason": "why",
+                "key": None,
+                "blocked": False,
+                "count": 1,
+            },
+        ),
+        # after the delay that the function asked for, also under suspicion; or the first backoff
+        (failed(7, after_s=60.5), None, {}, {"attempts": 1, "due_ms": NOW_MS + 60_500}),
+        (failed(7, after_s=60.5), None, {"records": 1}, {"attempts": 0, "due_ms": NOW_MS + 60_500}),
+        (
+            failed(7),
+            None,
+            {"records": 1, "retry": SLOW},
+            {"attempts": 0, "due_ms": NOW_MS + 300_000},
+        ),
+        # it ages from its first counted failure: perhaps the sink was down before
+        (
+            failed(7),
+            {"attempts": 0, "first_failure_ms": NOW_MS - 100_001},
+            {},
+            {"attempts": 1, "first_failure_ms": NOW_MS},
+        ),
+        # it failed together with others
+        (
+            failed(7, Outcome.UNCOUNTED),
+            None,
+            {"retry": EAGER},
+            {"attempts": 0, "due_ms": NOW_MS + 1_000, "first_failure_ms": NOW_MS},
+        ),
+        (
+            failed(7, Outcome.UNCOUNTED, after_s=2.0),
+            {"attempts": 0, "first_failure_ms": NOW_MS - 9_000},
+            {},
+            {"attempts": 0, "due_ms": NOW_MS + 2_000, "first_failure_ms": NOW_MS - 9_000},
+        ),
+        (
+            failed(7, Outcome.BLOCKED, attempt=2, reason=None, key="k"),
+            BEFORE,
+            {"on_failure": OnFailure.BLOCK_KEY},
+            {"attempts": 1, "due_ms": 0, "key": "k", "blocked": True, **BEFORE},
+        ),
+        # keys are stored only where they block
+        (failed(7, key="k"), None, {}, {"key": None}),
+        (failed(7, key="k"), None, {"on_failure": OnFailure.BLOCK_KEY}, {"key": "k"}),
+        # with a counted failure it is bad, also where nothing else succeeds
+        *(
+            (
+                failed(7, outcome, attempt=2),
+                {"first_failure_ms": NOW_MS - 1, "last_failure_ms": NOW_MS - 1},
+                {"records": 1},
+                {"attempts": 2, "due_ms": NOW_MS + 2_000},
+            )
+            for outcome in (Outcome.RETRY, Outcome.ALONE)
+        ),
+    ],
+)
+def test_a_record_that_is_tried_again_is_queued_as_its_rule_says(
+    record: FailedRecord,
+    known: dict[str, Any] | None,
+    batch: dict[str, Any],
+    expected: dict[str, Any],
+) -> None:
+    waiting = [] if known is None else [unresolved(7, **known)]
+    outcomes = decide([record], context(*waiting, **batch))
+    (row,) = queued(outcomes)
+    assert fields(row, expected) == expected
+    assert (row.first, row.last, outcomes.letters) == (record.sequence, record.sequence, ())
 
 
 @pytest.mark.parametrize(
@@ -140,171 +217,153 @@ def test_a_record_older_than_the_maximum_age_is_exhausted() -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_letter_says_whether_its_record_was_delivered_whole(*, whole: bool) -> None:
     """A new record by the option of its plan, a retry as it failed, whatever the option is."""
-    known = unresolved(7, attempts=3, whole=not whole)
+    known = [unresolved(number, attempts=3, whole=not whole) for number in (6, 7)]
     records = [
+        failed(6, Outcome.EXHAUSTED, attempt=4, reason=None),
         failed(7, Outcome.REJECT, attempt=4),
         failed(8, Outcome.REJECT),
         failed(9, Outcome.EXHAUSTED),
+        failed(10, Outcome.EXHAUSTED, reason=None),
     ]
-    letters = decide(records, context(known, whole=whole)).letters
-    assert [letter.whole for letter in letters] == [not whole, whole, whole]
-
-
-def test_a_rejected_record_is_a_letter_at_once_and_does_not_count_as_exhausted() -> None:
-    outcomes = decide([failed(7, Outcome.REJECT)], context())
-    assert [letter.attempts for letter in outcomes.letters] == [1]
-    assert (outcomes.report.failed, outcomes.report.exhausted, outcomes.report.retried) == (1, 0, 0)
-
-
-def test_a_record_flagged_as_exhausted_keeps_its_attempts_and_its_last_failure() -> None:
-    """It was delivered only to write its letter."""
-    known = unresolved(7, attempts=3, first_failure_ms=1, last_failure_ms=2, reason="as before")
-    outcomes = decide([failed(7, Outcome.EXHAUSTED, attempt=4, reason=None)], context(known))
-    assert outcomes.letters == (
-        LetterNote(
-            message_id="s:7:4",
-            attempts=3,
-            first_failure_ms=1,
-            last_failure_ms=2,
-            reason="as before",
-        ),
-    )
-    assert (outcomes.report.failed, outcomes.report.exhausted) == (0, 1)
-
-
-def test_a_planned_retry_that_is_gone_is_a_letter_with_its_last_failure() -> None:
-    known = unresolved(7, attempts=2, first_failure_ms=1, last_failure_ms=2, reason="as before")
-    retry = PlannedRetry(first=SequenceNumber(7), attempts=2)
-    one = ShardSlice(
-        shard_id="s", position=Position.after(SequenceNumber(9)), max_records=1, retries=(retry,)
-    )
-    end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(SequenceNumber(7),))
-    outcomes = decide([], context(known, slices={"s": one}, ends={"s": end}))
-    assert outcomes.letters == (
-        LetterNote(
-            message_id="s:7:3",
-            attempts=2,
-            first_failure_ms=1,
-            last_failure_ms=2,
-            reason="past the stream's retention; last failure: as before",
-            gone=("s", "7"),
-        ),
-    )
-    assert outcomes.report.exhausted == 1
-
-
-def test_the_letter_of_a_user_record_that_is_gone_names_it() -> None:
-    """Not the first one of its aggregate, whose letter it would be taken for."""
-    third = SequenceNumber(7, 2)
-    one = ShardSlice(
-        shard_id="s",
-        position=Position.after(SequenceNumber(9)),
-        max_records=1,
-        retries=(PlannedRetry(first=third, attempts=2),),
-    )
-    end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(third,))
-    (letter,) = decide([], context(slices={"s": one}, ends={"s": end})).letters
-    assert (letter.message_id, letter.gone) == ("s:7.2:3", ("s", "7.2"))
-
-
-def range_outcomes(**result: Any) -> BatchOutcomes:
-    """The outcomes of a batch whose plan had one range of four records."""
-    known = unresolved(7, 30, count=4, attempts=2, reason="as before")
-    retry = PlannedRetry(
-        first=SequenceNumber(7), last=SequenceNumber(30), count=4, attempts=2, max_records=3
-    )
-    one = ShardSlice(
-        shard_id="s", position=Position.after(SequenceNumber(30)), max_records=1, retries=(retry,)
-    )
-    end = ShardReadResult(shard_id="s", **result)
-    return decide([], context(known, slices={"s": one}, ends={"s": end}))
-
-
-def test_a_range_that_is_gone_is_one_letter_that_counts_its_records() -> None:
-    outcomes = range_outcomes(retries_done=1, retries_gone=(SequenceNumber(7),))
-    (letter,) = outcomes.letters
-    assert (letter.message_id, letter.gone, letter.records) == ("s:7:3", ("s", "7"), 4)
-    assert letter.reason == (
-        "4 records up to 30 are past the stream's retention; last failure: as before"
-    )
-    assert outcomes.report.exhausted == 4
+    outcomes = decide(records, context(*known, whole=whole))
+    assert [letter.whole for letter in outcomes.letters] == [not whole] * 2 + [whole] * 3
+    assert (outcomes.report.exhausted, outcomes.report.done_ms) == (3, NOW_MS)
 
 
 @pytest.mark.parametrize(
-    "part",
+    ("record", "attempts", "told", "counts"),
     [
-        {"retries_done": 1},
-        {"retry_part": RangePart(last=SequenceNumber(9), rest=SequenceNumber(10), count=1)},
+        # delivered only to write its letter
+        (failed(7, Outcome.EXHAUSTED, attempt=4, reason=None), 3, BEFORE, (0, 1)),
+        # its deliveries have ended their processes
+        (
+            failed(7, Outcome.EXHAUSTED, attempt=4),
+            3,
+            {"first_failure_ms": 1, "last_failure_ms": NOW_MS, "reason": "why"},
+            (0, 1),
+        ),
+        (
+            failed(7, Outcome.REJECT, attempt=4),
+            4,
+            {"first_failure_ms": 1, "last_failure_ms": NOW_MS, "reason": "why"},
+            (1, 0),
+        ),
     ],
-    ids=["whole", "in-part"],
 )
-def test_a_range_that_is_partly_past_the_retention_is_one_letter_that_counts_what_is_missing(
-    part: dict[str, Any],
+def test_a_record_that_is_not_tried_again_is_a_letter(
+    record: FailedRecord, attempts: int, told: dict[str, Any], counts: tuple[int, int]
 ) -> None:
-    """Numbers inside a range are not stored, so the letter names the first one."""
-    short = ShortRange(first=SequenceNumber(7), missing=3)
-    outcomes = range_outcomes(**part, retry_rows=1, retries_short=(short,))
-    (letter,) = outcomes.letters
-    assert letter == LetterNote(
-        message_id="s:7:3",
-        attempts=2,
-        first_failure_ms=None,
-        last_failure_ms=None,
-        reason="3 of 4 records up to 30 are past the stream's retention; last failure: as before",
-        gone=("s", "7"),
-        records=3,
-    )
-    assert outcomes.report.exhausted == 3
+    outcomes = decide([record], context(unresolved(7, attempts=3, **BEFORE)))
+    assert outcomes.letters == (LetterNote(message_id="s:7:4", attempts=attempts, **told),)
+    assert (outcomes.report.failed, outcomes.report.exhausted) == counts
+    assert outcomes.report.retried == 0
 
 
-def test_a_blocked_record_keeps_its_attempts_and_is_due_at_once() -> None:
-    known = unresolved(7, attempts=1, first_failure_ms=1, last_failure_ms=2, reason="as before")
-    (row,) = queued(
-        decide(
-            [failed(7, Outcome.BLOCKED, attempt=2, reason=None, key="k")],
-            context(known, on_failure=OnFailure.BLOCK_KEY),
-        )
-    )
-    assert (row.attempts, row.due_ms, row.reason, row.key, row.blocked) == (
-        1,
-        0,
-        "as before",
-        "k",
-        True,
-    )
+@pytest.mark.parametrize(
+    ("sequence", "letter"),
+    [
+        (
+            SequenceNumber(7),
+            LetterNote(
+                message_id="s:7:3",
+                attempts=2,
+                **(BEFORE | {"reason": PAST}),
+                gone=("s", "7"),
+                whole=True,
+            ),
+        ),
+        # a user record, not the first one of its aggregate, whose letter it would be taken for
+        (
+            SequenceNumber(7, 2),
+            LetterNote(
+                message_id="s:7.2:3",
+                attempts=2,
+                first_failure_ms=None,
+                last_failure_ms=None,
+                reason="past the stream's retention; last failure: not known",
+                gone=("s", "7.2"),
+            ),
+        ),
+    ],
+)
+def test_a_planned_retry_that_is_gone_is_a_letter_with_its_last_failure(
+    sequence: SequenceNumber, letter: LetterNote
+) -> None:
+    known = unresolved(7, attempts=2, **BEFORE)
+    one = slice_of(PlannedRetry(first=sequence, attempts=2, whole=letter.whole))
+    ends = {
+        "s": ShardReadResult(shard_id="s", retries_done=1, retries_gone=(sequence,)),
+        "new": ShardReadResult(shard_id="new"),
+    }
+    outcomes = decide([], context(known, slices={"s": one}, ends=ends))
+    assert outcomes.letters == (letter,)
+    assert outcomes.report.exhausted == 1
 
 
-def test_keys_are_stored_only_where_they_block() -> None:
-    (row,) = queued(decide([failed(7, key="k")], context()))
-    assert row.key is None
-    (row,) = queued(decide([failed(7, key="k")], context(on_failure=OnFailure.BLOCK_KEY)))
-    assert row.key == "k"
-
-
-def test_a_record_ages_from_its_first_counted_failure() -> None:
-    """It has failed for long without one: the sink was down, perhaps."""
+def test_a_letter_names_the_first_failure_that_counted() -> None:
+    """None, where all were of an outage."""
     known = unresolved(7, attempts=0, first_failure_ms=NOW_MS - 100_001)
-    (row,) = queued(decide([failed(7)], context(known)))
-    assert (row.attempts, row.first_failure_ms) == (1, NOW_MS)
     (letter,) = decide([failed(7, Outcome.REJECT)], context(known)).letters
     assert letter.first_failure_ms == NOW_MS
-    retry = PlannedRetry(first=SequenceNumber(7), attempts=0)
-    one = ShardSlice(
-        shard_id="s", position=Position.after(SequenceNumber(9)), max_records=1, retries=(retry,)
-    )
+    one = slice_of(PlannedRetry(first=SequenceNumber(7), attempts=0))
     end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(SequenceNumber(7),))
     (letter,) = decide([], context(known, slices={"s": one}, ends={"s": end})).letters
     assert letter.first_failure_ms is None
 
 
-def test_a_failure_together_with_other_records_does_not_count_as_an_attempt() -> None:
-    (row,) = queued(
-        decide(
-            [failed(7, Outcome.UNCOUNTED, attempt=1)],
-            context(retry=RetryPolicy(retry_limit=0, jitter=0.0)),
-        )
+@pytest.mark.parametrize(
+    ("count", "read", "missing", "told"),
+    [
+        *(
+            (
+                count,
+                {"retries_done": 1, "retries_gone": (SequenceNumber(7),)},
+                count,
+                f"{count} records up to 30 are {PAST}",
+            )
+            for count in (2, 4)
+        ),
+        *(
+            (
+                4,
+                {
+                    "retry_rows": 1,
+                    "retries_short": (ShortRange(first=SequenceNumber(7), missing=3),),
+                    **part,
+                },
+                3,
+                f"3 of 4 records up to 30 are {PAST}",
+            )
+            for part in (
+                {"retries_done": 1},
+                {"retry_part": RangePart(last=SequenceNumber(9), rest=SequenceNumber(10), count=1)},
+            )
+        ),
+    ],
+    ids=["both", "all", "the first", "the first, of a part"],
+)
+def test_the_records_of_a_range_that_are_gone_are_one_letter_that_counts_them(
+    count: int, read: dict[str, Any], missing: int, told: str
+) -> None:
+    """Numbers inside a range are not stored, so the letter names the first one."""
+    known = unresolved(7, 30, count=count, attempts=2, reason="as before")
+    retry = PlannedRetry(
+        first=SequenceNumber(7), last=SequenceNumber(30), count=count, attempts=2, max_records=3
     )
-    assert (row.attempts, row.due_ms, row.first_failure_ms) == (0, NOW_MS + 1_000, NOW_MS)
+    end = ShardReadResult(shard_id="s", **read)
+    outcomes = decide([], context(known, slices={"s": slice_of(retry)}, ends={"s": end}))
+    assert outcomes.letters == (
+        LetterNote(
+            message_id="s:7:3",
+            attempts=2,
+            first_failure_ms=None,
+            last_failure_ms=None,
+            reason=told,
+            gone=("s", "7"),
+            records=missing,
+        ),
+    )
+    assert outcomes.report.exhausted == missing
 
 
 @pytest.mark.parametrize(
@@ -313,12 +372,14 @@ def test_a_failure_together_with_other_records_does_not_count_as_an_attempt() ->
         (None, NOW_MS - 5, 0),
         (NOW_MS - 10, None, 0),
         (NOW_MS - 10, NOW_MS - 20, 0),
+        (NOW_MS - 10, NOW_MS - 10, 0),
         (NOW_MS - 10, NOW_MS - 5, 1),
     ],
     ids=[
         "first failure",
         "nothing succeeded in this run",
         "nothing succeeded since",
+        "nothing that is known to be later",
         "another one succeeded since",
     ],
 )
@@ -348,12 +409,9 @@ SUSPECTS = (Outcome.RETRY, Outcome.ALONE)
 
 def planned(*firsts: int) -> dict[str, Any]:
     """The slice and the end of shard s, of which these retries were read."""
-    retries = tuple(PlannedRetry(first=SequenceNumber(first), attempts=0) for first in firsts)
-    one = ShardSlice(
-        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=9, retries=retries
-    )
+    retries = [PlannedRetry(first=SequenceNumber(first), attempts=0) for first in firsts]
     return {
-        "slices": {"s": one},
+        "slices": {"s": slice_of(*retries)},
         "ends": {"s": ShardReadResult(shard_id="s", retries_done=len(retries))},
     }
 
@@ -389,7 +447,8 @@ def test_records_that_failed_without_a_counted_failure_in_earlier_batches_are_ev
     waiting: list[UnresolvedRecord], *, outage: bool
 ) -> None:
     """With batches of one record, an outage would never show in one of them."""
-    outcomes = decide([failed(50)], context(*waiting, records=1, first_tries=1))
+    slices = {"s": slice_of()}  # of which nothing was read
+    outcomes = decide([failed(50)], context(*waiting, records=1, first_tries=1, slices=slices))
     assert outcomes.report.outage is outage
     assert [row.attempts for row in queued(outcomes)] == [0]
 
@@ -408,6 +467,13 @@ def test_an_outage_of_a_few_records_lasts_for_five_minutes_at_most(
     outcomes = decide(records, context(*waiting, records=12, **planned(*range(1, 13))))
     assert outcomes.report.outage is outage
     assert {row.attempts for row in queued(outcomes)} == {0 if outage else 1}
+
+
+@pytest.mark.parametrize("other", [failed(10, attempt=2), failed(10, Outcome.REJECT)])
+def test_a_record_that_is_bad_by_itself_is_no_evidence_of_an_outage(other: FailedRecord) -> None:
+    """It has a counted failure, or the function has rejected it."""
+    records = [*(failed(n) for n in range(1, 10)), other]
+    assert not decide(records, context(records=10, first_tries=10)).report.outage
 
 
 def test_a_queued_record_that_is_in_the_batch_is_counted_once() -> None:
@@ -452,38 +518,11 @@ def test_the_failures_of_a_few_records_count_twenty_seconds_after_the_first(
     assert row.due_ms >= NOW_MS + 1_000
 
 
-@pytest.mark.parametrize("outcome", SUSPECTS)
-def test_a_record_with_a_counted_failure_is_bad_also_where_nothing_else_succeeds(
-    outcome: Outcome,
-) -> None:
-    """It failed while others succeeded, so its retries, which come alone, run as usual."""
-    known = unresolved(7, attempts=1, first_failure_ms=NOW_MS - 1, last_failure_ms=NOW_MS - 1)
-    (row,) = queued(decide([failed(7, outcome, attempt=2)], context(known, records=1)))
-    assert (row.attempts, row.due_ms) == (2, NOW_MS + 2_000)
-
-
-def test_a_success_in_the_batch_makes_its_failures_count() -> None:
-    """More than half of a few: the function works, and these records are bad."""
-    outcomes = decide([failed(n) for n in range(1, 100)], context(records=100, first_tries=100))
-    assert {row.attempts for row in queued(outcomes)} == {1}
-
-
 def test_rejected_records_are_no_evidence_that_the_sink_works() -> None:
     records = [failed(1), failed(2, Outcome.REJECT), failed(3, Outcome.BLOCKED)]
     outcomes = decide(records, context(records=3))
     assert [row.attempts for row in queued(outcomes)] == [0, 0]
     assert len(outcomes.letters) == 1
-
-
-def test_a_suspected_failure_keeps_the_delay_that_its_function_asked_for() -> None:
-    (row,) = queued(decide([failed(7, after_s=60.5)], context(records=1)))
-    assert (row.attempts, row.due_ms) == (0, NOW_MS + 60_500)
-
-
-def test_a_long_first_delay_is_kept_by_suspected_failures() -> None:
-    retry = RetryPolicy(first_delay_ms=300_000, jitter=0.0)
-    (row,) = queued(decide([failed(7)], context(records=1, retry=retry)))
-    assert (row.attempts, row.due_ms) == (0, NOW_MS + 300_000)
 
 
 def test_rejected_records_are_not_an_outage() -> None:
@@ -502,8 +541,10 @@ def test_in_an_outage_attempts_and_age_do_not_count_and_neighbours_are_one_range
         for row in queued(outcomes)
     ]
     assert rows == [(10, 490, 49, 0, NOW_MS), (510, 1500, 100, 0, NOW_MS), (10, 20, 2, 0, NOW_MS)]
+    assert {(row.last_failure_ms, row.reason) for row in queued(outcomes)} == {(NOW_MS, "why")}
     assert outcomes.letters == ()
     assert outcomes.report.retried == 151
+    assert [shard.shard_id for shard in outcomes.report.shards] == ["s", "t"]
 
 
 @pytest.mark.parametrize(
@@ -516,18 +557,21 @@ def test_outages_back_off_to_a_minute(outages: int, delay_ms: int) -> None:
     assert {row.due_ms for row in queued(outcomes)} == {NOW_MS + delay_ms}
 
 
-def test_records_without_an_ordinal_are_not_merged_in_an_outage() -> None:
-    outcomes = decide([failed(n) for n in range(1, 201)], context(first_tries=200))
-    assert len(queued(outcomes)) == 200
-
-
-def test_records_with_different_attempts_are_not_merged_in_an_outage() -> None:
+@pytest.mark.parametrize(
+    "records",
+    [
+        [failed(n) for n in range(1, 201)],
+        [failed(n, ordinal=n, attempt=1 + n % 2) for n in range(1, 401)],
+    ],
+    ids=["no ordinals", "other attempts"],
+)
+def test_records_that_are_not_known_to_be_alike_are_not_merged_in_an_outage(
+    records: list[FailedRecord],
+) -> None:
     """A range has one count of attempts: with the lowest, the other records are tried too often."""
-    outcomes = decide(
-        [failed(n, ordinal=n, attempt=1 + n % 2) for n in range(1, 401)], context(first_tries=200)
-    )
+    outcomes = decide(records, context(first_tries=200))
     assert outcomes.report.outage
-    assert len(queued(outcomes)) == 400
+    assert len(queued(outcomes)) == len(records)
 
 
 def test_retries_that_all_fail_again_are_not_an_outage() -> None:
@@ -549,86 +593,60 @@ def test_in_an_outage_the_attempts_of_retries_do_not_count_either() -> None:
     assert {row.attempts for row in queued(outcomes)} == {0, 2}
 
 
-def test_first_tries_are_new_records_and_records_that_an_outage_has_queued() -> None:
-    """Not records with a counted failure, records that are gone, retries that were not read yet,
-    and withheld records.
-    """
-
-    def retry(first: int, attempts: int, count: int = 1) -> PlannedRetry:
-        return PlannedRetry(first=SequenceNumber(first), attempts=attempts, count=count)
-
-    retries = (retry(1, 0, 50), retry(60, 1), retry(61, 0), retry(62, 0), retry(63, 0))
-    one = ShardSlice(
-        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries
-    )
-    end = ShardReadResult(shard_id="s", count=7, retries_done=4, retries_gone=(SequenceNumber(61),))
-    withheld = [failed(62, Outcome.BLOCKED), failed(60, Outcome.EXHAUSTED, attempt=2), failed(100)]
-    assert first_tries([one], [end], withheld) == 7 + 50 + 1 - 1
+def retry(first: int, last: int | None = None, count: int = 1, attempts: int = 0) -> PlannedRetry:
+    end = None if last is None else SequenceNumber(last)
+    return PlannedRetry(first=SequenceNumber(first), last=end, count=count, attempts=attempts)
 
 
-def test_of_a_range_that_is_short_or_read_in_part_the_records_that_were_read_are_first_tries() -> (
-    None
-):
-    retries = tuple(
-        PlannedRetry(first=SequenceNumber(n), last=SequenceNumber(n + 9), count=10, attempts=0)
-        for n in (10, 20, 30)
-    )
-    one = ShardSlice(
-        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=0, retries=retries
-    )
-    end = ShardReadResult(
-        shard_id="s",
-        retries_done=1,
-        retry_rows=11,
-        retries_short=(ShortRange(first=SequenceNumber(10), missing=3),),
-        retry_part=RangePart(last=SequenceNumber(23), rest=SequenceNumber(24), count=4),
-    )
-    assert first_tries([one], [end], []) == 7 + 4
-
-
-def test_all_rows_of_a_range_that_covers_acked_records_are_first_tries() -> None:
-    """A few failures among many of its rows are no outage, whatever it counts."""
-    retries = (
-        PlannedRetry(first=SequenceNumber(1), attempts=1),
-        PlannedRetry(first=SequenceNumber(2), last=SequenceNumber(99), count=2, attempts=0),
-    )
-    one = ShardSlice(
-        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=0, retries=retries
-    )
-    end = ShardReadResult(shard_id="s", retries_done=2, retry_rows=99)
-    assert first_tries([one], [end], []) == 98
-
-
-def test_the_rows_of_a_range_that_was_tried_before_hide_no_outage() -> None:
-    """However many acked records it covers besides those that it counts."""
-    tried = PlannedRetry(first=SequenceNumber(1), last=SequenceNumber(990), count=2, attempts=1)
-    alone = PlannedRetry(first=SequenceNumber(991), attempts=0)
-    one = ShardSlice(
-        shard_id="s",
-        position=Position.after(SequenceNumber(999)),
-        max_records=100,
-        retries=(tried, alone),
-    )
-    end = ShardReadResult(
-        shard_id="s",
-        first=SequenceNumber(1_000),
-        last=SequenceNumber(1_099),
-        count=100,
-        retries_done=2,
-        retry_rows=991,
-    )
-    assert first_tries([one], [end], []) == 101
+@pytest.mark.parametrize(
+    ("retries", "read", "failures", "tried"),
+    [
+        # neither those that are gone, nor those that were not read yet, nor withheld ones
+        (
+            [retry(1, count=50), retry(60, attempts=1), retry(61), retry(62), retry(63)],
+            {"count": 7, "retries_done": 4, "retries_gone": (SequenceNumber(61),)},
+            [
+                failed(49, Outcome.BLOCKED),
+                failed(60, Outcome.EXHAUSTED, attempt=2),
+                failed(62, Outcome.BLOCKED),
+                failed(100),
+            ],
+            7 + 50 + 1 - 2,
+        ),
+        # of a range that is short, and of one that was read in part, what was read
+        (
+            [retry(n, n + 9, 10) for n in (10, 20, 30)],
+            {
+                "retries_done": 1,
+                "retry_rows": 11,
+                "retries_short": (ShortRange(first=SequenceNumber(10), missing=3),),
+                "retry_part": RangePart(last=SequenceNumber(23), rest=SequenceNumber(24), count=4),
+            },
+            [],
+            7 + 4,
+        ),
+        # all rows of a range that covers acked records: few failures among them are no outage
+        ([retry(1, attempts=1), retry(2, 99, 2)], {"retries_done": 2, "retry_rows": 99}, [], 98),
+        # those of a range that was tried before hide none
+        (
+            [retry(1, 990, 2, attempts=1), retry(991)],
+            {"count": 100, "retries_done": 2, "retry_rows": 991},
+            [],
+            101,
+        ),
+    ],
+)
+def test_first_tries_are_new_records_and_records_that_an_outage_has_queued(
+    retries: list[PlannedRetry], read: dict[str, Any], failures: list[FailedRecord], tried: int
+) -> None:
+    end = ShardReadResult(shard_id="s", **read)
+    other = ShardReadResult(shard_id="t", count=10)
+    assert first_tries([slice_of(*retries)], [end, other], failures) == tried + 10
 
 
 def test_a_range_does_not_span_two_planned_retries_or_new_records() -> None:
     """Settling replaces each planned retry by itself."""
-    retries = (
-        PlannedRetry(first=SequenceNumber(1), last=SequenceNumber(50), count=50, attempts=0),
-        PlannedRetry(first=SequenceNumber(51), last=SequenceNumber(99), count=49, attempts=0),
-    )
-    one = ShardSlice(
-        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=1, retries=retries
-    )
+    one = slice_of(retry(1, 50, 50), retry(51, 99, 49))
     outcomes = decide(
         [failed(n, ordinal=n) for n in range(1, 201)], context(slices={"s": one}, first_tries=200)
     )
@@ -640,13 +658,19 @@ def test_a_range_does_not_span_two_planned_retries_or_new_records() -> None:
 
 
 def test_blocked_records_of_a_shard_are_one_range() -> None:
-    records = [
-        failed(1, ordinal=0),
-        *(failed(n, Outcome.BLOCKED, ordinal=n - 1, reason=None) for n in range(2, 1000)),
-    ]
-    first, waiting = queued(decide(records, context(on_failure=OnFailure.BLOCK_SHARD)))
+    """Of keys, each is by itself. Records that failed are by themselves but for an outage."""
+    blocked = [failed(n, Outcome.BLOCKED, ordinal=n, reason=None) for n in range(2, 1000)]
+    outcomes = decide([failed(1, ordinal=1), *blocked], context(on_failure=OnFailure.BLOCK_SHARD))
+    first, waiting = queued(outcomes)
     assert (first.attempts, first.count, first.blocked) == (1, 1, False)
     assert (waiting.count, waiting.attempts, waiting.due_ms, waiting.blocked) == (998, 0, 0, True)
+    assert (waiting.last_failure_ms, waiting.reason) == (None, None)
+    assert outcomes.report.retried == 1
+    of_keys = decide(blocked, context(on_failure=OnFailure.BLOCK_KEY))
+    assert {row.count for row in queued(of_keys)} == {1}
+    together = [failed(n, Outcome.UNCOUNTED, ordinal=n) for n in (1, 2)]
+    both = decide(together, context(on_failure=OnFailure.BLOCK_SHARD))
+    assert [row.count for row in queued(both)] == [1, 1]
 
 
 OUTCOMES = st.sampled_from([Outcome.BLOCKED, Outcome.UNCOUNTED, Outcome.RETRY, Outcome.REJECT])

@@ -8,6 +8,9 @@ import pytest
 from state.errors import IllegalTrackerEventError
 from state.position import Position
 from state.retry_policy import RetryPolicy
+from state.shard_state import TIMED_OUT
+from state.tracker.emission import Emission, parse_message_id
+from state.tracker.inflight_record_tracker import UNANSWERED
 from state.tracker.transitions import (
     CELLS,
     SEEN_AS,
@@ -17,7 +20,15 @@ from state.tracker.transitions import (
     Neighbour,
     NodeState,
 )
-from tests.support.state.tracker import SHARD, check_structure, make_tracker, nodes, restart, seq
+from tests.support.state.tracker import (
+    SHARD,
+    check_structure,
+    make_tracker,
+    nodes,
+    restart,
+    seq,
+    seqs,
+)
 
 if TYPE_CHECKING:
     from state.tracker.inflight_record_tracker import InflightRecordTracker
@@ -114,47 +125,28 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
     check_structure(tracker)
 
 
-def test_the_checkpoint_stays_until_the_first_record_is_acked() -> None:
-    """An ack after a gap does not move it; filling the gap moves it over the whole acked run."""
-    tracker = make_tracker(1, 2, 3, 4, 5)
-    for number in (4, 2, 3):
-        tracker.ack(seq(number), 1)
-        assert tracker.checkpoint is None
-    tracker.ack(seq(1), 1)
-    assert tracker.checkpoint == seq(4)
-    tracker.ack(seq(5), 1)
-    assert tracker.checkpoint == seq(5)
-    assert tracker.node_count == 0
-
-
-def test_a_long_acked_run_costs_one_node() -> None:
-    """Memory follows unresolved records and gaps, not the records that were read."""
-    tracker = make_tracker(*range(1, 1_001))
-    for number in range(1_000, 1, -1):
-        tracker.ack(seq(number), 1)
-    assert nodes(tracker) == [(1, PENDING), (1_000, ACKED)]
-
-
-def test_numbers_of_different_lengths_are_in_order_as_integers() -> None:
-    """Compared as texts, 9 would come after 10, and the emission would be refused."""
-    tracker = make_tracker(9, 10, 10**55)
-    for number in (10**55, 10, 9):
-        tracker.ack(seq(number), 1)
-    assert tracker.checkpoint == seq(10**55)
-
-
-def test_each_user_record_of_an_aggregate_has_an_outcome_of_its_own() -> None:
-    """They share a sequence number, and their ids name their sub-sequence numbers. The checkpoint
-    is of Kinesis records, so it stays below the aggregate until all of them are acked.
-    """
-    tracker = make_tracker(5, 7)
-    assert tracker.emit(seq(7, 1)).message_id == f"{SHARD}:7.1:1"
+def test_the_checkpoint_stays_below_an_aggregate_until_all_of_its_user_records_are_acked() -> None:
+    """It is of Kinesis records. Acked ones in front of it count, in whatever order they were."""
+    tracker = make_tracker(5, 6, 7)
+    assert tracker.emit(seq(7, 1)) == Emission(SHARD, seq(7, 1), 1, seq(7, 1))
     tracker.emit(seq(7, 2))
-    for acked in (seq(5), seq(7), seq(7, 2)):
+    for acked in (seq(6), seq(7), seq(7, 1)):
         tracker.ack(acked, 1)
-        assert tracker.checkpoint == seq(5)
-    tracker.ack(seq(7, 1), 1)
+        assert tracker.checkpoint is None
+    tracker.ack(seq(5), 1)
+    assert tracker.checkpoint == seq(6)
+    tracker.ack(seq(7, 2), 1)
     assert tracker.checkpoint == seq(7)
+    for number in (seq(9), seq(9, 1), seq(9, 2)):
+        tracker.emit(number)
+    for acked in (seq(9), seq(9, 1)):
+        tracker.ack(acked, 1)
+        assert tracker.checkpoint == seq(7)
+    span = make_tracker()
+    span.emit_span(seq(5), seq(7), 2)
+    span.emit(seq(7, 1))
+    span.ack(seq(5), 1)
+    assert span.checkpoint == seq(5)
 
 
 def test_the_checkpoint_stays_below_an_aggregate_that_was_emitted_in_part() -> None:
@@ -179,7 +171,8 @@ def test_a_rest_of_another_kinesis_record_is_refused() -> None:
     """It would let the checkpoint pass an aggregate that was emitted in part."""
     tracker = make_tracker(5)
     for rest in (seq(5), seq(6)):
-        with pytest.raises(IllegalTrackerEventError, match=f"rest of {rest} "):
+        told = f"rest of {rest} .* it is not in the same Kinesis record after 5;"
+        with pytest.raises(IllegalTrackerEventError, match=told):
             tracker.leave_rest(rest)
 
 
@@ -200,99 +193,16 @@ def test_after_an_aggregate_none_of_its_user_records_is_emitted_again() -> None:
     assert again.checkpoint == seq(7)
 
 
-@pytest.mark.parametrize(
-    "number", [1, 2, 3], ids=["pending", "acked and kept", "not seen but passed"]
-)
-def test_an_emission_that_is_not_after_the_last_one_is_refused(number: int) -> None:
-    """No record is registered twice, whether it is pending, acked or before the checkpoint."""
-    tracker = make_tracker(1, 2, 4)
-    tracker.ack(seq(2), 1)
-    before = tracker.snapshot()
-    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: emission of {number} "):
-        tracker.emit(seq(number))
-    assert tracker.snapshot() == before
-    check_structure(tracker)
-
-
-def test_nothing_is_emitted_after_the_end_of_a_shard() -> None:
-    """The end was reached, so a later record can only be another shard's."""
-    tracker = make_tracker(1)
+def test_no_record_is_emitted_twice_and_none_after_the_end_of_the_shard() -> None:
+    """After the end, a later record can only be another shard's."""
+    tracker = make_tracker(1, 2)
+    tracker.fail(seq(2), 1, 0, counts=False)
+    assert [tracker.ack(seq(2), 1) for _ in range(2)] == [Effect.ACKED, Effect.UNKNOWN]
     tracker.reach_end()
-    with pytest.raises(IllegalTrackerEventError, match="after the end of the shard"):
-        tracker.emit(seq(2))
-
-
-def test_a_retry_keeps_its_place_and_counts_an_attempt() -> None:
-    """Fail queues, the retry leaves the queue, the ack of the retry advances the checkpoint."""
-    tracker = make_tracker(1, 2)
-    assert tracker.fail(seq(1), 1, 1_000, reason="no rates") is Effect.QUEUED
-    assert tracker.next_retry_ms == 1_100
-    assert tracker.take_retry(1_099) is None
-    emission = tracker.take_retry(1_100)
-    assert emission is not None
-    assert (emission.message_id, emission.attempt) == (f"{SHARD}:1:2", 2)
-    assert tracker.next_retry_ms is None
-    assert nodes(tracker) == [(1, PENDING), (2, PENDING)]
-    assert tracker.ack(seq(1), 2) is Effect.ACKED
-    assert tracker.checkpoint == seq(1)
-
-
-def test_retries_are_ordered_by_due_time_then_by_sequence_number() -> None:
-    """Not in the order in which they failed."""
-    tracker = make_tracker(1, 2, 3, 4)
-    for number, now_ms in ((4, 0), (3, 50), (1, 50), (2, 60)):
-        tracker.fail(seq(number), 1, now_ms)
-    order = []
-    while (emission := tracker.take_retry(1_000)) is not None:
-        order.append(emission.sequence.sequence)
-    assert order == [4, 1, 3, 2]
-
-
-def test_an_exhausted_record_holds_the_checkpoint_until_it_is_dead_lettered() -> None:
-    """Three retries are four deliveries. Then the record waits for its dead letter, and counts as
-    acked once that is written.
-    """
-    tracker = make_tracker(1, 2)
-    tracker.ack(seq(2), 1)
-    effects = []
-    for attempt in range(1, 5):
-        effects.append(tracker.fail(seq(1), attempt, attempt * 10_000, reason=f"fault {attempt}"))
-        tracker.take_retry(attempt * 10_000 + 5_000)
-    assert effects == [Effect.QUEUED, Effect.QUEUED, Effect.QUEUED, Effect.EXHAUSTED]
-    assert tracker.checkpoint is None
-    (record,) = tracker.exhausted
-    assert (record.first, record.attempts, record.reason) == (seq(1), 4, "fault 4")
-    assert (record.first_failure_ms, record.last_failure_ms) == (10_000, 40_000)
-    assert tracker.dead_lettered(seq(1)) is Effect.ACKED
-    assert tracker.checkpoint == seq(2)
-    assert tracker.exhausted == ()
-    assert tracker.node_count == 0
-
-
-def test_a_record_that_is_not_to_be_retried_is_exhausted_at_once() -> None:
-    """The user rejected it, so the retry limit does not matter."""
-    tracker = make_tracker(1)
-    assert tracker.fail(seq(1), 1, 0, retry=False) is Effect.EXHAUSTED
-    assert tracker.next_retry_ms is None
-
-
-def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_again() -> None:
-    """However few attempts it had."""
-    tracker = make_tracker(1, policy=RetryPolicy(first_delay_ms=100, jitter=0, max_age_ms=500))
-    tracker.fail(seq(1), 1, 1_000)
-    tracker.take_retry(1_100)
-    assert tracker.fail(seq(1), 2, 1_501) is Effect.EXHAUSTED
-
-
-def test_a_record_past_its_maximum_age_when_its_retry_is_due_is_not_emitted() -> None:
-    """The retry came due but was taken too late. The next record that is due is emitted."""
-    tracker = make_tracker(1, 2, policy=RetryPolicy(first_delay_ms=100, jitter=0, max_age_ms=500))
-    tracker.fail(seq(1), 1, 1_000)
-    tracker.fail(seq(2), 1, 1_300)
-    emission = tracker.take_retry(1_501)
-    assert emission is not None
-    assert emission.sequence == seq(2)
-    assert [record.first for record in tracker.exhausted] == [seq(1)]
+    for number, why in ((1, "pending"), (2, "acked"), (3, "after the end of the shard")):
+        told = f"{SHARD}: emission of {number} is not allowed because it is {why};"
+        with pytest.raises(IllegalTrackerEventError, match=told):
+            tracker.emit(seq(number))
 
 
 def test_dead_lettering_a_record_that_is_not_exhausted_is_refused() -> None:
@@ -323,39 +233,99 @@ def test_outcomes_of_unknown_emissions_change_nothing_and_are_reported(attempt: 
         tracker.retry(seq(8))
 
 
-def test_an_emission_times_out_exactly_at_its_deadline() -> None:
-    """One millisecond earlier it is still pending. The time-out is a failure like any other."""
+def test_what_is_awaited_is_a_failed_record_that_may_come_again_with_its_failures() -> None:
+    """The first pending one is looked for, whatever was acked or failed before it."""
+    tracker = make_tracker(1, 2, 3, 4)
+    assert (tracker.oldest_pending, tracker.last_read) == (seq(1), seq(4))
+    tracker.fail(seq(1), 1, 5, reason="why")
+    tracker.fail(seq(3), 1, 5, retry=False)
+    tracker.ack(seq(4), 1)
+    stored = tracker.queued(seq(1))
+    assert stored is not None
+    assert (tracker.awaited(seq(1)), tracker.oldest_pending) == (stored, seq(2))
+    assert [tracker.awaited(seq(number)) for number in (2, 3, 4, 9)] == [None] * 4
+    assert [tracker.queued(seq(number)) for number in (2, 3, 4, 9)] == [None] * 4
+    tracker.postpone(seq(1), 500)
+    assert (tracker.take_retry(499), tracker.snapshot().unresolved[0].due_ms) == (None, 105)
+    assert tracker.take_retry(500) is not None
+    assert (tracker.awaited(seq(1)), tracker.queued(seq(1))) == (stored, None)
+    tracker.ack(seq(1), 2)
+    tracker.ack(seq(2), 1)
+    assert (tracker.oldest_pending, tracker.last_read) == (None, seq(4))
+    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: postpone of 3 .*exhausted"):
+        tracker.postpone(seq(3), 9)
+    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: retry of 9 .*unknown"):
+        tracker.postpone(seq(9), 9)
+
+
+def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_or_its_retry_is_due() -> None:
+    """However few attempts it had. The next record that is due is emitted."""
+    policy = RetryPolicy(retry_limit=9, first_delay_ms=100, jitter=0, max_age_ms=500)
+    tracker = make_tracker(1, 2, 3, policy=policy)
+    for number, now_ms in ((1, 1_000), (2, 1_000), (3, 1_300)):
+        tracker.fail(seq(number), 1, now_ms)
+    tracker.take_retry(1_100)
+    assert tracker.fail(seq(1), 2, 1_501) is Effect.EXHAUSTED
+    emission = tracker.take_retry(1_501)
+    assert emission is not None
+    assert emission.sequence == seq(3)
+    assert [record.first for record in tracker.exhausted] == seqs(1, 2)
+    assert nodes(tracker) == [(1, EXHAUSTED), (2, EXHAUSTED), (3, PENDING)]
+    assert tracker.next_retry_ms is None
+
+
+def test_an_emission_times_out_at_its_deadline_unless_that_is_moved_or_met() -> None:
+    """A retry has a deadline of its own."""
     tracker = make_tracker()
-    tracker.emit(seq(1), deadline_ms=30_000)
-    tracker.emit(seq(2), deadline_ms=29_000)
-    tracker.emit(seq(3))
-    assert tracker.next_deadline_ms == 29_000
-    assert tracker.expire(28_999) == []
-    assert [emission.message_id for emission in tracker.expire(30_000)] == [
+    for number, deadline_ms in ((1, 300), (2, 200), (3, 100), (4, 100)):
+        tracker.emit(seq(number), deadline_ms=deadline_ms)
+    assert tracker.extend(seq(3), 1, None)
+    tracker.ack(seq(4), 1)
+    assert (tracker.next_deadline_ms, tracker.expire(199)) == (200, [])
+    assert [emission.message_id for emission in tracker.expire(300)] == [
         f"{SHARD}:2:1",
         f"{SHARD}:1:1",
     ]
-    assert nodes(tracker) == [(1, QUEUED), (2, QUEUED), (3, PENDING)]
-    assert tracker.next_deadline_ms is None
+    record = tracker.awaited(seq(1))
+    assert record is not None
+    assert (record.reason, record.last_failure_ms) == (TIMED_OUT, 300)
+    tracker.take_retry(400, deadline_ms=900)
+    assert tracker.next_deadline_ms == 900
+    assert [emission.attempt for emission in tracker.expire(900)] == [2]
 
 
-def test_a_late_ack_after_a_time_out_cancels_the_retry() -> None:
-    """The record was processed, whether the ack comes before the retry or after it."""
-    tracker = make_tracker()
-    tracker.emit(seq(1), deadline_ms=1_000)
-    tracker.expire(1_000)
-    assert tracker.ack(seq(1), 1) is Effect.ACKED
-    assert tracker.next_retry_ms is None
-    assert tracker.checkpoint == seq(1)
+def test_an_announced_delivery_is_stored_as_a_failure_until_it_has_its_outcome() -> None:
+    tracker = make_tracker(1, 2)
+    tracker.fail(seq(1), 1, 10)
+    for number in (1, 3):
+        with pytest.raises(IllegalTrackerEventError, match=rf"(announcement|fail) of {number} is"):
+            tracker.announce(seq(number), 50)
+    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: announcement of 1 .* is queued;"):
+        tracker.announce(seq(1), 50)
+    tracker.retry(seq(1))
+    tracker.announce(seq(1), 50)
+    (stored,) = tracker.snapshot().unresolved
+    assert (stored.attempts, stored.due_ms, stored.reason) == (2, 50, UNANSWERED)
+    assert (stored.first_failure_ms, stored.last_failure_ms) == (10, 50)
+    tracker.fail(seq(1), 2, 60, reason="no")
+    (stored,) = tracker.snapshot().unresolved
+    assert (stored.attempts, stored.reason) == (2, "no")
+    tracker.retry(seq(1))
+    tracker.announce(seq(1), 70)
+    tracker.withdraw(seq(1))
+    assert [one.reason for one in tracker.snapshot().unresolved] == ["no"]
+    tracker.announce(seq(2), 70)
+    tracker.announce(seq(1), 70)
+    tracker.ack(seq(1), 3)
+    assert [one.first for one in tracker.snapshot().unresolved] == seqs(2)
 
 
-def test_an_emission_with_an_outcome_does_not_time_out() -> None:
-    """Neither after an ack nor after a failure. A retry has a deadline of its own."""
-    tracker = make_tracker()
-    tracker.emit(seq(1), deadline_ms=1_000)
-    tracker.emit(seq(2), deadline_ms=1_000)
-    tracker.ack(seq(1), 1)
-    tracker.fail(seq(2), 1, 0)
-    tracker.take_retry(100, deadline_ms=5_000)
-    assert tracker.expire(4_999) == []
-    assert [emission.attempt for emission in tracker.expire(5_000)] == [2]
+def test_a_message_id_names_the_emission() -> None:
+    """The shard may have its stream before it, which may be an ARN."""
+    for shard in (SHARD, f"arn:aws:kinesis:eu-west-1:1:stream/s/{SHARD}"):
+        for number in (seq(7), seq(7, 2)):
+            text = Emission(shard, number, 12, number).message_id
+            assert parse_message_id(text) == (shard, number, 12)
+    for text in ("7:1", f"{SHARD}:7", f"{SHARD}:7:x", f"{SHARD}:7:²", f"{SHARD}:7:٣"):
+        with pytest.raises(ValueError, match=f"'{text}' is not a message id"):
+            parse_message_id(text)

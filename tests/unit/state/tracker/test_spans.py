@@ -1,12 +1,17 @@
+"""Spans that fail in part, and what is stored of a tracker and restored."""
+
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
-from state.errors import IllegalTrackerEventError
-from state.position import SHARD_END, Position
+from state.errors import IllegalTrackerEventError, StoredDataError
+from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, UnresolvedRecord
+from state.tracker.emission import Emission
 from state.tracker.transitions import Effect, NodeState
 from tests.support.state.tracker import (
     SHARD,
@@ -19,6 +24,9 @@ from tests.support.state.tracker import (
     seqs,
 )
 
+if TYPE_CHECKING:
+    from state.sequence_number import SequenceNumber
+
 PENDING, QUEUED, EXHAUSTED, ACKED = (
     NodeState.PENDING,
     NodeState.QUEUED,
@@ -27,98 +35,16 @@ PENDING, QUEUED, EXHAUSTED, ACKED = (
 )
 
 
-def test_a_span_of_many_records_costs_one_node() -> None:
-    """Its ack moves the checkpoint over all of them."""
-    tracker = make_tracker()
-    tracker.emit_span(seq(10), seq(99), 50)
-    assert (tracker.node_count, tracker.unresolved_count) == (1, 50)
-    assert tracker.ack(seq(10), 1) is Effect.ACKED
-    assert (tracker.checkpoint, tracker.node_count, tracker.count(ACKED)) == (seq(99), 0, 50)
-
-
-def test_failures_in_a_span_cost_a_node_each_and_the_rest_is_acked() -> None:
-    """The checkpoint is the greatest known number below the first failure: s - 1 is not a sequence
-    number.
-    """
-    tracker = make_tracker()
-    tracker.emit_span(seq(10), seq(99), 50)
-    assert tracker.ack_span(seq(10), 1, split_out=seqs(20, 30)) is Effect.ACKED
-    assert nodes(tracker) == [(20, PENDING), (30, PENDING), (99, ACKED)]
-    assert tracker.checkpoint == seq(10)
-    tracker.fail(seq(30), 1, 0)
-    tracker.ack(seq(20), 1)
-    assert tracker.checkpoint == seq(20), "between 20 and 30 no number is known"
-    tracker.take_retry(1_000)
-    tracker.ack(seq(30), 2)
-    assert (tracker.checkpoint, tracker.node_count) == (seq(99), 0)
-
-
-@pytest.mark.parametrize(
-    ("split_out", "left"),
-    [
-        ([10], [(1, PENDING), (10, PENDING), (99, ACKED)]),
-        ([99], [(1, PENDING), (10, ACKED), (99, PENDING)]),
-        ([10, 99], [(1, PENDING), (10, PENDING), (99, PENDING)]),
-        ([50], [(1, PENDING), (10, ACKED), (50, PENDING), (99, ACKED)]),
-    ],
-)
-def test_the_ends_of_a_span_may_fail(
-    split_out: list[int], left: list[tuple[int, NodeState]]
-) -> None:
-    """After an unresolved record, the known ends of the acked rest are kept."""
-    tracker = make_tracker(1)
-    tracker.emit_span(seq(10), seq(99), 3)
-    tracker.ack_span(seq(10), 1, split_out=seqs(*split_out))
-    assert nodes(tracker) == left
-    assert tracker.checkpoint is None
-    check_structure(tracker)
-
-
-def test_the_acked_ends_of_a_span_join_the_acked_runs_beside_it() -> None:
-    """No two neighbours are acked, on either side."""
-    tracker = make_tracker(1, 2)
-    tracker.emit_span(seq(10), seq(99), 5)
-    tracker.emit(seq(100))
-    tracker.ack(seq(2), 1)
-    tracker.ack(seq(100), 1)
-    tracker.ack_span(seq(10), 1, split_out=seqs(50))
-    assert nodes(tracker) == [(1, PENDING), (10, ACKED), (50, PENDING), (100, ACKED)]
-    check_structure(tracker)
-
-
-def test_all_records_of_a_span_may_fail() -> None:
-    """Then no record is acked."""
-    tracker = make_tracker()
-    tracker.emit_span(seq(10), seq(12), 3)
-    tracker.ack_span(seq(10), 1, split_out=seqs(10, 11, 12))
-    assert tracker.unresolved_count == 3
-    assert (tracker.checkpoint, tracker.count(ACKED)) == (None, 0)
-
-
-@pytest.mark.parametrize(
-    "split_out",
-    [[9], [100], [30, 20], [20, 20], [11, 12, 13], [10, 11, 12, 99]],
-    ids=[
-        "before it",
-        "behind it",
-        "descending",
-        "twice",
-        "more than there are besides the ends",
-        "more than there are",
-    ],
-)
-def test_records_that_cannot_be_in_a_span_are_not_split_out_of_it(split_out: list[int]) -> None:
-    """The error names the shard, the numbers and the state; nothing changes."""
-    tracker = make_tracker()
-    tracker.emit_span(seq(10), seq(99), 3)
-    before = tracker.snapshot()
-    with pytest.raises(
-        IllegalTrackerEventError,
-        match=f"shard {SHARD}: .* out of the 3 records from 10 to 99 .pending.",
-    ):
-        tracker.ack_span(seq(10), 1, split_out=seqs(*split_out))
-    assert tracker.snapshot() == before
-    check_structure(tracker)
+def waiting(
+    first: int, last: int | None = None, *, count: int = 1, attempts: int = 1, due_ms: int = 7
+) -> UnresolvedRecord:
+    return UnresolvedRecord(
+        first=seq(first),
+        last=seq(first if last is None else last),
+        count=count,
+        attempts=attempts,
+        due_ms=due_ms,
+    )
 
 
 @pytest.mark.parametrize(("first", "last", "count"), [(9, 5, 2), (5, 9, 0), (5, 9, 1), (5, 5, 2)])
@@ -130,111 +56,124 @@ def test_a_span_that_contradicts_itself_is_refused(first: int, last: int, count:
     assert tracker.node_count == 0
 
 
-def test_an_outcome_of_an_unknown_span_is_reported() -> None:
-    """It changes nothing."""
+def test_the_records_of_a_span_that_fail_are_records_of_their_own() -> None:
+    """They keep the attempts of the span. Of the acked rest, the known ends are kept."""
+    tracker = make_tracker(1, 2)
+    tracker.ack(seq(1), 1)
+    assert tracker.emit_span(seq(10), seq(99), 50) == Emission(SHARD, seq(10), 1, seq(99), 50)
+    tracker.fail(seq(10), 1, 0, reason="all")
+    assert tracker.retry(seq(10)) == Emission(SHARD, seq(10), 2, seq(99), 50)
+    assert tracker.ack_span(seq(10), 2, split_out=seqs(20, 30)) is Effect.ACKED
+    assert nodes(tracker) == [(2, PENDING), (10, ACKED), (20, PENDING), (30, PENDING), (99, ACKED)]
+    assert tracker.count(ACKED) == 1 + 48
+    stored = tracker.awaited(seq(20))
+    assert stored is not None
+    assert (stored.first, stored.last, stored.count) == (seq(20), seq(20), 1)
+    assert (stored.attempts, stored.reason) == (1, "all")
+    # a read from before 199 would deliver the acked records between 100 and 199 again
+    tracker.emit_span(seq(100), seq(199), 3)
+    tracker.ack_span(seq(100), 1, split_out=seqs(199))
+    state = tracker.snapshot()
+    assert [record.first for record in state.unresolved] == seqs(2, 20, 30, 199)
+    assert state.read_position == Position.after(seq(199))
+    tracker.ack(seq(2), 1)
+    assert tracker.ack_span(seq(20), 2) is Effect.ACKED
+    assert tracker.checkpoint == seq(20), "between 20 and 30 no number is known"
+    check_structure(tracker)
+
+
+def test_what_was_announced_of_a_span_is_not_said_of_the_part_that_is_left() -> None:
     tracker = make_tracker()
-    tracker.emit_span(seq(10), seq(99), 3)
-    assert tracker.ack_span(seq(11), 1, split_out=seqs(50)) is Effect.UNKNOWN
-    assert tracker.ack_span(seq(10), 2, split_out=seqs(50)) is Effect.UNKNOWN
-    assert nodes(tracker) == [(10, PENDING)]
+    tracker.emit_span(seq(10), seq(99), 50)
+    tracker.announce(seq(10), 7)
+    tracker.ack_span(seq(10), 1, split_out=seqs(10))
+    assert [one.attempts for one in tracker.snapshot().unresolved] == [0]
 
 
-def test_a_span_may_fail_as_a_whole() -> None:
-    """It is retried as a range. Records that are split out of the retry keep its attempts."""
-    tracker = make_tracker()
-    tracker.emit_span(seq(10), seq(99), 3)
-    assert tracker.fail(seq(10), 1, 0) is Effect.QUEUED
-    again = tracker.take_retry(1_000)
-    assert again is not None
-    assert (again.sequence, again.last, again.count, again.attempt) == (seq(10), seq(99), 3, 2)
-    tracker.ack_span(seq(10), 2, split_out=seqs(50))
-    assert tracker.fail(seq(50), 1, 0) is Effect.IGNORED
-    tracker.fail(seq(50), 2, 2_000)
-    emission = tracker.take_retry(10_000)
-    assert emission is not None
-    assert (emission.count, emission.attempt) == (1, 3)
-
-
-def test_a_restart_delivers_exactly_the_unresolved_records_again() -> None:
-    """Failed ones with their attempts, pending ones as they were. Reading goes on after all of
-    them.
+def test_a_late_outcome_of_a_part_of_a_span_changes_nothing() -> None:
+    """The span has failed since, so all of it is delivered again. An ack now would ack its failed
+    records as well.
     """
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
-    tracker.ack_span(seq(10), 1, split_out=seqs(20, 30, 40))
-    tracker.fail(seq(20), 1, 500, reason="fault")
-    tracker.ack(seq(30), 1)
-    state = tracker.snapshot()
-    assert state.unresolved == (
-        UnresolvedRecord(
-            first=seq(20),
-            last=seq(20),
-            attempts=1,
-            due_ms=600,
-            first_failure_ms=500,
-            last_failure_ms=500,
-            reason="fault",
-        ),
-        UnresolvedRecord(first=seq(40), last=seq(40), attempts=0, due_ms=0),
-    )
-    assert (state.checkpoint, state.read_position) == (seq(10), Position.after(seq(99)))
-    successor = restart(tracker)
-    assert nodes(successor) == [(20, QUEUED), (40, QUEUED), (99, ACKED)]
-    for _ in range(2):
-        emission = successor.take_retry(10_000)
-        assert emission is not None
-        successor.ack(emission.sequence, emission.attempt)
-    assert successor.checkpoint == seq(99), "everything before the read position is acked"
-    check_structure(successor)
+    tracker.fail(seq(10), 1, 0)
+    tracker.retry(seq(10))
+    assert tracker.ack_span(seq(10), 1, split_out=seqs(20)) is Effect.IGNORED
+    assert tracker.ack_except(seq(10), 1, [waiting(20)]) is Effect.IGNORED
+    assert tracker.ack_except(seq(10), 3, [waiting(20)]) is Effect.UNKNOWN
+    assert tracker.ack_except(seq(11), 1, [waiting(20)]) is Effect.UNKNOWN
+    assert (nodes(tracker), tracker.unresolved_count) == ([(10, PENDING)], 50)
+    assert tracker.ack_except(seq(10), 2, [waiting(10, 98, count=49)]) is Effect.ACKED
 
 
-def test_trailing_pending_records_are_read_again_instead_of_being_stored() -> None:
-    """A million records in flight are not a million entries in the store."""
-    tracker = make_tracker(1, 2, 3, 4, 5)
-    tracker.fail(seq(1), 1, 0)
-    tracker.ack(seq(3), 1)
-    state = tracker.snapshot()
-    assert [record.first for record in state.unresolved] == seqs(1, 2)
-    assert state.read_position == Position.after(seq(3))
-    assert tracker.read_position == Position.after(seq(5))
+def test_all_of_a_span_may_be_queued_again() -> None:
+    """Then no record is acked. A rejected record waits for its dead letter."""
+    tracker = make_tracker()
+    tracker.emit_span(seq(10), seq(12), 3)
+    rejected = replace(waiting(12), rejected=True)
+    assert tracker.ack_except(seq(10), 1, [waiting(10, 11, count=2), rejected]) is Effect.QUEUED
+    assert (tracker.checkpoint, tracker.count(ACKED)) == (None, 0)
+    assert nodes(tracker) == [(10, QUEUED), (12, EXHAUSTED)]
+    assert tracker.exhausted == (rejected,)
+    check_structure(tracker)
 
 
-def test_trailing_pending_records_are_read_again_from_the_first_of_them() -> None:
-    """If no acked record is known before it."""
-    tracker = make_tracker(1, 2, 3)
-    tracker.fail(seq(1), 1, 0)
-    state = tracker.snapshot()
-    assert [record.first for record in state.unresolved] == seqs(1)
-    assert state.read_position == Position.at(seq(2))
-    successor = make_tracker(state=state)
-    with pytest.raises(IllegalTrackerEventError, match="emission of 1 "):
-        successor.emit(seq(1))
-    successor.emit(seq(2))
-    with pytest.raises(IllegalTrackerEventError, match="emission of 2 "):
-        successor.emit(seq(2))
-
-
-def test_trailing_records_that_were_split_out_are_stored_instead_of_being_read_again() -> None:
-    """Acked records lie between them in the shard, and a read would deliver those again."""
+@pytest.mark.parametrize(
+    "left",
+    [
+        [waiting(9)],
+        [waiting(100)],
+        [waiting(90, 100, count=2)],
+        [waiting(30), waiting(20)],
+        [waiting(20, 40, count=3), waiting(40)],
+        [waiting(20, 30, count=1)],
+        [waiting(20, count=2)],
+        [waiting(30, 20, count=2)],
+        [waiting(20, 30, count=0)],
+        [waiting(10, 30, count=50)],
+        [waiting(11, 98, count=49)],
+    ],
+)
+def test_records_that_cannot_be_in_a_span_are_refused(left: list[UnresolvedRecord]) -> None:
+    """The error names the shard, the numbers and the state; nothing changes."""
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
-    tracker.ack_span(seq(10), 1, split_out=seqs(50, 99))
-    state = tracker.snapshot()
-    assert [record.first for record in state.unresolved] == seqs(50, 99)
-    assert state.read_position == Position.after(seq(99))
+    before = tracker.snapshot()
+    with pytest.raises(
+        IllegalTrackerEventError,
+        match=f"shard {SHARD}: .* out of the 50 records from 10 to 99 .pending.",
+    ):
+        tracker.ack_except(seq(10), 1, left)
+    assert tracker.snapshot() == before
+    check_structure(tracker)
 
 
-def test_a_trailing_retry_in_flight_is_stored_instead_of_being_read_again() -> None:
-    """A read would deliver it as a first attempt."""
-    tracker = make_tracker(1, 2)
-    tracker.fail(seq(2), 1, 0)
-    tracker.take_retry(1_000)
+@pytest.mark.parametrize(
+    ("acked", "failed", "stored", "position"),
+    [
+        (seq(3), seq(1), [1, 2], Position.after(seq(3))),
+        (None, seq(1), [1], Position.at(seq(2))),
+        (seq(7), seq(1), [1, 2, 3], Position.at(seq(7, 1))),
+        (seq(3), seq(7, 1), [1, 2, 7, 7], Position.after(seq(7))),
+    ],
+    ids=["after an acked one", "at the first", "within an aggregate", "none: the last has failed"],
+)
+def test_trailing_pending_records_are_read_again_instead_of_being_stored(
+    acked: SequenceNumber | None, failed: SequenceNumber, stored: list[int], position: Position
+) -> None:
+    """A million records in flight are not a million entries in the store. A failed one would come
+    as a first attempt.
+    """
+    tracker = make_tracker(1, 2, 3, 7)
+    tracker.emit(seq(7, 1))
+    if acked is not None:
+        tracker.ack(acked, 1)
+    tracker.fail(failed, 1, 0)
+    tracker.retry(failed)
     state = tracker.snapshot()
-    assert [(record.first, record.attempts) for record in state.unresolved] == [
-        (seq(1), 0),
-        (seq(2), 1),
-    ]
-    assert state.read_position == Position.after(seq(2))
+    assert [record.first.sequence for record in state.unresolved] == stored
+    assert state.read_position == position
+    assert tracker.read_position == Position.after(seq(7))
 
 
 def test_a_restored_retry_in_flight_does_not_pull_the_read_position_back() -> None:
@@ -300,7 +239,7 @@ def test_a_shard_is_finished_when_its_end_was_read_and_nothing_is_unresolved() -
         SHARD_END,
     )
     successor = restart(tracker)
-    assert successor.read_position == SHARD_END
+    assert (successor.read_position, successor.last_read) == (SHARD_END, seq(1))
     successor.take_retry(1_000)
     successor.ack(seq(1), 2)
     assert successor.snapshot().lifecycle is Lifecycle.FINISHED
@@ -341,15 +280,63 @@ def test_a_record_whose_failures_never_counted_does_not_age_until_one_counts() -
     assert tracker.snapshot().unresolved[0].first_failure_ms == 9_000
 
 
-def test_a_restored_record_that_has_had_all_of_its_attempts_is_exhausted() -> None:
-    """The process died before the record was dead-lettered."""
-    tracker = make_tracker(1)
+TWO_TO_THREE = waiting(2, 3, count=2)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "unresolved", "position", "told"),
+    [
+        (seq(2), [TWO_TO_THREE], Position.after(seq(3)), "unresolved 2 to 3 overlaps .* before 2"),
+        (None, [TWO_TO_THREE, waiting(3)], Position.after(seq(4)), "3 to 3 overlaps .* before 3"),
+        (seq(7), [waiting(7)], Position.after(seq(9)), "7 to 7 overlaps .* before 7"),
+        (seq(9), [], Position.after(seq(5)), "read position AFTER:5 lies before 9"),
+        (seq(9), [], Position.at(seq(9)), "read position AT:9 lies before 9"),
+        (None, [TWO_TO_THREE], Position.after(seq(2)), "read position AFTER:2 lies before 3"),
+    ],
+)
+def test_a_stored_state_that_contradicts_itself_is_refused(
+    checkpoint: SequenceNumber | None,
+    unresolved: list[UnresolvedRecord],
+    position: Position,
+    told: str,
+) -> None:
+    """A stale owner has corrupted it: reading on from there would ack records unseen, or move the
+    checkpoint back.
+    """
+    state = replace(
+        fresh_state(), checkpoint=checkpoint, read_position=position, unresolved=tuple(unresolved)
+    )
+    with pytest.raises(StoredDataError, match=f"shard {SHARD} .*{told}"):
+        make_tracker(state=state)
+
+
+def test_a_tracker_emits_only_after_its_stored_checkpoint() -> None:
+    """Also when the position that it had read to has expired, and it starts at the oldest record
+    left.
+    """
+    tracker = make_tracker(state=replace(fresh_state(), checkpoint=seq(9)))
+    assert tracker.read_position == TRIM_HORIZON
+    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: emission of 9 .*not after 9"):
+        tracker.emit(seq(9))
+    tracker.emit(seq(10))
+    tracker.ack(seq(10), 1)
+    assert tracker.checkpoint == seq(10)
+
+
+def test_a_blocked_record_that_fails_itself_is_blocked_no_more() -> None:
+    """Before that it waited for an earlier record of its key. An outage does not change that."""
+    blocked = replace(waiting(1, attempts=0, due_ms=0), blocked=True, key="k")
+    state = replace(fresh_state(), read_position=Position.after(seq(1)), unresolved=(blocked,))
+    for counts in (False, True):
+        tracker = make_tracker(state=state)
+        tracker.retry(seq(1))
+        tracker.fail(seq(1), 1, 0, counts=counts)
+        record = tracker.snapshot().unresolved[0]
+        assert (record.blocked, record.key) == (not counts, "k")
+
+
+def test_a_record_that_ran_out_of_retries_is_not_rejected() -> None:
+    """A restart with a higher limit tries it again."""
+    tracker = make_tracker(1, policy=RetryPolicy(retry_limit=0))
     tracker.fail(seq(1), 1, 0)
-    for attempt in (2, 3, 4):
-        tracker.take_retry(10**6 * attempt)
-        tracker.fail(seq(1), attempt, 10**6 * attempt)
-    successor = restart(tracker)
-    assert [record.attempts for record in successor.exhausted] == [4]
-    assert successor.exhausted == tracker.exhausted
-    assert successor.take_retry(10**9) is None
-    assert nodes(successor) == [(1, EXHAUSTED)]
+    assert nodes(restart(tracker, RetryPolicy(retry_limit=1))) == [(1, QUEUED)]
