@@ -82,6 +82,7 @@ mutants: setup ## known faults put back into a copy of the code, one by one: eac
 
 mutants-core: python ## small faults that a tool puts into the pure core; compares those that no test catches with tests/core_survivors.toml (ARGS=<part of a name>)
 	@"$(PYTHON)" -m scripts.set_up --no-java
+	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/mutants.txt
 	@.venv/bin/python -m scripts.core_mutants $(ARGS)
 
 check: setup ## lint, format and types, over code and tests
@@ -107,6 +108,7 @@ lock: setup ## compile the lock files from pyproject.toml (ARGS=--upgrade for ne
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/lock-tool.txt
 	@$(COMPILE) requirements/lock-tool.in --output-file requirements/lock-tool.txt
 	@$(COMPILE) requirements/build.in --output-file requirements/build.txt
+	@$(COMPILE) requirements/mutants.in --constraint requirements/lock.txt --output-file requirements/mutants.txt
 	@$(COMPILE) requirements/localstack.in --output-file requirements/localstack.txt
 	@$(COMPILE) $(EXTRAS) --output-file requirements/lock.txt
 	@$(COMPILE) --extra spark --extra cbor --extra metrics pyproject.toml --constraint requirements/lock.txt --output-file requirements/deploy.txt

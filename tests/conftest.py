@@ -5,19 +5,28 @@ import signal
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# No example is too slow: the first one with text makes a table of all characters, and the machine
-# may be busy elsewhere.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How many examples a property has, and half as many histories: a few while a developer
+# waits, many in the drills (`--hypothesis-profile=many`).
+EXAMPLES = {"few": 150, "many": 1000}
+for size, examples in EXAMPLES.items():
+    # No example is too slow: the first one with text makes a table of all characters, and the
+    # machine may be busy elsewhere.
+    settings.register_profile(
+        size,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 # The same few examples for each mutant, and no search for the shortest one that fails.
 settings.register_profile(
     "mutants",
-    settings.get_profile("untimed"),
-    max_examples=10,
+    settings.get_profile("few"),
+    max_examples=25,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
     print_blob=False,
 )
-settings.load_profile("untimed")
+settings.load_profile("few")
 
 # A job in a shell's background ignores Ctrl-C, and so would the commands that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -15,7 +15,7 @@ from kinesis_spout.drills.world.spout_processes import SpoutProcesses
 from kinesis_spout.drills.world.told_files import ToldFiles
 from kinesis_spout.drills.world.zookeeper import StoredStates
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
-from state.state_store import TaskShare
+from state.store.ownership import TaskShare
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:

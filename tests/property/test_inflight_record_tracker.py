@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -17,7 +16,6 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.examples import examples
 from tests.support.state.tracker import SHARD, check_structure, make_tracker, restart
 from tests.support.state.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
@@ -423,8 +421,5 @@ class AggregateMachine(TrackerMachine):
     group = 3
 
 
-_SETTINGS = settings(max_examples=examples(250), stateful_step_count=60, deadline=None)
 TestTracker = TrackerMachine.TestCase
-TestTracker.settings = _SETTINGS
 TestAggregates = AggregateMachine.TestCase
-TestAggregates.settings = _SETTINGS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
@@ -19,7 +19,6 @@ from state.position import SHARD_END, Position
 from state.report import ShardOutcome
 from state.settle import settle_shard, settle_tracked
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from tests.support.examples import examples
 from tests.support.state.tracker import SHARD, fresh_state, seq
 
 if TYPE_CHECKING:
@@ -227,7 +226,6 @@ def firsts(state: ShardState) -> set[SequenceNumber]:
 
 
 @given(data=st.data(), plans=st.integers(1, 8))
-@settings(max_examples=examples(300), deadline=None)
 def test_exactly_the_unresolved_records_come_again(data: Any, plans: int) -> None:
     """Over any plans with retries, ranges, parts of ranges, failures, outages and whole acks, with
     an encoding and a decoding between them.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,7 +18,6 @@ from state.plan import Plan, PlannedRetry, ShardReadResult, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
-from tests.support.examples import examples
 from tests.support.state.state_stores import OWNER
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ class Attempt:
         self._store, self._stream, self._page = store, stream, page
         self.handed_over: list[Row] = []
         self._cursor = self._rows_of_entry = 0
-        stored = store.read_log(PLAN, TASK)
+        stored = store.plans.read_log(PLAN, TASK)
         if stored.log is None and not stored.plan_is_open:
             raise PlanClosedError("nothing was published")
         self._log, self._version = stored.log or TaskLog(), stored.version
@@ -122,7 +120,7 @@ class Attempt:
             return
         new = self._log.extended(entries, seal=seals)
         try:
-            self._version = self._store.append_log(PLAN, TASK, new, self._version)
+            self._version = self._store.plans.append_log(PLAN, TASK, new, self._version)
         except ConflictError:
             self._follow()
         else:
@@ -130,7 +128,7 @@ class Attempt:
             self._log, self._is_complete = new, new.sealed
 
     def _follow(self) -> None:
-        stored = self._store.read_log(PLAN, TASK)
+        stored = self._store.plans.read_log(PLAN, TASK)
         log = stored.log or TaskLog()
         if not stored.plan_is_open and not log.sealed:
             raise PlanClosedError("overtaken")
@@ -188,7 +186,7 @@ class TaskLogMachine(RuleBasedStateMachine):
         super().__init__()
         self.stream = Stream()
         self.store = MemoryStateStore()
-        self.store.acquire(OWNER, timeout_s=0)
+        self.store.ownership.acquire(OWNER, timeout_s=0)
         slices = tuple(
             ShardSlice(
                 shard_id=shard,
@@ -203,7 +201,7 @@ class TaskLogMachine(RuleBasedStateMachine):
         )
         self.slices = {one.shard_id: one for one in slices}
         task = TaskPlan(shards=slices, max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
-        self.store.create_plan(Plan(plan_id=PLAN, created_ms=1, tasks=(task,)))
+        self.store.plans.create(Plan(plan_id=PLAN, created_ms=1, tasks=(task,)))
         self.attempts: list[Attempt] = []
         self.cut_off: list[list[Row]] = []
         self.completed: list[list[Row]] = []
@@ -291,7 +289,7 @@ class TaskLogMachine(RuleBasedStateMachine):
     @rule(does=RARELY)
     def close_plan(self, *, does: bool) -> None:
         if does:
-            self.store.close_plan(PLAN)
+            self.store.plans.close(PLAN)
             self.is_closed = True
             self.settled = self._log()
             self._check_folded()
@@ -326,7 +324,7 @@ class TaskLogMachine(RuleBasedStateMachine):
         return MemoryStateStore(self.store.backend)
 
     def _log(self) -> TaskLog | None:
-        return self._own_store().read_log(PLAN, TASK).log
+        return self._own_store().plans.read_log(PLAN, TASK).log
 
     def _end(self, attempt: Attempt) -> None:
         self.cut_off.append(attempt.handed_over)
@@ -341,7 +339,7 @@ class TaskLogMachine(RuleBasedStateMachine):
 
     def _check_folded(self) -> None:
         """What is settled is what the log says, shard by shard."""
-        ends = self.store.read_ends(PLAN)
+        ends = self.store.plans.read_ends(PLAN)
         log = self.settled
         if log is None:
             assert ends == {}
@@ -369,5 +367,4 @@ class TaskLogMachine(RuleBasedStateMachine):
             assert end.iterator in {None, f"after {end.last}"}
 
 
-TaskLogMachine.TestCase.settings = settings(max_examples=examples(300), stateful_step_count=40)
 TestTaskLogs = TaskLogMachine.TestCase

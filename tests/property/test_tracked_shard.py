@@ -7,7 +7,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,7 +18,6 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.tracker.transitions import Effect, NodeState
-from tests.support.examples import examples
 from tests.support.spout.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
 from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of
 from tests.support.state.tracker import check_structure
@@ -517,13 +515,5 @@ class AggregateMachine(SpoutMachine):
     group = 3
 
 
-_SETTINGS = settings(
-    max_examples=examples(150),
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 TestSpout = SpoutMachine.TestCase
-TestSpout.settings = _SETTINGS
 TestAggregates = AggregateMachine.TestCase
-TestAggregates.settings = _SETTINGS

@@ -9,11 +9,12 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from state.owner.ownership import this_process
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.operators_shell import SHARD, Shell
 
 
@@ -58,7 +59,7 @@ def test_a_running_application_is_not_moved(shell: Shell) -> None:
     shell.consume()
     before = shell.states()
     with closing(shell.store()) as store:
-        store.acquire(this_process(1_000), timeout_s=1)
+        store.ownership.acquire(this_process(1_000), timeout_s=1)
         assert shell.checkpoint("set", "--to", "TRIM_HORIZON", "--dry-run").returncode == 0
         shell.checkpoint("export", "--to", "etl.json")
         for command in (("set", "--to", "TRIM_HORIZON"), ("import", "etl.json", "--replace")):
@@ -141,8 +142,8 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     assert alone.stdout.splitlines()[2:] == ["  key      key", r"  data     a\x1b[31m"]
     shell.consume()
     with closing(shell.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        stored = store.load_states()[SHARD]
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        stored = store.shard_states.load()[SHARD]
         failed = UnresolvedRecord(
             first=SequenceNumber.parse(number),
             last=SequenceNumber.parse(number),
@@ -153,7 +154,7 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
             reason="no rates\x07",
         )
         after = replace(stored.state, unresolved=(failed,), checkpoint=None)
-        store.move_states([StateChange(before=stored, after=after)])
+        store.shard_states.move([StateChange(before=stored, after=after)])
     named = ("--application", "etl", "--zookeeper", shell.zookeeper)
     shown = shell.run("peek", *place, *named, *shell.endpoint)
     assert shown.stdout.splitlines()[4:] == [
@@ -170,6 +171,29 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
         3,
         "unresolved",
     )
+
+
+def test_characters_that_the_locale_lacks_end_no_command(shell: Shell) -> None:
+    """The record is shown to its end, with escapes; as JSON it is the same as elsewhere. The
+    application's name is the one that was typed.
+    """
+    with closing(shell.store("étl")) as store:
+        store.ownership.acquire(this_process(0), timeout_s=1)
+    (number,) = shell.put("grün日")
+    place = (SHARD, number, "--stream", "orders", "--application", "étl")
+    named = (*place, "--zookeeper", shell.zookeeper, *shell.endpoint)
+    shown = shell.run("peek", *named, **ASCII_LOCALE)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.splitlines()[2:] == [
+        "  key      key",
+        r"  data     gr\xfcn\u65e5",
+        r"  \xe9tl: has no state of the shard, so it is not read yet",
+    ]
+    as_json = shell.run("peek", *named, "--json", **ASCII_LOCALE)
+    assert json.loads(as_json.stdout)["records"][0]["data"] == "grün日"
+    status = shell.operate("status", *shell.endpoint, application="étl", **ASCII_LOCALE)
+    assert status.stderr == ""
+    assert "application  étl on stream orders" in status.stdout
 
 
 def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:

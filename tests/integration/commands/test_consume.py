@@ -81,6 +81,20 @@ def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
     assert ended.stderr == ""
 
 
+def test_a_reader_that_leaves_ends_it_quietly_also_while_no_records_arrive(
+    orders: ServedFake,
+) -> None:
+    put(orders, 5)
+    with running(orders, "consume", "orders", *FROM_START) as process:
+        assert process.stdout is not None
+        for _ in range(5):
+            process.stdout.readline()
+        process.stdout.close()  # nothing is left to be written, which would show it too
+        assert process.wait(LIMIT_S) == 141
+        assert process.stderr is not None
+        assert without_waits(process.stderr.read()) == ""
+
+
 def test_head_gets_its_lines_and_what_was_not_written_is_not_acked(
     orders: ServedFake, zookeeper_chroot: str
 ) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from kinesis_spout.clock import SystemClock
-from state.owner.ownership import this_process
 from state.position import TRIM_HORIZON, Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.state_store import StartPin, StateChange
+from state.store.identity import StartPin
+from state.store.shard_states import StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import serve
 from tests.support.shell.consuming import run
@@ -55,13 +56,15 @@ def at(fake_kinesis: ServedFake, zookeeper_chroot: str) -> At:
 def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
     """The store of the application's owner."""
     with closing(ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")) as made:
-        made.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
-        made.pin_start(StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=()))
+        made.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
+        made.identity.pin_start(
+            StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
+        )
         yield made
 
 
 def save(store: ZookeeperStateStore, *states: ShardState) -> None:
-    store.save_states([StateChange(None, one) for one in states])
+    store.shard_states.save([StateChange(None, one) for one in states])
 
 
 class LateClock(SystemClock):

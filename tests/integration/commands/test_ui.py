@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import threading
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pytest
 

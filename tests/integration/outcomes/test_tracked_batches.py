@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from state.owner.ownership import this_process
+from state.process import this_process
 from tests.support.outcomes.acker import source_frame
 from tests.support.outcomes.tracked import TrackedBatches, number, numbers
 
@@ -119,18 +119,18 @@ def test_two_batches_in_a_row_without_a_report_end_the_query_and_say_what_to_do(
     tracked_batches.play(stream.source(whole_batch_ack=True), untracked)
     assert stream.checkpoints() == stream.tips()
     assert tracked_batches.unresolved() == {}
-    assert store.read_policy() is None
+    assert store.reports.read_policy() is None
 
 
 def close_plan(store: ZookeeperStateStore, *, stays_tracked: bool = True) -> None:
     """As a process that takes the application over, while the query is down."""
-    pointer = store.read_pointer()
+    pointer = store.plans.pointer()
     assert pointer is not None
-    store.acquire(this_process(0), timeout_s=30)
-    store.close_plan(pointer.id)
+    store.ownership.acquire(this_process(0), timeout_s=30)
+    store.plans.close(pointer.id)
     if not stays_tracked:
-        store.clear_policy()
-    store.release()
+        store.reports.clear_policy()
+    store.ownership.release()
 
 
 def stopped(_batch: TrackedBatch) -> None:
@@ -193,9 +193,9 @@ def test_the_report_of_another_batch_does_not_hold_for_a_replay(
     tracked_batches.stream.put(10)
     with pytest.raises(KeyError, match="stopped here"):
         tracked_batches.run(stopped)
-    reported, unreported = store.known_plans()
-    assert store.read_report(reported) is not None
-    assert store.read_report(unreported) is None
+    reported, unreported = store.plans.known()
+    assert store.reports.read(reported) is not None
+    assert store.reports.read(unreported) is None
     close_plan(store)
     rows: list[list[int]] = []
     tracked_batches.run(lambda batch: rows.append(sorted(numbers(batch.df))))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing
+import threading
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -15,7 +17,9 @@ from kinesis_spout.errors import (
     CredentialsError,
     ServiceUnavailableError,
 )
+from kinesis_spout.service.botocore_connection import new_session
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.surroundings import for_executors
 from tests.support.kinesis.stub_kinesis import (
     SECRET,
     Answer,
@@ -31,7 +35,7 @@ from tests.support.kinesis.stub_kinesis import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from kinesis_spout.clock import Clock
@@ -112,6 +116,54 @@ def test_a_region_that_does_not_exist_is_an_error_at_once(
     ):
         client.describe()
     assert clock.sleeps == []
+
+
+@contextmanager
+def serve_metadata(zone: str) -> Iterator[str]:
+    """The metadata of an instance in this zone, and their endpoint."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self._send("a token")
+
+        def do_GET(self) -> None:
+            self._send(zone)
+
+        def _send(self, text: str) -> None:
+            self.send_response_only(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)
+
+
+def test_executors_get_the_region_of_the_instance_of_their_driver(
+    no_aws_environment: Callable[[str, str], None],
+) -> None:
+    """Which is asked once, by the first of the two that needs it: the metadata of an executor's
+    instance may not be reached. One whose ARN names a region needs no other.
+    """
+    orders = StreamRef("orders")
+    of_an_arn = StreamRef.of("arn:aws:kinesis:ap-south-1:123456789012:stream/orders")
+    assert for_executors(AwsConfig(), orders).region is None
+    with serve_metadata("eu-central-1b") as metadata:
+        no_aws_environment("AWS_EC2_METADATA_DISABLED", "false")
+        no_aws_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
+        assert new_session(AwsConfig(), None).get_config_variable("region") == "eu-central-1"
+    assert for_executors(AwsConfig(), orders).region == "eu-central-1"
+    assert for_executors(AwsConfig(), of_an_arn).region is None
+    assert for_executors(AwsConfig(region="eu-west-1"), orders).region == "eu-west-1"
 
 
 def test_a_region_that_has_answered_is_no_wrong_region(

@@ -14,6 +14,7 @@ import pytest
 
 from kinesis_spout.testing import alter
 from spark_job.data_source import KinesisStreamReader, TaskPartition
+from spark_job.settings import QuerySettings
 from state.errors import PlanClosedError
 from state.shard_state import Lifecycle
 from tests.support.kinesis.services import REGION
@@ -113,7 +114,7 @@ def test_all_attempts_at_a_batch_give_the_same_rows_in_the_same_order(
     def read(plan: Any) -> None:
         partition = TaskPartition(partitions[0].plan_id, 0, plan, partitions[0].aws)
         barrier.wait(10)
-        batches = KinesisStreamReader(engine.settings).read(partition)
+        batches = KinesisStreamReader(QuerySettings.of([engine.settings])).read(partition)
         results.append([row for batch in batches for row in batch.to_pylist()])
 
     threads = [threading.Thread(target=read, args=(plan,)) for plan in (small, whole)]

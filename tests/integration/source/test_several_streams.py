@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_job.data_source import KinesisStreamReader, SeveralStreamsReader
+from spark_job.data_source import KinesisStreamReader
 from tests.support.kinesis.services import create_stream
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
 from tests.support.spark.source import APPLICATION, READ_MODES, STREAM, StreamUnderTest
@@ -28,13 +28,9 @@ class SeveralEngine(MicroBatchEngine):
     query: QuerySettings
 
     def start(self) -> None:
-        one = self.query.is_of_one
-        reader: Any = (
-            KinesisStreamReader(self.query.streams[0]) if one else SeveralStreamsReader(self.query)
-        )
-        self.reader = reader
+        self.reader = KinesisStreamReader(self.query)
         if self.available_now:
-            reader.prepareForTriggerAvailableNow()
+            self.reader.prepareForTriggerAvailableNow()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from state.errors import StoreAccessError
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.state.state_stores import IDENTITY, OWNER, state_at
 
@@ -23,9 +23,9 @@ SHARD = "shardId-000000000000"
 @pytest.fixture
 def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
     with closing(ZookeeperStateStore(zookeeper_chroot, application="etl", stream="s")) as opened:
-        opened.acquire(OWNER, timeout_s=0)
-        opened.bind_stream(IDENTITY)
-        opened.save_states([StateChange(None, state_at(7))])
+        opened.ownership.acquire(OWNER, timeout_s=0)
+        opened.identity.bind(IDENTITY)
+        opened.shard_states.save([StateChange(None, state_at(7))])
         yield opened
 
 
@@ -33,7 +33,7 @@ def test_lists_that_were_changed_by_hand_are_read(
     store: ZookeeperStateStore, zookeeper: str, zookeeper_chroot: str
 ) -> None:
     """And an owner that may not write a state is refused."""
-    access = store.read_access([SHARD])
+    access = store.view.read_access([SHARD])
     assert {one.writers for one in access.values()} == {frozenset({"anyone"})}
     (path,) = (one for one in access if one.endswith("/state"))
     assert any(one.endswith("/epoch") for one in access)
@@ -42,12 +42,12 @@ def test_lists_that_were_changed_by_hand_are_read(
     try:
         ann = make_digest_acl("ann", "secret", read=True, write=True)
         client.set_acls(path, [ann, *READ_ACL_UNSAFE])
-        changed = store.read_access([SHARD])[path]
+        changed = store.view.read_access([SHARD])[path]
         assert (changed.writers, changed.keepers) == (frozenset({"digest ann"}), frozenset())
     finally:
         client.stop()
         client.close()
     assert path.startswith("/" + zookeeper_chroot.partition("/")[2])
-    (stored,) = store.load_states().values()
+    (stored,) = store.shard_states.load().values()
     with pytest.raises(StoreAccessError, match="denies access"):
-        store.save_states([StateChange(stored, state_at(9))])
+        store.shard_states.save([StateChange(stored, state_at(9))])

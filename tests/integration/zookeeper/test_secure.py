@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 
 from kinesis_spout.spout import KinesisSpout, SpoutConfig
 from state.errors import StoreAccessError, StoreUnavailableError
-from state.state_store import StateChange
+from state.store.shard_states import StateChange
 from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.certificates import Authority
@@ -72,13 +72,13 @@ def store_of(address: str, security: ZookeeperSecurity, **settings: Any) -> Zook
 
 def use(store: ZookeeperStateStore) -> None:
     """Own the application, and write states, a plan and a task's log."""
-    store.acquire(OWNER, timeout_s=10)
-    store.save_states([StateChange(None, state_at(10))])
+    store.ownership.acquire(OWNER, timeout_s=10)
+    store.shard_states.save([StateChange(None, state_at(10))])
     made = plan(1)
-    store.create_plan(made)
-    store.append_log(made.plan_id, 0, log_of(3), None)
-    assert store.read_log(made.plan_id, 0).log == log_of(3)
-    assert [stored.state for stored in store.load_states().values()] == [state_at(10)]
+    store.plans.create(made)
+    store.plans.append_log(made.plan_id, 0, log_of(3), None)
+    assert store.plans.read_log(made.plan_id, 0).log == log_of(3)
+    assert [stored.state for stored in store.shard_states.load().values()] == [state_at(10)]
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def test_a_store_is_let_in_and_reads_what_it_wrote(way: Way) -> None:
     with closing(store_of(way.address, way.security)) as store:
         use(store)
     with closing(store_of(way.address, way.security)) as store:
-        assert store.load_states()
+        assert store.shard_states.load()
 
 
 def test_many_states_load_in_a_moment_over_tls(tls_zookeeper: SecureZookeeper) -> None:
@@ -111,15 +111,15 @@ def test_many_states_load_in_a_moment_over_tls(tls_zookeeper: SecureZookeeper) -
     """
     security = ZookeeperSecurity(tls=True, ca_file=tls_zookeeper.authority.file)
     with closing(store_of(f"{tls_zookeeper.tls}/many", security, operation_timeout_s=3.0)) as store:
-        store.acquire(OWNER, timeout_s=10)
+        store.ownership.acquire(OWNER, timeout_s=10)
         for first in range(0, 3_000, 300):
-            store.save_states(
+            store.shard_states.save(
                 [
                     StateChange(None, state_at(10, f"shardId-{number:012}"))
                     for number in range(first, first + 300)
                 ]
             )
-        assert len(store.load_states()) == 3_000
+        assert len(store.shard_states.load()) == 3_000
 
 
 def spout_of(stream: StreamUnderTest, security: ZookeeperSecurity, **settings: Any) -> KinesisSpout:
@@ -177,12 +177,12 @@ def refuses_another_identity(address: str, *, may_read: bool) -> None:
         ZookeeperStateStore(address, application="planned", stream=STREAM, security=security)
     ) as other:
         if may_read:
-            assert other.load_states()
+            assert other.shard_states.load()
         else:
             with pytest.raises(StoreAccessError, match=rf"'{OTHER_USER}'.* check the user and"):
-                other.load_states()
+                other.shard_states.load()
         with pytest.raises(StoreAccessError, match=r"denies access to /acl-"):
-            other.acquire(OWNER, timeout_s=0)
+            other.ownership.acquire(OWNER, timeout_s=0)
 
 
 @pytest.mark.parametrize("auth", ["sasl", "digest"])
@@ -197,7 +197,7 @@ def test_a_wrong_password_is_refused_without_being_shown(
         use(store)
     wrong = store_of(address, ZookeeperSecurity(auth=auth, user=USER, password="marked-wrong"))
     with closing(wrong), pytest.raises(StoreAccessError) as refused:
-        wrong.load_states()
+        wrong.shard_states.load()
     expected = "does not accept" if auth == "sasl" else "denies access to"
     assert expected in str(refused.value)
     assert f"the {auth} identity '{USER}' (options zookeeperAuth, zookeeperUser)" in str(
@@ -251,7 +251,7 @@ def test_a_connection_that_cannot_be_made_secure_is_refused_at_once(
     address, changes = cases[case]
     store = store_of(address, ZookeeperSecurity(**own | changes), connect_timeout_s=120.0)
     with closing(store), pytest.raises(StoreAccessError, match=says):
-        store.read_owner()
+        store.ownership.owner()
 
 
 def test_a_certificate_for_another_host_is_taken_by_the_explicit_switch(
@@ -262,7 +262,7 @@ def test_a_certificate_for_another_host_is_taken_by_the_explicit_switch(
     )
     address = f"{MISNAMED}:{tls_zookeeper.tls.rpartition(':')[2]}"
     with closing(store_of(address, security)) as store:
-        assert store.read_owner() is None
+        assert store.ownership.owner() is None
 
 
 def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
@@ -275,8 +275,8 @@ def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
     nobody = store_of(address, ZookeeperSecurity())
     without = r"client without an identity \(option zookeeperAuth"
     with closing(nobody), pytest.raises(StoreAccessError, match=without):
-        nobody.load_states()
+        nobody.shard_states.load()
     plain = store_of(tls_zookeeper.tls, ZookeeperSecurity(), connect_timeout_s=1.0)
     wants = r"wants TLS \(option zookeeperTls\)"
     with closing(plain), pytest.raises(StoreUnavailableError, match=wants):
-        plain.read_owner()
+        plain.ownership.owner()

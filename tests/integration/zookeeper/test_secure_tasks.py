@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_job.data_source import KinesisDataSource
-from spark_job.driver.offsets import START_OFFSET
+from spark_job.driver.offsets import start_offset
 from spark_job.process_services import ProcessServices
 from tests.support.state.secure_zookeeper import PASSWORD, USER
 
@@ -47,7 +47,7 @@ def test_a_task_has_the_password_though_its_machine_has_no_such_file(
         zookeeper_password_file=str(file),
     )
     reader = KinesisDataSource(dict(source.options())).streamReader(schema)
-    start = dict(START_OFFSET)
+    start = start_offset(is_of_one=True)
     try:
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         planned = pickle.dumps((reader, list(reader.partitions(start, end))))
@@ -60,7 +60,7 @@ def test_a_task_has_the_password_though_its_machine_has_no_such_file(
             for row in batch.to_pylist()
         ]
         assert {row["messageId"] for row in rows} == {f"{record}:1" for record in stream.ids()}
-        assert PASSWORD not in repr(sent._settings)
+        assert PASSWORD not in repr(sent._query)
     finally:
         reader.stop()
         ProcessServices.forget_all()

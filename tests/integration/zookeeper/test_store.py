@@ -22,10 +22,10 @@ from state.errors import (
     StateError,
     StoreUnavailableError,
 )
-from state.owner.owner_info import OwnerInfo
-from state.owner.ownership import this_process
 from state.plan import TaskResult
-from state.state_store import StateChange
+from state.process import this_process
+from state.store.ownership import OwnerInfo
+from state.store.shard_states import StateChange
 from state.task_log import TaskLog
 from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import ensure_running, stop
@@ -70,21 +70,21 @@ def test_a_dead_process_elsewhere_is_waited_for(
     lapses.
     """
     first = open_store(zookeeper_chroot, session_timeout_s=4.0)
-    first.acquire(
+    first.ownership.acquire(
         OwnerInfo(
             host="far-away", pid=2**22 + 1, since_ms=0, host_identity="another/kernel/far-away"
         ),
         timeout_s=0,
     )
     with pytest.raises(OwnedByAnotherError, match="far-away"):
-        store.acquire(this_process(1), timeout_s=0.1)
+        store.ownership.acquire(this_process(1), timeout_s=0.1)
     waiting = threading.Thread(
-        target=store.acquire, args=(this_process(1),), kwargs={"timeout_s": 30}
+        target=store.ownership.acquire, args=(this_process(1),), kwargs={"timeout_s": 30}
     )
     waiting.start()
     end_session(zookeeper, first)
     waiting.join(timeout=30)
-    owner = store.read_owner()
+    owner = store.ownership.owner()
     first.close()
     assert owner is not None
     assert owner.pid == os.getpid()
@@ -98,29 +98,29 @@ def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
     address = ensure_running(directory)
     store = open_store(address, operation_timeout_s=60.0)
     try:
-        store.acquire(this_process(0), timeout_s=10)
-        store.create_plan(plan(1))
-        known = store.save_states([StateChange(None, state_at(0))])[0]
+        store.ownership.acquire(this_process(0), timeout_s=10)
+        store.plans.create(plan(1))
+        known = store.shard_states.save([StateChange(None, state_at(0))])[0]
         log, version = TaskLog(), None
         for number in range(1, 201):
             if number == 50:
                 kill_server(directory)
-            known = store.save_states([StateChange(known, state_at(number))])[0]
+            known = store.shard_states.save([StateChange(known, state_at(number))])[0]
             if number == 150:
                 kill_server(directory)
             log = log.extended([entry(number)], seal=number == 200)
             try:
-                version = store.append_log("1-aa", 0, log, version)
+                version = store.plans.append_log("1-aa", 0, log, version)
             except ConflictError:
-                stored = store.read_log("1-aa", 0)
+                stored = store.plans.read_log("1-aa", 0)
                 assert stored.log == log
                 version = stored.version
             assert version == number - 1
         assert known.version == 200
-        assert store.load_states() == {known.state.shard_id: known}
-        assert store.acquire(this_process(0), timeout_s=10) == 1
-        store.close_plan("1-aa")
-        assert store.read_ends("1-aa") == {0: TaskResult(shards=(entry(1, 200),))}
+        assert store.shard_states.load() == {known.state.shard_id: known}
+        assert store.ownership.acquire(this_process(0), timeout_s=10) == 1
+        store.plans.close("1-aa")
+        assert store.plans.read_ends("1-aa") == {0: TaskResult(shards=(entry(1, 200),))}
     finally:
         store.close()
         stop(directory)
@@ -131,10 +131,10 @@ def test_the_embedded_server_is_started_again_for_its_store(tmp_path: Path) -> N
     directory = tmp_path / "zookeeper"
     store = open_store(f"embedded:{directory}", operation_timeout_s=60.0)
     try:
-        store.acquire(this_process(0), timeout_s=10)
-        known = store.save_states([StateChange(None, state_at(1))])[0]
+        store.ownership.acquire(this_process(0), timeout_s=10)
+        known = store.shard_states.save([StateChange(None, state_at(1))])[0]
         stop(directory)
-        assert store.save_states([StateChange(known, state_at(2))])[0].version == 1
+        assert store.shard_states.save([StateChange(known, state_at(2))])[0].version == 1
     finally:
         store.close()
         stop(directory)
@@ -146,14 +146,14 @@ def test_a_store_is_pickled_without_its_connection(
     """It is pickled for Spark's executors, opened or not: the copy reads the same state and owns
     nothing.
     """
-    store.acquire(this_process(0), timeout_s=10)
-    store.create_plan(plan(1))
+    store.ownership.acquire(this_process(0), timeout_s=10)
+    store.plans.create(plan(1))
     copy: ZookeeperStateStore = pickle.loads(pickle.dumps(store))  # noqa: S301  # our own bytes
     try:
-        assert copy.append_log("1-aa", 0, log_of(3), None) == 0
-        assert store.read_log("1-aa", 0).log == log_of(3)
+        assert copy.plans.append_log("1-aa", 0, log_of(3), None) == 0
+        assert store.plans.read_log("1-aa", 0).log == log_of(3)
         with pytest.raises(StateError, match="acquire it first"):
-            copy.close_plan("1-aa")
+            copy.plans.close("1-aa")
     finally:
         copy.close()
     assert zookeeper_chroot.encode() in pickle.dumps(copy)
@@ -165,22 +165,22 @@ def test_a_forked_process_connects_for_itself(
     """Spark's Python daemon forks its workers: the calls and the close of the child leave the
     parent's session alone.
     """
-    store.acquire(this_process(0), timeout_s=10)
-    store.create_plan(plan(1))
+    store.ownership.acquire(this_process(0), timeout_s=10)
+    store.plans.create(plan(1))
     script = (
         "import os, sys\n"
         "from state.zookeeper.store import ZookeeperStateStore\n"
         "from tests.support.state.state_stores import OWNER\n"
         'store = ZookeeperStateStore(sys.argv[1], application="app", stream="other")\n'
-        "store.acquire(OWNER, timeout_s=0)\n"
+        "store.ownership.acquire(OWNER, timeout_s=0)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    seen = store.read_owner()\n"
+        "    seen = store.ownership.owner()\n"
         "    store.close()\n"
         "    os._exit(0 if seen == OWNER else 1)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
-        "assert store.read_owner() == OWNER\n"
-        "store.save_shard_list(['a'])\n"
+        "assert store.ownership.owner() == OWNER\n"
+        "store.shard_list.save(['a'])\n"
         "store.close()\n"
     )
     subprocess.run(
@@ -196,7 +196,7 @@ def test_no_zookeeper_is_one_sentence_in_time(address: str) -> None:
     store = open_store(address, connect_timeout_s=0.3)
     began = time.monotonic()
     with pytest.raises(StoreUnavailableError, match=address) as unavailable:
-        store.load_states()
+        store.shard_states.load()
     assert time.monotonic() - began < 10
     assert "\n" not in str(unavailable.value)
     store.close()
@@ -207,13 +207,13 @@ def test_a_server_that_goes_away_is_an_error_within_the_time_limit(tmp_path: Pat
     directory = tmp_path / "zookeeper"
     store = open_store(ensure_running(directory), operation_timeout_s=1.0)
     try:
-        store.acquire(this_process(0), timeout_s=10)
+        store.ownership.acquire(this_process(0), timeout_s=10)
         stop(directory)
         began = time.monotonic()
         with pytest.raises(
             StoreUnavailableError, match="did not answer within 1 s; check that the servers run"
         ):
-            store.save_states([StateChange(None, state_at(1))])
+            store.shard_states.save([StateChange(None, state_at(1))])
         assert time.monotonic() - began < 10
     finally:
         store.close()

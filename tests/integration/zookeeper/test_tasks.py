@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from state.errors import OwnedByAnotherError
-from state.owner.ownership import this_process
-from state.state_store import TaskShare
+from state.process import this_process
+from state.store.ownership import TaskShare
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[3]
 HOLDER = """
 import sys
-from state.owner.ownership import this_process
-from state.state_store import TaskShare
+from state.process import this_process
+from state.store.ownership import TaskShare
 from state.zookeeper.store import ZookeeperStateStore
 store = ZookeeperStateStore(
     sys.argv[1], application="app", stream="flights", session_timeout_s=60.0
 )
-store.acquire(this_process(0), timeout_s=0, task=TaskShare(0, 2))
-assert store.try_lead()
+store.ownership.acquire(this_process(0), timeout_s=0, task=TaskShare(0, 2))
+assert store.shard_list.try_lead()
 print("owned", flush=True)
 sys.stdin.read()
 """
@@ -78,13 +78,13 @@ def test_the_share_and_the_role_of_a_killed_process_are_taken_at_once(
     """Its session lapses in a minute, but its neighbour and its successor run under the same kernel
     and see that it is dead.
     """
-    store.acquire(this_process(1), timeout_s=0, task=TaskShare(1, 2))
-    assert not store.try_lead()
+    store.ownership.acquire(this_process(1), timeout_s=0, task=TaskShare(1, 2))
+    assert not store.shard_list.try_lead()
     with closing(open_store(zookeeper_chroot)) as successor:
         with pytest.raises(OwnedByAnotherError, match=rf"task 0 of 2 .* \(process {holder.pid} on"):
-            successor.acquire(this_process(1), timeout_s=0.2, task=TaskShare(0, 2))
+            successor.ownership.acquire(this_process(1), timeout_s=0.2, task=TaskShare(0, 2))
         holder.kill()
         # Dead, but not reaped: as under a parent that never waits for it.
         os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
-        assert store.try_lead()
-        assert successor.acquire(this_process(1), timeout_s=0, task=TaskShare(0, 2)) == 2
+        assert store.shard_list.try_lead()
+        assert successor.ownership.acquire(this_process(1), timeout_s=0, task=TaskShare(0, 2)) == 2

@@ -10,7 +10,7 @@ from state.plan import ChildShard, ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.settle import child_states, children_first, settle_shard
 from state.shard_state import FIRST_READ_GRACE_MS, ShardState, UnresolvedRecord
-from state.state_store import StateChange, StoredState
+from state.store.shard_states import StateChange, StoredState
 from tests.support.state.tracker import SHARD, fresh_state, seq
 
 END = ShardReadResult(shard_id=SHARD, first=seq(10), last=seq(99), count=50, last_arrival_ms=7_000)

@@ -22,12 +22,12 @@ from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
-from state.owner.ownership import this_process
-from state.owner.run_log import FailingReads, NoAnswers
 from state.position import Position
+from state.process import this_process
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.state_store import StartPin
+from state.store.identity import StartPin
+from state.store.runs import FailingReads, NoAnswers
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
 
 if TYPE_CHECKING:
@@ -252,8 +252,10 @@ def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stor
     strange = SequenceNumber(int(number) * 7)
     position, now_ms = Position.after(strange), under_test.clock.now_ms()
     with closing(under_test.store()) as store:
-        store.acquire(this_process(0), timeout_s=1)
-        store.pin_start(StartPin(time_ms=now_ms, wish="", position=position, shards=(shard_id,)))
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        store.identity.pin_start(
+            StartPin(time_ms=now_ms, wish="", position=position, shards=(shard_id,))
+        )
     with under_test.fresh() as spout:
         with pytest.raises(
             RequestRefusedError,

@@ -15,10 +15,10 @@ from kinesis_spout.shards.pause import HOLD_S
 from kinesis_spout.spout.openings import UNCLOSED
 from kinesis_spout.testing import slow
 from state.errors import StaleOwnerError
-from state.owner.ownership import this_process
 from state.position import PositionKind
+from state.process import this_process
 from state.retry_policy import RetryPolicy
-from state.state_store import Pause
+from state.store.pause import Pause
 from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain
 from tests.support.state.zookeeper import wait_until
 
@@ -36,10 +36,10 @@ DAY_S = 86_400.0
 def paused(under_test: SpoutUnderTest) -> Iterator[None]:
     """A pause, as another process begins and ends it."""
     with closing(under_test.store()) as store:
-        store.pause(PAUSE)
+        store.pause.begin(PAUSE)
     yield
     with closing(under_test.store()) as store:
-        store.resume()
+        store.pause.end()
 
 
 def turns(
@@ -107,7 +107,7 @@ def test_a_spout_that_is_opened_during_a_pause_pins_its_start() -> None:
     with paused(under_test):
         spout = under_test.fresh(starting_position="LATEST", until="now")
         spout.open()
-        pin = under_test.store().read_start()
+        pin = under_test.store().identity.read_start()
         assert pin is not None
         assert pin.position.kind is PositionKind.AT_TIMESTAMP
         under_test.clock.advance(10)
@@ -146,9 +146,9 @@ def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
         store.lose_session()
         turns(under_test, spout, 2, step_s=HOLD_S)
         with closing(under_test.store()) as other:
-            assert other.read_tasks()
+            assert other.ownership.tasks()
             store.lose_session()
-            other.acquire(this_process(0), timeout_s=0)
+            other.ownership.acquire(this_process(0), timeout_s=0)
             with pytest.raises(StaleOwnerError):
                 turns(under_test, spout, 2, step_s=HOLD_S)
 

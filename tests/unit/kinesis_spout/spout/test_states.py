@@ -12,9 +12,9 @@ from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from kinesis_spout.testing import error
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryTree
-from state.owner.ownership import this_process
 from state.plan import PlanPointer, PlanStatus
-from state.znodes.store import ZnodeStateStore
+from state.process import this_process
+from state.znodes.topics import StoreTopics
 from tests.simulation.store_outage import OutageTree, StoreOutage
 from tests.support.simulated.simulated_driver import next_plan, pointer, run
 from tests.support.simulated.simulated_job import (
@@ -108,7 +108,7 @@ def test_a_store_outage_during_the_reload_after_a_conflict_does_not_stop_the_spo
     under_test.put(2)
     outage = StoreOutage()
     tree = OutageTree(MemoryTree(under_test.backend), outage)
-    store = ZnodeStateStore(tree, under_test.store().paths, reset_command="reset")
+    store = StoreTopics(tree, under_test.store().paths, reset_command="reset")
     with under_test.fresh(store=store) as spout:
         first, second = drain(spout, under_test.loops)
         first.ack()
@@ -158,7 +158,7 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
         one.clock.advance(60)
         if is_taken_over:
             other = one.store()
-            other.acquire(this_process(0), timeout_s=0)
+            other.ownership.acquire(this_process(0), timeout_s=0)
         if not is_held:
             one.put(1)
             spout.fetch()
@@ -280,11 +280,11 @@ def test_a_spout_leaves_a_plan_that_is_closed_or_settled_as_it_is(
 ) -> None:
     plan = left_open(one)
     store = one.store()
-    store.acquire(OWNER, timeout_s=0)
-    store.close_plan(plan)
+    store.ownership.acquire(OWNER, timeout_s=0)
+    store.plans.close(plan)
     if settled:
-        store.mark_settled(plan)
-    store.release()
+        store.plans.mark_settled(plan)
+    store.ownership.release()
     before = pointer(one)
     SteppedSpout(one)
     assert pointer(one) == before
