@@ -88,7 +88,9 @@ def test_the_parts_of_a_page_say_what_they_hold(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [page_of(1_000, 2_000), page_of(), Page.empty("a", gone=True)], ids=str
+    "page",
+    [page_of(1_000, 2_000), page_of(), Page.empty("a", gone=True)],
+    ids=["records", "none", "gone"],
 )
 def test_a_part_that_leaves_nothing_out_is_the_page_itself(page: Page) -> None:
     """With its tip, its end and its iterator."""
