@@ -1,4 +1,5 @@
-"""Many records with known outcomes through the real job, killed between the parts of a report.
+"""Records with known outcomes through the real job: killed between the parts of a report, and by a
+record.
 
 Each record states its own outcome, so the results are compared with the stream record by record.
 """
@@ -6,6 +7,7 @@ Each record states its own outcome, so the results are compared with the stream 
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,11 +19,13 @@ from tests.support.spark.job_process import JobProcess
 from tests.support.spark.source import STREAM
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.spark.source import StreamUnderTest
 
 RECORDS, PER_SHARD = 20_000, 5_000
+KILLER, MOST_RESTARTS = 137, 30
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Expected:
         return {n for n, its in self.kinds.items() if its == kind}
 
 
-def kind_of(n: int) -> str:
+def many_faults(n: int) -> str:
     """40 % fail twice: too many for a report in one piece, and too few for an outage. 1 % fail
     always, 0.1 % are malformed.
     """
@@ -47,10 +51,10 @@ def kind_of(n: int) -> str:
     return "malformed" if n % 1_000 == 333 else "twice" if n % 5 < 2 else "good"
 
 
-def put(stream: StreamUnderTest) -> Expected:
-    """Put the records, and remember each one's id."""
+def put(stream: StreamUnderTest, count: int, kind_of: Callable[[int], str]) -> Expected:
+    """Put `count` records, and remember each one's id."""
     expected = Expected()
-    for start in range(0, RECORDS, 500):
+    for start in range(0, count, 500):
         kinds = {n: kind_of(n) for n in range(start, start + 500)}
         payloads = [
             b"{not json" if kind == "malformed" else json.dumps({"n": n, "kind": kind}).encode()
@@ -107,6 +111,11 @@ def check(stream: StreamUnderTest, expected: Expected, tmp_path: Path) -> None:
     assert not any(state.unresolved for state in stream.states().values())
 
 
+def job_of(stream: StreamUnderTest, tmp_path: Path, **source: Any) -> dict[str, Any]:
+    places = {name: str(tmp_path / name) for name in ("out", "dead", "checkpoint")}
+    return {"tracked": True, "source": stream.fields(**source), **places}
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_a_report_in_parts_survives_a_kill_between_them(
@@ -115,16 +124,9 @@ def test_a_report_in_parts_survives_a_kill_between_them(
     """The job is killed while a part of a report is written: no part counts, and the whole batch
     comes again.
     """
-    expected = put(stream)
-    job = {
-        "tracked": True,
-        "source": stream.fields(
-            max_records_per_shard=PER_SHARD, states_per_write=1, idle_wait="200ms", max_tasks=2
-        ),
-        "out": str(tmp_path / "out"),
-        "dead": str(tmp_path / "dead"),
-        "checkpoint": str(tmp_path / "checkpoint"),
-    }
+    expected = put(stream, RECORDS, many_faults)
+    limits = {"max_records_per_shard": PER_SHARD, "states_per_write": 1, "max_tasks": 2}
+    job = job_of(stream, tmp_path, idle_wait="200ms", **limits)
     process = JobProcess(job, tmp_path, stop_at="report-part-written")
     process.start()
     process.wait_for_failpoint()
@@ -133,3 +135,27 @@ def test_a_report_in_parts_survives_a_kill_between_them(
     process.start()
     assert process.wait(600) == 0, process.tail()
     check(stream, expected, tmp_path)
+
+
+@pytest.mark.spark
+def test_a_job_that_is_killed_by_one_record_dead_letters_it_and_processes_the_others_once(
+    stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """It is started again each time, as a supervisor would do."""
+    expected = put(stream, 500, lambda _: "good")
+    process = JobProcess(job_of(stream, tmp_path) | {"kills": KILLER, "retryLimit": 1}, tmp_path)
+    for _ in range(MOST_RESTARTS):
+        process.start()
+        code = process.wait()
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, process.tail()
+    assert code == 0, f"the record was not found over {MOST_RESTARTS} restarts"
+    rows = rows_in(tmp_path / "out", ["n", "attempt"])
+    others = expected.of("good") - {KILLER}
+    assert Counter((row["n"], row["attempt"]) for row in rows) == Counter((n, 1) for n in others)
+    (letter,) = rows_in(tmp_path / "dead", ["messageId", "reason", "attempts"])
+    assert letter["messageId"].rpartition(":")[0] == expected.ids[KILLER]
+    assert letter["attempts"] == 2
+    assert letter["reason"] == "its process ended without an answer 2 times"
+    assert stream.checkpoints() == stream.tips()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 LIMIT_S = 900.0  # nothing is measured by it: a drill may start a Spark job a dozen times
 DRILLS = (
     "kill-driver-at-every-step",
-    "poison",
     "poison --spout",
     # Draws kills, reshards and an absence of ZooKeeper within that time.
     "soak --spout --minutes 0.5 --seed 5 --records-per-second 100",

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
-from localstack import runtime, seed
+from localstack import seed
 from tests.support.kinesis.services import kinesis_client
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.emulator, pytest.mark.localstack]
 
@@ -25,19 +21,6 @@ def test_nobody_else_on_the_network_reaches_it(localstack_endpoint: str) -> None
     port = urlsplit(localstack_endpoint).port
     with socket.socket() as elsewhere:
         elsewhere.bind(("127.0.0.2", port))
-
-
-def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """A service that already answers there would be mistaken for the new LocalStack."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with (
-            pytest.raises(runtime.LocalStackError, match=f"port {port} "),
-            runtime.running(tmp_path / "log", port=port),
-        ):
-            pytest.fail("nothing runs")
 
 
 def test_the_seed_script_puts_records_before_and_after_a_split(

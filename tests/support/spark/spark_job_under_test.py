@@ -5,7 +5,8 @@
 It reads a stream until it is caught up (AvailableNow). By default it writes each batch as parquet
 into a directory of its own. With `tracked` it tracks each record. A record states its own outcome,
 `{"n": 7, "kind": "good"}`: `always` fails in every attempt, `twice` in the first two. Undecodable
-records are malformed.
+records are malformed. With `kills` the driver's process kills itself whenever it gets the record
+with that number.
 This output is appended, so a record that is processed twice appears twice.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +93,8 @@ def tracked(source: KinesisSource, job: dict[str, Any]) -> Callable[[DataFrame, 
         return {"n": n, "attempt": record.attempt}
 
     def process_batch(batch: TrackedBatch) -> None:
+        if "kills" in job and job["kills"] in numbers(batch.df):
+            os.kill(os.getpid(), signal.SIGKILL)
         batch.map_records(process, "n BIGINT, attempt INT").write.mode("append").parquet(job["out"])
         failpoint("sink-written")
 
@@ -101,6 +105,10 @@ def tracked(source: KinesisSource, job: dict[str, Any]) -> Callable[[DataFrame, 
         retry_max_delay="1s",
         dead_letter=DeadLetter("parquet", path=job["dead"]),
     )
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return [json.loads(bytes(row.data))["n"] for row in frame.select("data").collect()]
 
 
 def places(spark: SparkSession) -> dict[str, Any]:
