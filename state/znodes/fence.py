@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state.errors import StaleOwnerError, StoreUnavailableError
+from state.znodes.paths import ZookeeperPaths, subject
 from state.znodes.tree import (
     Check,
     Create,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from state.znodes.claim import Claim
-    from state.znodes.paths import ZookeeperPaths
 
 _MAX_OPERATIONS = 500  # in one transaction
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
@@ -94,7 +94,7 @@ class Fence:
                     self._stale()
                     if self._overtaken
                     else StaleOwnerError(
-                        f"{self._paths.subject} is not owned by this store; acquire it first"
+                        f"{subject(self._paths)} is not owned by this store; acquire it first"
                     )
                 )
             fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
@@ -118,13 +118,13 @@ class Fence:
             else:
                 return
         raise StoreUnavailableError(
-            f"the session that owns {self._paths.subject} expired {_MAX_ROUNDS} times in a row; "
+            f"the session that owns {subject(self._paths)} expired {_MAX_ROUNDS} times in a row; "
             "check the ZooKeeper servers"
         )
 
     def _stale(self) -> StaleOwnerError:
         return StaleOwnerError(
-            f"another process has taken over {self._paths.subject}, so this one can store nothing "
+            f"another process has taken over {subject(self._paths)}, so this one can store nothing "
             "any more; the other one gets what this one had not stored, also records that it has "
             "delivered"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from state.errors import ConflictError, OwnedByAnotherError
 from state.process import describe, is_of_this_host, is_provably_dead
 from state.znodes.claim import Claim, epoch_number
+from state.znodes.paths import ZookeeperPaths, subject
 from state.znodes.tree import Create, Set, TransactionRefusedError, ZnodeTree
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from state.store.ownership import OwnerInfo, TaskShare
     from state.znodes.claim import Claims, Holder
     from state.znodes.fence import Fence
-    from state.znodes.paths import ZookeeperPaths
 
 log = logging.getLogger("kinesis_spout")
 _LOOK_S = 0.5  # between two looks at whether the holder's process lives
@@ -117,30 +117,30 @@ class OwnershipZnodes:
         if held != wanted:
             owned, other = ("all" if one is None else one.label for one in (held, wanted))
             raise ValueError(
-                f"this store owns {owned} of {self._paths.subject}, not {other} of it; release the "
-                "ownership first"
+                f"this store owns {owned} of {subject(self._paths)}, not {other} of it; release "
+                "the ownership first"
             )
 
     def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:
-        who, subject = describe(holder.info), self._paths.subject
+        who, name = describe(holder.info), subject(self._paths)
         if holder.task is None:
             what = (
-                f"{subject} is being consumed by {who}; stop that process first, or use another "
+                f"{name} is being consumed by {who}; stop that process first, or use another "
                 "application name"
             )
         elif task is None:
             what = (
-                f"{subject} is being consumed by {holder.task.label}, {who}; stop all tasks "
+                f"{name} is being consumed by {holder.task.label}, {who}; stop all tasks "
                 "first, or use another application name"
             )
         elif holder.task == task:
             what = (
-                f"{task.label} of {subject} is running already ({who}); stop that process "
+                f"{task.label} of {name} is running already ({who}); stop that process "
                 "first, or give this one another task index"
             )
         else:
             what = (
-                f"{subject} is being consumed by {holder.task.total} tasks in total, not "
+                f"{name} is being consumed by {holder.task.total} tasks in total, not "
                 f"{task.total} ({holder.task.label} is {who}); stop the others first, or use the "
                 f"same total of {holder.task.total}"
             )

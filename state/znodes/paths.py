@@ -81,11 +81,6 @@ class ZookeeperPaths:
         object.__setattr__(self, "base", base)
 
     @property
-    def subject(self) -> str:
-        """What the paths are of, for messages."""
-        return f"application {self.application!r} of stream {self.stream!r}"
-
-    @property
     def identity(self) -> str:
         return f"{self.base}/stream"
 
@@ -201,3 +196,8 @@ class ZookeeperPaths:
 def is_shard(child: str) -> bool:
     """Whether a child of `base` is the node of a shard."""
     return child not in _RESERVED
+
+
+def subject(paths: ZookeeperPaths) -> str:
+    """What the paths belong to, for messages."""
+    return f"application {paths.application!r} of stream {paths.stream!r}"
