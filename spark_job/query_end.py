@@ -3,7 +3,7 @@ but it tells the process that has started the query.
 
 A query is known by the plan that its offsets name, which is the newest of its application until the
 batch is committed. A tracked query tells by itself what a function has raised, and not that a
-process died, which a restart may cure. Nothing is decided by what is told (`state.store.runs`).
+process died, which a restart may cure. Nothing is decided by these reports (`state.store.runs`).
 """
 
 from __future__ import annotations

@@ -440,7 +440,7 @@ def new_session(aws: AwsConfig, region: str | None) -> Session:
     Reads files, and may call the instance's metadata. Raises botocore's errors.
     """
     session = Session(profile=aws.profile)
-    region = region or region_in(session) or region_of_instance(session)
+    region = region or region_in(session) or region_of_instance(lambda: session)
     session.set_config_variable("region", region)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     if aws.access_key_id is not None and aws.secret_access_key is not None:

@@ -23,6 +23,8 @@ from botocore.utils import IMDSRegionProvider
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.config import AwsConfig, StreamRef
 
 # The variables that decide a profile, a region or an endpoint. None of them holds a secret; an
@@ -68,7 +70,7 @@ class Surroundings:
         if here.region or aws.region or (stream is not None and stream.region):
             return here
         try:
-            return replace(here, region=region_of_instance(Session(profile=aws.profile)))
+            return replace(here, region=region_of_instance(lambda: Session(profile=aws.profile)))
         except (vendor.BotoCoreError, ValueError):
             return here
 
@@ -153,14 +155,14 @@ def place_in_words(aws: AwsConfig, region: str | None) -> str:
     return f"{place} at {here.endpoint_url}"
 
 
-def region_of_instance(session: Session) -> str | None:
+def region_of_instance(new_session: Callable[[], Session]) -> str | None:
     """The region of the EC2 instance that this process runs on, by its metadata; None elsewhere.
-    Waits a second for it, or as `AWS_METADATA_SERVICE_TIMEOUT` says. Asks until it was told once:
-    an instance stays where it is.
+    Waits a second for it, or as `AWS_METADATA_SERVICE_TIMEOUT` says. After the first answer it asks
+    no more, and makes no session: an instance stays where it is.
     """
     where = tuple(os.environ.get(name) for name in _METADATA)
     if where not in _of_instance:
-        found: str | None = IMDSRegionProvider(session).provide()
+        found: str | None = IMDSRegionProvider(new_session()).provide()
         if found is None:
             return None
         _of_instance[where] = found

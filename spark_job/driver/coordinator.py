@@ -457,7 +457,9 @@ class Coordinator:
                     self._tips.on_subscribed(end)
 
     def is_paused(self) -> bool:
-        """Whether the application is paused. What a paused one goes on doing is done then."""
+        """Whether the application is paused. A paused one still writes its history, and keeps its
+        ownership.
+        """
         if not self._pause.look():
             return False
         self._record_history()

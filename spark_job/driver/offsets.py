@@ -65,8 +65,8 @@ def read_offset(offset: Mapping[str, Any]) -> Plans:
 
 
 def with_plans(start: Plans, plans: Mapping[str, str], *, is_of_one: bool) -> dict[str, Any]:
-    """The offset after `start` that names these plans. A query of one stream goes on with format 1,
-    which earlier versions read, unless it has read several.
+    """The offset after `start` that names these plans. A query of one stream continues with format
+    1, which earlier versions read, unless it has read several.
     """
     if is_of_one and not start.by_stream:
         (plan,) = plans.values()

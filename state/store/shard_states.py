@@ -36,7 +36,7 @@ class ShardStateStore(Protocol):
         """All shard states, by shard id. Raises `StoredDataError` if one cannot be read.
 
         A plain `{"checkpoint": "<seq>"}` of the Kinesis Storm spout means that every record up to
-        and including `<seq>` is acked, and that reading goes on after it.
+        and including `<seq>` is acked, and that reading continues after it.
         """
         ...
 

@@ -27,6 +27,7 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
     ZnodeTree,
+    conflict,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from state.znodes.claim import Claim
 
-_MAX_OPERATIONS = 500  # in one transaction
+MAX_OPERATIONS = 500  # in one transaction
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
 
 
@@ -129,14 +130,21 @@ class Fence:
             "delivered"
         )
 
+    def write(self, operations: Sequence[Operation]) -> None:
+        """As `commit`; where a node has changed since it was read, raises `ConflictError`."""
+        try:
+            self.commit(operations)
+        except TransactionRefusedError as refused:
+            raise conflict(refused) from refused
+
     def remove_tree(self, path: str) -> bool:
         """Remove a node and everything below it, deepest first, behind the fence. False if some of
         it is left because it changed meanwhile.
         """
         doomed = self._below(path)
-        for start in range(0, len(doomed), _MAX_OPERATIONS):
+        for start in range(0, len(doomed), MAX_OPERATIONS):
             try:
-                self.commit([Delete(each) for each in doomed[start : start + _MAX_OPERATIONS]])
+                self.commit([Delete(each) for each in doomed[start : start + MAX_OPERATIONS]])
             except TransactionRefusedError:
                 return not self._below(path)
         return True

@@ -21,9 +21,7 @@ from state.znodes.tree import (
     Delete,
     Operation,
     Set,
-    TransactionRefusedError,
     ZnodeTree,
-    conflict,
 )
 
 if TYPE_CHECKING:
@@ -84,17 +82,11 @@ class HistoryZnodes:
         for at, transaction in enumerate(transactions):
             head: Operation = Create(path, data) if version is None else Set(path, data, version)
             is_last = at == len(transactions) - 1
-            self._commit([head, *(deletions if is_last else []), *transaction])
+            self._fence.write([head, *(deletions if is_last else []), *transaction])
             version = 0 if version is None else version + 1
         kept = [mark for mark in index.marks if mark not in set(remove)]
         marks = sorted([*kept, *added], key=lambda mark: (mark.number, mark.time_ms))
         return HistoryIndex(tuple(marks), following, version)
-
-    def _commit(self, operations: Sequence[Operation]) -> None:
-        try:
-            self._fence.commit(operations)
-        except TransactionRefusedError as refused:
-            raise conflict(refused) from refused
 
 
 def _transactions(creations: Sequence[Create]) -> list[list[Create]]:

@@ -18,7 +18,6 @@ from state.znodes.tree import (
     Set,
     TransactionRefusedError,
     ZnodeTree,
-    conflict,
 )
 
 if TYPE_CHECKING:
@@ -103,10 +102,7 @@ class IdentityZnodes:
             write = Delete(path)
         else:
             return
-        try:
-            self._fence.commit([write])
-        except TransactionRefusedError as refused:
-            raise conflict(refused) from refused
+        self._fence.write([write])
         self._forget_reset()
 
     def read_reset(self) -> OwnerInfo | None:
@@ -137,11 +133,11 @@ class IdentityZnodes:
         return shards
 
     def _note_reset(self, owner: OwnerInfo) -> None:
-        """Before anything is removed: so a reset that was stopped in the middle is told, too."""
+        """Comes before anything is removed: a reset that was stopped half-way is reported, too."""
         path = self._paths.reset
         data, there = encode(owner, path), self._tree.read([path])[0]
         write = Create(path, data) if there is None else Set(path, data, there.version)
-        with suppress(TransactionRefusedError):  # another operator was faster: that is told
+        with suppress(TransactionRefusedError):  # another operator was faster
             self._tree.commit([write])
 
     def _forget_reset(self) -> None:
@@ -151,7 +147,7 @@ class IdentityZnodes:
                 self._tree.commit([Delete(self._paths.reset)])
 
     def _create_once(self, path: str, data: bytes, *, fenced: bool) -> bytes:
-        """Create the node with `data` if it does not exist, and return what it holds.
+        """Create the node with `data` if it does not exist, and return the content of the node.
 
         `fenced`: the creation is a write of the owner, so that a stale owner creates nothing.
         """

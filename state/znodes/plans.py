@@ -15,6 +15,7 @@ from state.codec.values import MAX_VALUE_BYTES, PlanHeader, decode, encode
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
 from state.store.plans import StoredLog
+from state.znodes.fence import MAX_OPERATIONS, Fence
 from state.znodes.tree import (
     Check,
     Create,
@@ -31,11 +32,9 @@ if TYPE_CHECKING:
 
     from state.plan import TaskResult
     from state.task_log import TaskLog
-    from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
 
 OPEN_VERSION = 0
-_MAX_OPERATIONS = 500
 _THERE_IS_ONE = Refusal.NODE_EXISTS
 _MAX_REMOVALS = 5  # rounds; only a late result of an unsettled plan makes a second one necessary
 
@@ -273,7 +272,7 @@ class PlanZnodes:
         for task, task_plan in enumerate(plan.tasks):
             path = self._paths.task(plan.plan_id, task)
             data = encode(task_plan, path)
-            if len(chunk) == _MAX_OPERATIONS or chunk_bytes + len(data) > MAX_VALUE_BYTES:
+            if len(chunk) == MAX_OPERATIONS or chunk_bytes + len(data) > MAX_VALUE_BYTES:
                 yield chunk
                 chunk, chunk_bytes = [], 0
             chunk.append(Create(path, data))

@@ -17,9 +17,7 @@ from state.znodes.tree import (
     Delete,
     Operation,
     Set,
-    TransactionRefusedError,
     ZnodeTree,
-    conflict,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +99,7 @@ class ShardStateZnodes:
         _refuse_doubles(writes, self._paths.base)
         saved: list[StoredState] = []
         for transaction in _transactions(writes, max_per_write or MAX_STATES_PER_WRITE):
-            self._commit(list(self._operations(transaction)))
+            self._fence.write(list(self._operations(transaction)))
             stored = [StoredState(write.state, write.version) for write in transaction]
             cache.update((each.state.shard_id, each) for each in stored)
             saved += stored
@@ -118,16 +116,10 @@ class ShardStateZnodes:
     ) -> None:
         for first in range(0, len(states), MAX_STATES_PER_WRITE):
             transaction = states[first : first + MAX_STATES_PER_WRITE]
-            self._commit(list(self._removals(transaction)))
+            self._fence.write(list(self._removals(transaction)))
             if cache is not None:
                 for stored in transaction:
                     cache.pop(stored.state.shard_id, None)
-
-    def _commit(self, operations: Sequence[Operation]) -> None:
-        try:
-            self._fence.commit(operations)
-        except TransactionRefusedError as refused:
-            raise conflict(refused) from refused
 
     def _removals(self, states: Sequence[StoredState]) -> Iterator[Operation]:
         folders = [self._paths.shard(stored.state.shard_id) for stored in states]
