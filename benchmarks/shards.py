@@ -46,7 +46,7 @@ from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSet
 from kinesis_spout.testing.service import requests
 from spark_job import KinesisSource
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.due_work import DueWork
+from spark_job.driver.due_work import PROBE_MAX_SHARDS, DueWork
 from spark_job.driver.query_driver import QueryDriver
 from spark_job.process_services import ProcessServices
 from spark_job.settings import QuerySettings, SourceSettings
@@ -280,7 +280,7 @@ def running(case: Case) -> Iterator[tuple[Job, int]]:
     before_kb = peak_kb()
     coordinator = TimedCoordinator(settings, services, trees[0])
     busy = frozenset({"busy": names, "idle": names[:FEW], "empty": []}[case.kind])
-    has_hints = case.shards > settings.probe_max_shards
+    has_hints = case.shards > PROBE_MAX_SHARDS
     yield Job(coordinator, trees[0], stores[1], trees[1], busy, has_hints), before_kb
     coordinator.close()
     stores[1].close()

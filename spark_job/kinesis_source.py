@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
 from spark_job.data_source import register, spark_master
-from spark_job.options import OPTIONS
+from spark_job.options import OPTIONS, RETIRED, warn_retired
 from spark_job.preflight import preflight
 from spark_job.query_end import watch_ends
 from spark_job.settings import QuerySettings
@@ -170,13 +170,16 @@ class KinesisSource(_Reads):
     available_now_retry_wait: Number = None
     idle_wait: Number = None
     probe_interval: Number = None
-    probe_max_shards: Number = None
-    idle_interval: Number = None
     shard_refresh_interval: Number = None
     owner_wait: Number = None
-    states_per_write: Number = None
+    probe_max_shards: InitVar[object] = None  # retired, as the next two
+    idle_interval: InitVar[object] = None
+    states_per_write: InitVar[object] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, *retired: object) -> None:
+        for name, value in zip(RETIRED, retired, strict=True):
+            if value is not None:
+                warn_retired(name)
         self.query()
 
     @classmethod

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, is_consumer_of, nearest_name
 from kinesis_spout.errors import ConfigError
-from spark_job.options import OPTIONS, ZOOKEEPER_PREFIX, ZOOKEEPER_SECURITY, Option
+from spark_job.options import (
+    OPTIONS,
+    RETIRED,
+    ZOOKEEPER_PREFIX,
+    ZOOKEEPER_SECURITY,
+    Option,
+    warn_retired,
+)
 from spark_job.options.foreign import translated
 from state.errors import InvalidStoreSettingError
 from state.zookeeper.security import ZookeeperSecurity
@@ -65,11 +72,8 @@ class SourceSettings:
     available_now_retry_wait_ms: int | None
     idle_wait_ms: int
     probe_interval_ms: int
-    probe_max_shards: int
-    idle_interval_ms: int
     shard_refresh_interval_ms: int
     owner_wait_ms: int
-    states_per_write: int
     start_is_default: bool = field(default=False, compare=False)
     named_in_ids: str = ""
 
@@ -292,9 +296,13 @@ def texts_from_options(
     for one that the table does not have, and for one that is given twice.
     """
     names = {option.name.lower(): name for name, option in table.items()}
+    retired = {name.lower(): name for name in RETIRED}
     texts: dict[str, str] = {}
     for given, text in options.items():
         key, value = given, text
+        if key.lower() in retired:
+            warn_retired(retired[key.lower()])
+            continue
         if key.lower() not in names:
             key, value = translated(key, text) or (key, text)
         name = names.get(key.lower())

@@ -51,6 +51,11 @@ def from_env() -> tuple[str, Path] | None:
 _ARMED = from_env()
 
 
+def is_armed(name: str) -> bool:
+    """Whether this is the armed failpoint, spent or not."""
+    return _ARMED is not None and _ARMED[0] == name
+
+
 def failpoint(name: str) -> None:
     """Block for ever if this is the armed failpoint and it is not spent; else return."""
     if _ARMED is None or _ARMED[0] != name:

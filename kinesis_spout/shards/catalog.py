@@ -48,8 +48,6 @@ class CatalogSettings(Protocol):
     def shard_refresh_interval_ms(self) -> int: ...
     @property
     def fail_on_data_loss(self) -> bool: ...
-    @property
-    def states_per_write(self) -> int: ...
 
 
 class TipWatch(Protocol):
@@ -264,9 +262,7 @@ class ShardCatalog:
         """Store states. Any thread; hold `lock` from where the changes are computed."""
         if changes:
             with self.lock, self._replacing() as cache:
-                self._shard_states.save(
-                    changes, cache=cache, max_per_write=self._settings.states_per_write
-                )
+                self._shard_states.save(changes, cache=cache)
 
     def load(self) -> None:
         """Load all states. Any thread."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 DEFAULT_MAX_PENDING = 10_000
 AGGREGATED_RECORDS = ("unpack", "fail", "raw")
 READ_MODES = ("polling", "efo")
-STATES_PER_WRITE = 100
 # The service's Date header has whole seconds only, and arrival times are approximate.
 UNTIL_NOW_MARGIN_MS = 2_000
 

@@ -25,7 +25,7 @@ from kinesis_spout.shards.pause import PauseWatch
 from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
-from kinesis_spout.spout.config import STATES_PER_WRITE, UNTIL_NOW_MARGIN_MS
+from kinesis_spout.spout.config import UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.openings import SpoutOpenings
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
@@ -66,7 +66,6 @@ class SpoutCatalogSettings:
     stream: StreamRef
     shard_refresh_interval_ms: int
     fail_on_data_loss: bool
-    states_per_write: int = STATES_PER_WRITE
 
 
 class SpoutTipWatch:

@@ -776,7 +776,7 @@ ERRORS = {
     ),
     "StateTooLargeError": Trouble(
         "A value exceeds what one ZooKeeper node or transaction takes.",
-        "Lower [`statesPerWrite`](options.md) or [`maxUnresolvedPerShard`](options.md).",
+        "Lower [`maxUnresolvedPerShard`](options.md).",
     ),
     "StaleCredentialsError": Trouble(
         "The service has accepted the credentials of a running job before, and refuses them now: "
@@ -924,7 +924,7 @@ CALLS = {
             "Spark task": "up to `readsPerSecond` ({readsPerSecond}) per shard and second while "
             "there is something to read",
             "Spark driver": "one record per idle shard every `probeInterval` ({probeInterval}), up "
-            "to `probeMaxShards` ({probeMaxShards}) shards",
+            "to 100 shards",
             "spout": "up to `rate.reads_per_second` ({readsPerSecond}) per shard and second; "
             "an idle shard every `idle_poll_s` ({idle_poll_s} s) to `max_idle_poll_s`"
             " ({max_idle_poll_s} s)",

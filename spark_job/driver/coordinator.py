@@ -45,7 +45,7 @@ from kinesis_spout.shards.pause import PauseWatch
 from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.consumer import QueryConsumer
-from spark_job.driver.due_work import DueWork
+from spark_job.driver.due_work import IDLE_INTERVAL_S, PROBE_MAX_SHARDS, DueWork
 from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, make_plan
 from spark_job.driver.settle_plan import settle
@@ -82,7 +82,14 @@ MAX_REPORTED_SHARDS = 100
 class Coordinator:
     """Plans and settles one stream of a query. `close` releases the ownership."""
 
-    def __init__(self, settings: SourceSettings, services: ProcessServices) -> None:
+    def __init__(
+        self,
+        settings: SourceSettings,
+        services: ProcessServices,
+        *,
+        probe_max_shards: int = PROBE_MAX_SHARDS,
+        idle_interval_s: float = IDLE_INTERVAL_S,
+    ) -> None:
         self.settings = settings
         self._store = services.store
         self._client = services.client
@@ -100,7 +107,13 @@ class Coordinator:
         self._history = HistoryRecorder(services.store.history, services.clock)
         self._outcomes = OutcomeSummary(settings, services.store.plans, services.store.reports)
         self._due = DueWork(
-            settings, services, tips=self._tips, catalog=self._catalog, outcomes=self._outcomes
+            settings,
+            services,
+            tips=self._tips,
+            catalog=self._catalog,
+            outcomes=self._outcomes,
+            probe_max_shards=probe_max_shards,
+            idle_interval_s=idle_interval_s,
         )
         self._consumer = QueryConsumer(settings, services.client, services.clock)
         self._subscriptions = SubscriptionCounts()
@@ -546,7 +559,6 @@ class Coordinator:
             self._store.shard_states,
             self._store.reports,
             plan_id,
-            states_per_write=self.settings.states_per_write,
             tracked_since_ms=self._catalog.tracked_since_ms(pin),
             on_lapsed=self._catalog.report_lapsed,
             plan=self._plan_in_memory(plan_id),

@@ -31,12 +31,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 NEVER_S = float("-inf")
+# The driver asks a few shards at a time and waits for the answers. Of more shards than this it
+# would do little else, so tasks look for their new records instead.
+PROBE_MAX_SHARDS = 100
+IDLE_INTERVAL_S = 10.0
 
 
 class DueWork:
     """One per query. `shards`: those that the last look has found to be due.
 
-    `tips`, `catalog` and `outcomes` are the coordinator's.
+    `tips`, `catalog` and `outcomes` are the coordinator's. With more shards than `probe_max_shards`
+    all are due, once in `idle_interval_s` while they are idle.
     """
 
     def __init__(
@@ -47,6 +52,8 @@ class DueWork:
         tips: ShardTips,
         catalog: ShardCatalog,
         outcomes: OutcomeSummary,
+        probe_max_shards: int = PROBE_MAX_SHARDS,
+        idle_interval_s: float = IDLE_INTERVAL_S,
     ) -> None:
         self._settings = settings
         self._clock = services.clock
@@ -54,6 +61,8 @@ class DueWork:
         self._tips = tips
         self._catalog = catalog
         self._outcomes = outcomes
+        self._probe_max_shards = probe_max_shards
+        self._idle_interval_s = idle_interval_s
         self._prober = Prober(services.client, services.new_pool)
         self._probes = ProbeSchedule(
             self._prober,
@@ -166,7 +175,7 @@ class DueWork:
 
     def _probed(self, shards: Sequence[str]) -> Sequence[str]:
         """The shards, unless they are too many to be probed: then none."""
-        return shards if len(shards) <= self._settings.probe_max_shards else ()
+        return shards if len(shards) <= self._probe_max_shards else ()
 
     def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
         """Those to plan now; empty while none is known to have something to read."""
@@ -189,10 +198,10 @@ class DueWork:
 
     def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
         """Whether to plan all of the shards, which are too many to probe: at once when one of them
-        is not known to be at its tip, else every `idleInterval`.
+        is not known to be at its tip, else at intervals.
         """
         waited_s = self._clock.monotonic_s() - self._newest_plan_s
-        return waited_s >= self._settings.idle_interval_ms / 1000 or any(
+        return waited_s >= self._idle_interval_s or any(
             not self._tips.is_idle(shard) for shard in shards
         )
 

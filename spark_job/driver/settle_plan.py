@@ -76,7 +76,6 @@ def settle(
     reports: ReportStore,
     plan_id: str,
     *,
-    states_per_write: int,
     tracked_since_ms: int | None = None,
     on_lapsed: Callable[[Sequence[str]], None] = lambda _: None,
     plan: Plan | None = None,
@@ -113,7 +112,6 @@ def settle(
     shard_states.save(
         children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
         cache=states,
-        max_per_write=states_per_write,
     )
     plans.mark_settled(plan_id)
     failpoint("plan-settled")

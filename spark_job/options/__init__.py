@@ -6,6 +6,7 @@ them in camelCase.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, fields
 
 from spark_job.options.values import (
@@ -339,20 +340,6 @@ OPTIONS: dict[str, Option] = {
         "1s",
         meaning="time between two probes of an idle shard for new records; 200ms to 24h",
     ),
-    "probe_max_shards": Option(
-        "probeMaxShards",
-        whole_number(0),
-        "100",
-        meaning="maximum shards that the driver probes; with more, tasks look for new "
-        "records every `idleInterval`; 0 or more",
-    ),
-    "idle_interval": Option(
-        "idleInterval",
-        duration(200),
-        "10s",
-        meaning="time between two batches that find nothing, with more than `probeMaxShards` "
-        "shards; 200ms to 24h",
-    ),
     "shard_refresh_interval": Option(
         "shardRefreshInterval",
         duration(100),
@@ -366,10 +353,19 @@ OPTIONS: dict[str, Option] = {
         meaning="maximum time that a new job waits until an earlier job of its name is gone; "
         "up to 24h",
     ),
-    "states_per_write": Option(
-        "statesPerWrite",
-        whole_number(1),
-        "500",
-        meaning="maximum shard states in one write to ZooKeeper; 1 or more, above 500 as 500",
-    ),
 }
+
+# Options of earlier versions that nobody could choose a value for, by the reason. One that is given
+# is warned of, and has no effect.
+RETIRED = {
+    "probeMaxShards": "up to 100 shards are probed by the driver, more are read by tasks",
+    "idleInterval": "more than 100 shards that are idle are read every 10 seconds",
+    "statesPerWrite": "shard states are written in as few transactions as ZooKeeper takes",
+}
+
+
+def warn_retired(name: str) -> None:
+    """Warn that this option has no effect any more."""
+    warnings.warn(
+        f"option {name} has no effect any more, leave it out: {RETIRED[name]}", stacklevel=3
+    )

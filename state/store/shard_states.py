@@ -45,13 +45,11 @@ class ShardStateStore(Protocol):
         changes: Sequence[StateChange],
         *,
         cache: dict[str, StoredState] | None = None,
-        max_per_write: int | None = None,
     ) -> list[StoredState]:
         """Write shard states, compare-and-set each; returns them with their new versions.
 
-        They are written in their order, in as many transactions as they need: one takes as many as
-        the store allows, or `max_per_write` if that is fewer. `cache`, by shard id, is updated
-        after each transaction: after an error it tells which changes are stored.
+        They are written in their order, in as many transactions as they need. `cache`, by shard
+        id, is updated after each transaction: after an error it tells which changes are stored.
 
         Raises `CheckpointRegressionError`, `StateTooLargeError`, and ValueError for a shard that
         occurs twice, before anything is written; `StaleOwnerError` and `ConflictError` (a version

@@ -14,7 +14,7 @@ from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
 from state.znodes.runs import RunZnodes
 from state.znodes.shard_list import ShardListZnodes
-from state.znodes.shard_states import ShardStateZnodes
+from state.znodes.shard_states import MAX_STATES_PER_WRITE, ShardStateZnodes
 from state.znodes.view import ViewZnodes
 
 if TYPE_CHECKING:
@@ -36,10 +36,18 @@ class StoreTopics:
     """What is stored of one application on one stream, topic by topic (`state.store`).
 
     Whoever opens it hands out the topics that others may touch. `reset_command`: the command, named
-    in errors, that drops the application's state. The constructor does no I/O.
+    in errors, that drops the application's state. `states_per_write`: the maximum shard states of a
+    transaction. The constructor does no I/O.
     """
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, *, reset_command: str) -> None:
+    def __init__(
+        self,
+        tree: ZnodeTree,
+        paths: ZookeeperPaths,
+        *,
+        reset_command: str,
+        states_per_write: int = MAX_STATES_PER_WRITE,
+    ) -> None:
         claims, fence = Claims(tree, paths), Fence(tree, paths)
         plans = PlanZnodes(tree, paths, fence)
         self.paths = paths
@@ -48,7 +56,7 @@ class StoreTopics:
         self.identity: IdentityStore = IdentityZnodes(
             tree, paths, fence, self.ownership, reset_command
         )
-        self.shard_states: ShardStateStore = ShardStateZnodes(tree, paths, fence)
+        self.shard_states: ShardStateStore = ShardStateZnodes(tree, paths, fence, states_per_write)
         self.shard_list: ShardListStore = ShardListZnodes(tree, paths, fence, claims)
         self.plans: PlanStore = plans
         self.reports: ReportStore = ReportZnodes(tree, paths, fence)

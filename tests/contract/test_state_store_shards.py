@@ -20,6 +20,7 @@ from state.shard_state import Lifecycle, ShardState
 from state.store.identity import StartPin
 from state.store.shard_list import ShardList
 from state.store.shard_states import StateChange, StoredState
+from state.znodes.shard_states import MAX_STATES_PER_WRITE
 from tests.support.state import state_values
 from tests.support.state.state_stores import OWNER, failures, owned, sequence, state_at
 
@@ -154,11 +155,14 @@ def test_a_large_state_takes_a_transaction_of_its_own(store_world: StoreWorld) -
 def test_a_conflict_leaves_the_transactions_before_it_written(store_world: StoreWorld) -> None:
     """And nothing of its own or a later one; the cache tells which."""
     store = owned(store_world)
-    other = store.shard_states.save(changes_of(5)[3:4])[0]
+    changes = changes_of(2 * MAX_STATES_PER_WRITE + 1)
+    other = store.shard_states.save([changes[MAX_STATES_PER_WRITE + 1]])[0]
     cache: dict[str, StoredState] = {}
-    with pytest.raises(ConflictError, match="shardId-000000000003/state was created by somebody"):
-        store.shard_states.save(changes_of(5), cache=cache, max_per_write=2)
-    assert [*cache] == ["shardId-000000000000", "shardId-000000000001"]
+    with pytest.raises(
+        ConflictError, match=f"{other.state.shard_id}/state was created by somebody"
+    ):
+        store.shard_states.save(changes, cache=cache)
+    assert [*cache] == [change.after.shard_id for change in changes[:MAX_STATES_PER_WRITE]]
     assert store.shard_states.load() == cache | {other.state.shard_id: other}
 
 
@@ -168,13 +172,13 @@ def test_what_is_wrong_with_one_change_is_found_before_any_is_written(
     """Though it would be in a later transaction."""
     store = owned(store_world)
     known = store.shard_states.save([StateChange(None, state_at(10))])[0]
-    others = changes_of(3)[1:]
+    others = changes_of(MAX_STATES_PER_WRITE + 1)[1:]
     for last, error in (
         (StateChange(known, state_at(9)), CheckpointRegressionError),
         (others[0], ValueError),
     ):
         with pytest.raises(error):
-            store.shard_states.save([*others, last], max_per_write=1)
+            store.shard_states.save([*others, last])
         assert store.shard_states.load() == {known.state.shard_id: known}
 
 

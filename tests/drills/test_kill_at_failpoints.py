@@ -34,11 +34,9 @@ def stream(request: pytest.FixtureRequest, stream: StreamUnderTest) -> StreamUnd
 
 @pytest.fixture
 def job(stream: StreamUnderTest, tmp_path: Path) -> dict[str, Any]:
-    """A job of several batches. Shard states are written one by one, so that it can die between
-    two.
-    """
+    """A job of several batches."""
     return {
-        "source": stream.fields(max_records_per_shard=40, states_per_write=1),
+        "source": stream.fields(max_records_per_shard=40),
         "out": str(tmp_path / "out"),
         "checkpoint": str(tmp_path / "checkpoint"),
     }

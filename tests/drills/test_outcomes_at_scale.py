@@ -125,7 +125,7 @@ def test_a_report_in_parts_survives_a_kill_between_them(
     comes again.
     """
     expected = put(stream, RECORDS, many_faults)
-    limits = {"max_records_per_shard": PER_SHARD, "states_per_write": 1, "max_tasks": 2}
+    limits = {"max_records_per_shard": PER_SHARD, "max_tasks": 2}
     job = job_of(stream, tmp_path, idle_wait="200ms", **limits)
     process = JobProcess(job, tmp_path, stop_at="report-part-written")
     process.start()

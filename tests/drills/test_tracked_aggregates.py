@@ -103,7 +103,7 @@ def job_of(stream: StreamUnderTest, wheel: Path, tmp_path: Path) -> dict[str, An
     return {
         **separate_executors(wheel),
         "tracked": True,
-        "source": stream.fields(max_records_per_shard=25, states_per_write=1, idle_wait="200ms"),
+        "source": stream.fields(max_records_per_shard=25, idle_wait="200ms"),
         "out": str(tmp_path / "out"),
         "dead": str(tmp_path / "dead"),
         "checkpoint": str(tmp_path / "checkpoint"),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark_job.data_source import KinesisStreamReader, TaskPartition
-from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.query_driver import QueryDriver
 from spark_job.executor.task_reader import read_task
 from spark_job.settings import QuerySettings
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from spark_job.driver.coordinator import Coordinator
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from tests.simulation.store_outage import SettledTree
@@ -42,7 +42,7 @@ class SimulatedReader(KinesisStreamReader):
     def __init__(self, world: World, services: ProcessServices) -> None:
         super().__init__(QuerySettings.of([world.settings]))
         self._world = world
-        self._driver = QueryDriver(self._query, [Coordinator(world.settings, services)])
+        self._driver = QueryDriver(self._query, [world.coordinator(services)])
 
     @property
     def coordinator(self) -> Coordinator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_job.driver.due_work import PROBE_MAX_SHARDS
 from tests.simulation.checks import Checks
 from tests.simulation.edge_stories import EdgeStories
 from tests.simulation.pauses import Pauses
@@ -22,7 +23,6 @@ WIDE = {
     "max_records_per_shard": 1000,
     "max_bytes_per_task": 64 << 20,
     "max_unresolved_per_shard": 100_000,
-    "probe_max_shards": 100,
     "idle_wait_ms": 0,
 }
 SETTLES_S = 15.0  # by then a reshard under way is done and listed
@@ -64,6 +64,7 @@ class History(EdgeStories, StateSteps, StoreLoss, Turns, Pauses, Rewinds, Checks
         self.do_resume_application()
         self.job.stop()
         self.world.change(**WIDE)
+        self.world.inner.probe_max_shards = PROBE_MAX_SHARDS
         if self.failing is not None:
             self.failing.outage_until_s = 0.0
         self.world.clock.advance(SETTLES_S)

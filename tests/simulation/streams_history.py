@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
+from spark_job.driver.due_work import PROBE_MAX_SHARDS
 from spark_job.driver.query_driver import PATIENCE_S
 from tests.simulation.source_history import SETTLES_S, STEPS, WIDE, History
 from tests.simulation.state_steps import RECREATED
@@ -382,6 +383,7 @@ class StreamsHistory:
             if not part.is_read:
                 part.join()
             part.world.change(**WIDE)
+            part.world.inner.probe_max_shards = PROBE_MAX_SHARDS
             if part.failing is not None:
                 part.failing.outage_until_s = 0.0
         self.query.stop()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError
 from spark_job.data_source import KinesisStreamReader
-from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.offsets import read_offset
 from spark_job.driver.query_driver import RETRY_FOR_S, QueryDriver
 from spark_job.query_failure import StreamError
@@ -320,8 +319,8 @@ class StreamsQuery(MicroBatchEngine):
             several._driver = QueryDriver(
                 several._query,
                 [
-                    Coordinator(one, self.jobs[one.stream.name].driver_services(one))
-                    for one in several._query.streams
+                    job.there.coordinator(job.driver_services(one))
+                    for job, one in zip(jobs, several._query.streams, strict=True)
                 ],
                 new_pool=lambda *_: StreamPool(self.running),
             )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
 from kinesis_spout.testing.stream.hash_keys import hash_key
+from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.due_work import PROBE_MAX_SHARDS
 from spark_job.executor.task_reader import DEFAULT_PACE, Pace
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
@@ -21,6 +23,7 @@ from state.codec.shard_states import decode_shard_state
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.sequence_number import SequenceNumber
 from state.znodes.paths import ZookeeperPaths, is_shard
+from state.znodes.shard_states import MAX_STATES_PER_WRITE
 from state.znodes.topics import StoreTopics
 from state.zookeeper.store import DEFAULT_ROOT
 from tests.simulation.in_process import RETRY_FOR_S, InlinePool, InProcessClient, Service
@@ -37,11 +40,12 @@ if TYPE_CHECKING:
 
     from spark_job.settings import SourceSettings
     from state.shard_state import ShardState
-    from state.znodes.tree import Znode
+    from state.znodes.tree import Znode, ZnodeTree
     from tests.support.simulated.played_outcomes import Row
 
 STREAM, APPLICATION = "orders", "orders-etl"
 SHORTEST_SLEEP_S = 0.001
+IDLE_S = 0.4  # between two batches that find nothing, of shards that are too many to probe
 LOGGER = logging.getLogger("kinesis_spout")
 
 
@@ -102,6 +106,16 @@ def latest() -> Any:
 
 
 @dataclass
+class Inner:
+    """What users cannot set, and a history draws: so that a few shards are too many to probe, and
+    too many for one transaction.
+    """
+
+    probe_max_shards: int = PROBE_MAX_SHARDS
+    states_per_write: int = MAX_STATES_PER_WRITE
+
+
+@dataclass
 class World:
     """A stream and an application. `records` and `parents`, by shard and in order, are the book:
     the records that were put, and which shards each shard continues. With `aggregates`, some are
@@ -117,6 +131,7 @@ class World:
     skewed: SkewedClock
     service: Service
     stream: str = STREAM
+    inner: Inner = field(default_factory=Inner)
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     outage: StoreOutage = field(default_factory=StoreOutage)
     records: dict[str, list[SequenceNumber]] = field(default_factory=dict)
@@ -149,14 +164,16 @@ class World:
             limits=random.random() < 0.15,
         )
         fake = FakeKinesis(settings=settings, clock=clock)
+        source, inner = drawn_settings(random, stream)
         world = cls(
             random,
-            drawn_settings(random, stream),
+            source,
             fake,
             clock,
             SkewedClock(clock),
             Service(fake),
             stream=stream,
+            inner=inner,
         )
         world.keys = random.choice((3, 50, 50))
         world._create()
@@ -295,21 +312,24 @@ class World:
 
     def store(self) -> StoreTopics:
         """The store of another process."""
-        return StoreTopics(
-            OutageTree(MemoryTree(self.backend), self.outage),
-            self.paths,
-            reset_command="kinesis-spout reset",
-        )
+        return self._topics(OutageTree(MemoryTree(self.backend), self.outage))
 
     def dying_store(self, writes: int, *, after: bool) -> StoreTopics:
         """A store whose process dies at the write after `writes` others."""
-        tree = DyingTree(MemoryTree(self.backend), writes, after=after)
-        return StoreTopics(tree, self.paths, reset_command="kinesis-spout reset")
+        return self._topics(DyingTree(MemoryTree(self.backend), writes, after=after))
 
     def store_dying_settled(self) -> tuple[StoreTopics, SettledTree]:
         """A store whose process dies when it has settled a plan, and its tree, which arms it."""
         tree = SettledTree(OutageTree(MemoryTree(self.backend), self.outage), self.paths.plan)
-        return StoreTopics(tree, self.paths, reset_command="kinesis-spout reset"), tree
+        return self._topics(tree), tree
+
+    def _topics(self, tree: ZnodeTree) -> StoreTopics:
+        return StoreTopics(
+            tree,
+            self.paths,
+            reset_command="kinesis-spout reset",
+            states_per_write=self.inner.states_per_write,
+        )
 
     def overtaken_store(self, act: Callable[[], object]) -> StoreTopics:
         """A store whose process is about to publish an end when another process acts."""
@@ -331,6 +351,15 @@ class World:
             new_feed=InlineFeed,
             wait_for=wait_in(self.skewed),
             random=self.random,
+        )
+
+    def coordinator(self, services: ProcessServices) -> Coordinator:
+        """A driver's, with the settings that its services have."""
+        return Coordinator(
+            services.settings,
+            services,
+            probe_max_shards=self.inner.probe_max_shards,
+            idle_interval_s=IDLE_S,
         )
 
     def drawn_pace(self) -> Pace:
@@ -397,9 +426,9 @@ def _paths(stream: str) -> ZookeeperPaths:
     return ZookeeperPaths(root=DEFAULT_ROOT, application=APPLICATION, stream=stream)
 
 
-def drawn_settings(random: Random, stream: str = STREAM) -> SourceSettings:
+def drawn_settings(random: Random, stream: str = STREAM) -> tuple[SourceSettings, Inner]:
     """Settings of a source, drawn so that plans, reads and writes are small or large."""
-    return dataclasses.replace(
+    settings = dataclasses.replace(
         base_settings(stream),
         rate=dataclasses.replace(
             base_settings().rate, reads_per_second=random.choice((5, 1000, 1000))
@@ -409,13 +438,21 @@ def drawn_settings(random: Random, stream: str = STREAM) -> SourceSettings:
         max_records_per_trigger=random.choice((None, None, None, 2, 25)),
         max_bytes_per_task=random.choice((30, 64 << 20, 64 << 20)),
         max_tasks=random.choice((1, 2, 64)),
-        probe_max_shards=random.choice((0, 100, 100)),
-        idle_interval_ms=400,
-        shard_refresh_interval_ms=random.choice((100, 1_000, 10_000)),
-        states_per_write=random.choice((1, 2, 500)),
+    )
+    probe_max_shards = random.choice((0, PROBE_MAX_SHARDS, PROBE_MAX_SHARDS))
+    settings = dataclasses.replace(
+        settings, shard_refresh_interval_ms=random.choice((100, 1_000, 10_000))
+    )
+    inner = Inner(
+        probe_max_shards=probe_max_shards,
+        states_per_write=random.choice((1, 2, MAX_STATES_PER_WRITE)),
+    )
+    settings = dataclasses.replace(
+        settings,
         max_unresolved_per_shard=random.choice((1, 6, 100_000)),
         fail_on_data_loss=random.random() < 0.5,
         starting_position=random.choice(
             (base_settings(), base_settings(), latest())
         ).starting_position,
     )
+    return settings, inner

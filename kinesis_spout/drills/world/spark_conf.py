@@ -68,7 +68,6 @@ def _source(stream: DrillStream) -> dict[str, str | float | int]:
         "probe_interval": "200ms" if stream.is_local else None,
         "idle_wait": "200ms",
         "shard_refresh_interval": "1s",
-        "states_per_write": 1,  # so that a job can die between two
         "max_records_per_shard": 200,
         "max_tasks": 2,
     }

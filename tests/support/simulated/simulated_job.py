@@ -26,6 +26,7 @@ from kinesis_spout.testing import (
 from kinesis_spout.testing.stream.hash_keys import hash_key
 from scheme.record import KPL_MAGIC
 from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.due_work import PROBE_MAX_SHARDS
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore
@@ -121,13 +122,14 @@ class SimulatedJob:
         *,
         store: StoreTopics | None = None,
         new_pool: NewPool = InlinePool,  # a real one answers late on a busy machine
+        probe_max_shards: int = PROBE_MAX_SHARDS,
         **changes: Any,
     ) -> Coordinator:
         """A driver's coordinator, with a store of its own."""
         settings = self.settings(**changes)
         services = self.services(settings, store)
         services.new_pool = new_pool
-        coordinator = Coordinator(settings, services)
+        coordinator = Coordinator(settings, services, probe_max_shards=probe_max_shards)
         self.opened.append(coordinator)
         return coordinator
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryTree
 from state.znodes.paths import ZookeeperPaths
+from state.znodes.shard_states import MAX_STATES_PER_WRITE
 from state.znodes.topics import StoreTopics
 from state.znodes.tree import Check, Operation
 from tests.support.state.forwarding_tree import ForwardingTree
@@ -50,9 +51,16 @@ class BreakingTree(ForwardingTree):
 
 
 def breaking_store(
-    backend: MemoryBackend, *, application: str = "app", stream: str = "stream"
+    backend: MemoryBackend,
+    *,
+    application: str = "app",
+    stream: str = "stream",
+    states_per_write: int = MAX_STATES_PER_WRITE,
 ) -> tuple[StoreTopics, BreakingTree]:
     """A store over such a tree, beside a `MemoryStateStore` of the same names."""
     tree = BreakingTree(backend)
     paths = ZookeeperPaths(root="kinesis-spout", application=application, stream=stream)
-    return StoreTopics(tree, paths, reset_command="kinesis-spout reset"), tree
+    store = StoreTopics(
+        tree, paths, reset_command="kinesis-spout reset", states_per_write=states_per_write
+    )
+    return store, tree

@@ -101,4 +101,4 @@ def states_in(store: StoreTopics) -> dict[str, ShardState]:
 def settled(backend: MemoryBackend) -> Settled:
     """Settle the plan by a process that ends afterwards."""
     with closing(opened(backend)) as store:
-        return settle(store.plans, store.shard_states, store.reports, PLAN, states_per_write=1)
+        return settle(store.plans, store.shard_states, store.reports, PLAN)

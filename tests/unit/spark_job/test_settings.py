@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
 from kinesis_spout.errors import ConfigError
 from spark_job.data_source import KinesisDataSource
 from spark_job.kinesis_source import KinesisSource
-from spark_job.settings import SourceSettings
+from spark_job.options import RETIRED
+from spark_job.settings import QuerySettings, SourceSettings
 
 BASE = {
     "streamName": "orders",
@@ -46,6 +48,19 @@ def test_as_many_tasks_as_run_at_a_time_unless_told(
 def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest: str) -> None:
     with pytest.raises(ConfigError, match=rf"(?i){wrong}.*did you mean {nearest}\?"):
         settings(**{wrong: "x"})
+
+
+@pytest.mark.parametrize("name", sorted(RETIRED))
+def test_a_retired_option_is_warned_of_and_has_no_effect(name: str) -> None:
+    """As a reader's option, one stream's own among them, and as an argument."""
+    reason = rf"option {name} has no effect any more, leave it out: {RETIRED[name]}"
+    with pytest.warns(UserWarning, match=reason):
+        assert settings(**{name.lower(): "any"}) == settings()
+    with pytest.warns(UserWarning, match=reason):
+        QuerySettings.from_options(BASE | {"streamName": "a,b", f"stream.2.{name}": "1"})
+    field = re.sub("([A-Z])", r"_\1", name).lower()
+    with pytest.warns(UserWarning, match=reason):
+        assert source_of(**{field: 1}).options() == source_of().options()
 
 
 @pytest.mark.parametrize(

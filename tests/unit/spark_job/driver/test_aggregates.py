@@ -185,5 +185,5 @@ def begin(job: SimulatedJob, position: Position, **fields: Any) -> None:
     store = job.store()
     store.ownership.acquire(OwnerInfo(host="host", pid=1, since_ms=0), timeout_s=1)
     state = ShardState(shard_id=shard(0), read_position=position, **fields)
-    store.shard_states.save([StateChange(before=None, after=state)], cache={}, max_per_write=1)
+    store.shard_states.save([StateChange(before=None, after=state)])
     store.close()

@@ -71,13 +71,13 @@ def test_a_stretch_without_records_is_no_tip_and_a_shard_that_is_gone_no_work(
 
 
 def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
-    """Above probeMaxShards the tasks look for new records. While one shard is behind, plans follow
-    at once.
+    """They are too many to probe, so the tasks look for new records. While one shard is behind,
+    plans follow at once.
     """
     with simulated(shards=4) as job:
         start, coordinator = (
             "",
-            job.coordinator(probe_max_shards=3, idle_interval="10s", max_records_per_shard=10),
+            job.coordinator(probe_max_shards=3, max_records_per_shard=10),
         )
         job.put(30)
         for _ in range(4):

@@ -74,24 +74,16 @@ def test_stopped_at_any_write_and_repeated_by_a_successor_it_gives_the_same_stat
     wanted = states_in(_after(unsettled()))
     for write in range(writes):
         backend = unsettled()
-        store, tree = breaking_store(backend)
+        store, tree = breaking_store(backend, states_per_write=states_per_write)
         store.ownership.acquire(OWNER, timeout_s=1)
         tree.break_at(write, after=after)
         with pytest.raises(StoreUnavailableError):
-            settle(
-                store.plans,
-                store.shard_states,
-                store.reports,
-                PLAN,
-                states_per_write=states_per_write,
-            )
+            settle(store.plans, store.shard_states, store.reports, PLAN)
         between = states_in(MemoryStateStore(backend))
         assert not between[PARENT].end_was_read or set(CHILDREN) <= set(between)
         store.close()
         again = opened(backend)
-        settle(
-            again.plans, again.shard_states, again.reports, PLAN, states_per_write=states_per_write
-        )
+        settle(again.plans, again.shard_states, again.reports, PLAN)
         assert states_in(MemoryStateStore(backend)) == wanted
 
 
@@ -114,7 +106,7 @@ def test_what_is_appended_just_before_the_plan_is_closed_is_settled() -> None:
     store = _PublishedAtTheLastMoment(backend_with_plan(0))
     with closing(store):
         store.ownership.acquire(OWNER, timeout_s=1)
-        result = settle(store.plans, store.shard_states, store.reports, PLAN, states_per_write=500)
+        result = settle(store.plans, store.shard_states, store.reports, PLAN)
     assert result.states[UNREAD].state.read_position == Position.after(SequenceNumber(39))
 
 
