@@ -11,28 +11,20 @@ from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, is_consumer_of, nearest_name
+from kinesis_spout.config import ReadRate, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
-from spark_job.options import (
-    OPTIONS,
-    RETIRED,
-    ZOOKEEPER_PREFIX,
-    ZOOKEEPER_SECURITY,
-    Option,
-    warn_retired,
-)
+from kinesis_spout.options import check_consumer, connection_of, security_of
+from spark_job.options import OPTIONS, RETIRED, warn_retired
 from spark_job.options.foreign import translated
 from state.errors import InvalidStoreSettingError
-from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kinesis_spout.config import AwsConfig
+    from kinesis_spout.options import Option
     from kinesis_spout.shards.start_position import RequestedStart
-
-_FIELD = re.compile(
-    rf"\b(?:{'|'.join(name for name in OPTIONS if '_' in name)})\b"
-)  # only names with an underscore: the others are ordinary words too
+    from state.zookeeper.security import ZookeeperSecurity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +95,12 @@ class SourceSettings:
             raise ConfigError(
                 "option streamName is missing; give the stream's name, or its ARN as streamArn"
             )
-        for name in ("application", "zookeeper"):
-            if not values[name]:
-                raise ConfigError(f"option {OPTIONS[name].name} is missing; {_REMEDIES[name]}")
+        for name, option in OPTIONS.items():
+            if option.required and not values[name]:
+                raise ConfigError(f"option {option.name} is missing; give the {option.meaning}")
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
-        _check_read_mode(values, stream)
-        aws = connection_of(values, stream)
-        security = _security_of(values)
+        check_consumer(values, stream, lambda name: OPTIONS[name].name)
+        aws, security = connection_of(values, stream), security_of(values)
         rate = ReadRate(
             reads_per_second=values.pop("reads_per_second"),
             bytes_per_second=values.pop("read_bytes_per_second"),
@@ -282,13 +273,6 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
     return labels
 
 
-_REMEDIES = {
-    "application": "give a name for this job's checkpoints, e.g. orders-etl",
-    "zookeeper": "give a connect string like zk1:2181,zk2:2181/chroot, or "
-    "embedded:<directory> on one machine",
-}
-
-
 def texts_from_options(
     options: Mapping[str, str], table: Mapping[str, Option] = OPTIONS
 ) -> dict[str, str]:
@@ -328,59 +312,7 @@ def values_of(texts: Mapping[str, str], table: Mapping[str, Option]) -> dict[str
     """Every option's value by field name, with the defaults; None for one that is not set. Raises
     `ConfigError`.
     """
-    return {name: _read(option, texts.get(name, option.default)) for name, option in table.items()}
-
-
-def connection_of(values: dict[str, Any], stream: StreamRef | None) -> AwsConfig:
-    """Take the fields of the connection out of the values. The errors of the config name fields;
-    this turns the names into options. Raises `ConfigError`.
-    """
-    own = {f.name: values.pop(f.name) for f in fields(AwsConfig) if f.name in values}
-    try:
-        if stream is not None:
-            stream.region_or(own["region"])
-        return AwsConfig(**own)
-    except ConfigError as exc:
-        named = exc.respelt(OPTIONS[exc.option].name if exc.option in OPTIONS else str(exc.option))
-        raise ConfigError(
-            _FIELD.sub(lambda match: OPTIONS[match[0]].name, str(named)), option=named.option
-        ) from exc
-
-
-def _check_read_mode(values: Mapping[str, Any], stream: StreamRef) -> None:
-    """Raises `ConfigError` for a consumer that is not needed, missing, or of another stream."""
-    given = [OPTIONS[name].name for name in _CONSUMER if values[name] is not None]
-    if values["read_mode"] != EFO:
-        if given:
-            raise ConfigError(
-                f"option {given[0]} is of use only with readMode efo; set that, or leave it out"
-            )
-        return
-    if len(given) != 1:
-        raise ConfigError(
-            "option readMode is efo, which needs a consumer; give its name as consumerName or its "
-            "ARN as consumerArn, and not both"
-        )
-    arn = values["consumer_arn"]
-    if arn is not None and not is_consumer_of(arn, stream):
-        raise ConfigError(
-            f"option consumerArn is {arn!r}, which is not of stream {stream.name}; give the ARN of "
-            "a consumer of that stream"
-        )
-
-
-def _security_of(values: dict[str, Any]) -> ZookeeperSecurity:
-    """Take ZooKeeper's security out of the values. Raises `ConfigError`."""
-    own = {name.removeprefix(ZOOKEEPER_PREFIX): values.pop(name) for name in ZOOKEEPER_SECURITY}
-    try:
-        return ZookeeperSecurity(**own)
-    except InvalidStoreSettingError as exc:
-        raise ConfigError(str(exc)) from exc
-
-
-def _read(option: Option, text: str | None) -> Any:
-    if text is None:
-        return None
-    if not text.strip():
-        raise ConfigError(f"option {option.name} is empty; give a value or leave it out")
-    return option.read(option.name, text)
+    return {
+        name: option.read(texts[name]) if name in texts else option.value
+        for name, option in table.items()
+    }

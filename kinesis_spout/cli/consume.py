@@ -23,6 +23,7 @@ from kinesis_spout.cli.record_lines import raw_line, record_line
 from kinesis_spout.cli.shared_options import (
     connection_of,
     errors,
+    flag,
     root_options,
     security_of,
     typed_text,
@@ -30,6 +31,7 @@ from kinesis_spout.cli.shared_options import (
 )
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.options import SHARED
 from kinesis_spout.prometheus_exporter import MetricsServer
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from kinesis_spout.spout.emission import SpoutEmission
@@ -83,25 +85,10 @@ def consume(
     ],
     *,
     application: Annotated[
-        str | None,
-        typer.Option(
-            help="Name under which checkpoints are stored; without it, none are stored.",
-            callback=typed_text,
-            rich_help_panel=INPUT,
-        ),
+        str | None, flag("application", panel=INPUT, callback=typed_text)
     ] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            help="Connect string (may end in a chroot), or embedded:DIRECTORY. Requires "
-            "--application.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    zookeeper_root: Annotated[
-        str,
-        typer.Option(help="Path in ZooKeeper that holds all applications.", rich_help_panel=INPUT),
-    ] = DEFAULT_ROOT,
+    zookeeper: Annotated[str | None, flag("zookeeper", panel=INPUT, needs="--application")] = None,
+    zookeeper_root: Annotated[str, flag("zookeeper_root", panel=INPUT)] = DEFAULT_ROOT,
     start: Annotated[
         str,
         typer.Option(
@@ -148,37 +135,12 @@ def consume(
             rich_help_panel=INPUT,
         ),
     ] = None,
-    aggregated_records: Annotated[
-        str,
-        typer.Option(
-            metavar="[unpack|fail|raw]",
-            help="How to treat a record that the Kinesis Producer Library has aggregated: write "
-            "its user records, stop, or write it as it is.",
-            rich_help_panel=INPUT,
-        ),
-    ] = "unpack",
-    read_mode: Annotated[
-        str,
-        typer.Option(
-            metavar="[polling|efo]",
-            help="efo: have the records pushed, with enhanced fan-out.",
-            rich_help_panel=INPUT,
-        ),
-    ] = "polling",
-    consumer_name: Annotated[
-        str | None,
-        typer.Option(
-            help="With efo: the consumer to read with; registered when it is missing.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    consumer_arn: Annotated[
-        str | None,
-        typer.Option(
-            help="With efo: the ARN of a registered consumer, in place of a name.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
+    aggregated_records: Annotated[str, flag("aggregated_records", panel=INPUT)] = SHARED[
+        "aggregated_records"
+    ].value,
+    read_mode: Annotated[str, flag("read_mode", panel=INPUT)] = SHARED["read_mode"].value,
+    consumer_name: Annotated[str | None, flag("consumer_name", panel=INPUT)] = None,
+    consumer_arn: Annotated[str | None, flag("consumer_arn", panel=INPUT)] = None,
     fail_on_data_loss: Annotated[
         bool,
         typer.Option(
@@ -188,14 +150,8 @@ def consume(
             rich_help_panel=INPUT,
         ),
     ] = True,
-    region: Annotated[
-        str | None,
-        typer.Option(help="AWS region (default: the AWS configuration's).", rich_help_panel=INPUT),
-    ] = None,
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option(help="Another Kinesis endpoint, e.g. a local one.", rich_help_panel=INPUT),
-    ] = None,
+    region: Annotated[str | None, flag("region", panel=INPUT)] = None,
+    endpoint_url: Annotated[str | None, flag("endpoint_url", panel=INPUT)] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(

@@ -12,10 +12,11 @@ import typer
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.shared_options import (
+    AWS,
     CONNECTION_OPTIONS,
-    ZOOKEEPER_OPTIONS,
     connection_of,
     errors,
+    flag,
     known_option,
     parse_pairs,
     root_options,
@@ -23,29 +24,18 @@ from kinesis_spout.cli.shared_options import (
     typed_text,
 )
 from kinesis_spout.config import StreamRef
+from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
-Application = Annotated[
-    str,
-    typer.Option(help="Name under which the checkpoints are stored.", callback=typed_text),
-]
+Application = Annotated[str, flag("application", callback=typed_text)]
 Stream = Annotated[str, typer.Option(help="Name or ARN of the stream.")]
-Zookeeper = Annotated[
-    str, typer.Option(help="Connect string (may end in a chroot), or embedded:DIRECTORY.")
-]
-ZookeeperOfApplication = Annotated[
-    str | None,
-    typer.Option(
-        help="Connect string (may end in a chroot), or embedded:DIRECTORY. Requires --application."
-    ),
-]
-ZookeeperRoot = Annotated[str, typer.Option(help="Path in ZooKeeper that holds all applications.")]
-Region = Annotated[str | None, typer.Option(help="AWS region (default: the AWS configuration's).")]
-EndpointUrl = Annotated[
-    str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
-]
+Zookeeper = Annotated[str, flag("zookeeper")]
+ZookeeperOfApplication = Annotated[str | None, flag("zookeeper", needs="--application")]
+ZookeeperRoot = Annotated[str, flag("zookeeper_root")]
+Region = Annotated[str | None, flag("region")]
+EndpointUrl = Annotated[str | None, flag("endpoint_url")]
 Connection = Annotated[
     list[str] | None,
     typer.Option(
@@ -115,19 +105,6 @@ class Place:
         return patience(note, services(client.aws, client.stream.name, self.zookeeper or None))
 
 
-# What a secret may be in is not among them.
-_SHOWN_AWS = ("profile", "roleArn", "roleSessionName", "wireFormat")
-_SHOWN_ZOOKEEPER = (
-    "zookeeperTls",
-    "zookeeperCaFile",
-    "zookeeperCertFile",
-    "zookeeperKeyFile",
-    "zookeeperVerifyHostname",
-    "zookeeperAuth",
-    "zookeeperUser",
-    "zookeeperPasswordFile",
-    "zookeeperAcl",
-)
 _WITHOUT_AWS = frozenset({"pause", "resume", "reset"})
 _WITHOUT_APPLICATION = frozenset({"redrive"})
 
@@ -148,12 +125,10 @@ def options_of(place: Place, command: str) -> list[tuple[str, str]]:
     if has_aws and place.endpoint_url is not None:
         found.append(("--endpoint-url", place.endpoint_url))
     for key, value in parse_pairs("--option", place.option or ()).items():
-        name = known_option(key)
-        if (has_aws and name in CONNECTION_OPTIONS) or (
-            has_application and name in ZOOKEEPER_OPTIONS
-        ):
-            is_shown = name in _SHOWN_AWS or name in _SHOWN_ZOOKEEPER
-            found.append(("--option", f"{name}={value if is_shown else '...'}"))
+        option = CONNECTION_OPTIONS[field := known_option(key)]
+        if (has_aws and field in AWS) or (has_application and field in SECURITY):
+            shown = "..." if option.secret else value
+            found.append(("--option", f"{option.name}={shown}"))
     return found
 
 

@@ -13,7 +13,7 @@ from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.line_io import LineReader, LongLine
 from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
-from kinesis_spout.cli.shared_options import connection_of, errors, root_options, typed_text
+from kinesis_spout.cli.shared_options import connection_of, errors, flag, root_options, typed_text
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import KinesisError, RequestRefusedError
 from kinesis_spout.service.client import KinesisClient
@@ -79,12 +79,8 @@ def produce(
             "Library; readers must unpack them.",
         ),
     ] = False,
-    region: Annotated[
-        str | None, typer.Option(help="AWS region (default: the AWS configuration's).")
-    ] = None,
-    endpoint_url: Annotated[
-        str | None, typer.Option(help="Another Kinesis endpoint, e.g. a local one.")
-    ] = None,
+    region: Annotated[str | None, flag("region")] = None,
+    endpoint_url: Annotated[str | None, flag("endpoint_url")] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(

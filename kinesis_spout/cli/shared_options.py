@@ -12,47 +12,37 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
+from kinesis_spout import options
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import AwsConfig, nearest_name, parse_bool
+from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
-from state.errors import (
-    InvalidPositionError,
-    InvalidSequenceNumberError,
-    InvalidStoreSettingError,
-)
+from kinesis_spout.options import SECURITY, SHARED, meaning_of
+from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.position import StartingPosition
-from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-# Option names of the Spark reader -> fields of AwsConfig.
-CONNECTION_OPTIONS = {
-    "region": "region",
-    "endpointUrl": "endpoint_url",
-    "profile": "profile",
-    "awsAccessKeyId": "access_key_id",
-    "awsSecretAccessKey": "secret_access_key",
-    "awsSessionToken": "session_token",
-    "roleArn": "role_arn",
-    "roleExternalId": "role_external_id",
-    "roleSessionName": "role_session_name",
-    "wireFormat": "wire_format",
-}
-# The same, for the fields of ZookeeperSecurity.
-ZOOKEEPER_OPTIONS = {
-    "zookeeperTls": "tls",
-    "zookeeperCaFile": "ca_file",
-    "zookeeperCertFile": "cert_file",
-    "zookeeperKeyFile": "key_file",
-    "zookeeperVerifyHostname": "verify_hostname",
-    "zookeeperAuth": "auth",
-    "zookeeperUser": "user",
-    "zookeeperPassword": "password",
-    "zookeeperPasswordFile": "password_file",
-    "zookeeperAcl": "acl",
-}
-_SWITCHES = ("tls", "verify_hostname")
+    from kinesis_spout.options import Option
+    from state.zookeeper.security import ZookeeperSecurity
+
+# The options of the Spark reader that a command takes by `--option`.
+AWS = {name: option for name, option in SHARED.items() if name in AwsConfig.__dataclass_fields__}
+CONNECTION_OPTIONS = AWS | SECURITY
+
+
+def flag(field: str, *names: str, panel: str | None = None, needs: str = "", **more: Any) -> Any:
+    """The command's option for one of the shared options, whose meaning is its help. `needs`: the
+    option that must be given with it.
+    """
+    shared = SHARED[field]
+    if shared.choices:
+        more["metavar"] = f"[{'|'.join(shared.choices)}]"
+    text = meaning_of(field, lambda name: f"--{name.replace('_', '-')}").replace("`", "")
+    text = f"{text[0].upper()}{text[1:]}."
+    if needs:
+        text = f"{text} Requires {needs}."
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
 def with_zone(option: str, text: str | None, say: Callable[[str], object]) -> str | None:
@@ -76,7 +66,7 @@ def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsC
     Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
     """
     texts = {name: text for name, text in named.items() if text is not None}
-    return aws_config(texts | _given(CONNECTION_OPTIONS, pairs))
+    return aws_config(texts | _given(pairs))
 
 
 def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
@@ -84,15 +74,7 @@ def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
 
     Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
     """
-    texts = _given(ZOOKEEPER_OPTIONS, pairs)
-    values: dict[str, Any] = dict(texts)
-    for name, field in ZOOKEEPER_OPTIONS.items():
-        if field in _SWITCHES and field in texts:
-            values[field] = parse_bool(texts[field], option=name)
-    try:
-        return ZookeeperSecurity(**values)
-    except InvalidStoreSettingError as exc:
-        raise ConfigError(str(exc)) from exc
+    return options.security_of(_read(SECURITY, _given(pairs)))
 
 
 def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
@@ -108,15 +90,8 @@ def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
 
 
 def aws_config(texts: Mapping[str, str]) -> AwsConfig:
-    """The connection from texts by field name.
-
-    Raises `ConfigError`, which names the option instead of the field.
-    """
-    try:
-        return AwsConfig(**texts)
-    except ConfigError as exc:
-        option_names = {field: name for name, field in CONNECTION_OPTIONS.items()}
-        raise exc.respelt(option_names[exc.option]) if exc.option in option_names else exc from None
+    """The connection from texts by field name. Raises `ConfigError`, which names the option."""
+    return options.connection_of(_read(AWS, texts))
 
 
 @contextmanager
@@ -147,20 +122,21 @@ def shard_id_of(text: str) -> str:
     return f"shardId-{int(text):012}" if text.isdigit() and text.isascii() else text
 
 
-def _given(table: Mapping[str, str], pairs: Sequence[str]) -> dict[str, str]:
-    """The texts of the options in `table`, by field. Raises `ConfigError` for an option that is in
-    no table.
-    """
-    found = {known_option(key): value for key, value in parse_pairs("--option", pairs).items()}
-    return {table[name]: value for name, value in found.items() if name in table}
+def _read(table: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, Any]:
+    return {name: table[name].read(text) for name, text in texts.items() if name in table}
+
+
+def _given(pairs: Sequence[str]) -> dict[str, str]:
+    """The texts of the connection options, by field. Raises `ConfigError` for any other option."""
+    return {known_option(key): text for key, text in parse_pairs("--option", pairs).items()}
 
 
 def known_option(key: str) -> str:
-    """The connection option's name as it is spelt. Raises `ConfigError`, with the nearest one."""
-    known = (*CONNECTION_OPTIONS, *ZOOKEEPER_OPTIONS)
-    by_key = {name.lower(): name for name in known}
+    """The field of a connection option. Raises `ConfigError`, with the nearest name."""
+    by_key = {option.name.lower(): name for name, option in CONNECTION_OPTIONS.items()}
     if key.lower() in by_key:
         return by_key[key.lower()]
+    known = [option.name for option in CONNECTION_OPTIONS.values()]
     nearest = nearest_name(key, known)
     hint = f"did you mean {nearest}?" if nearest else f"connection options are {', '.join(known)}"
     raise ConfigError(f"option {key} is not a connection option; {hint}", option=key)

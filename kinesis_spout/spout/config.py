@@ -8,14 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.backoff import Backoff
-from kinesis_spout.config import (
-    AwsConfig,
-    ReadRate,
-    StreamRef,
-    is_consumer_name,
-    is_consumer_of,
-)
+from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.options import SHARED, check_consumer
 from kinesis_spout.shards.start_position import RequestedStart
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
     from scheme.record_scheme import RecordScheme
 
 DEFAULT_MAX_PENDING = 10_000
-AGGREGATED_RECORDS = ("unpack", "fail", "raw")
-READ_MODES = ("polling", "efo")
 # The service's Date header has whole seconds only, and arrival times are approximate.
 UNTIL_NOW_MARGIN_MS = 2_000
 
@@ -56,12 +49,13 @@ def do_not_wait(_streak: int) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutConfig:
     """The settings of a `KinesisSpout`. Frozen, validated when it is made. The repr masks secrets,
-    which are in `aws` and `zookeeper_security` only.
+    which are in `aws` and `zookeeper_security` only. A field that is not explained here is that
+    option of the Spark source (`kinesis_spout.options`, and the reference); durations are in
+    seconds.
 
     - `stream`: its name, or its ARN.
-    - `application`: the name under which positions are stored; `zookeeper`: where, as
-      `host:port,host:port/chroot`, or `embedded:<directory>` for a server on this machine. Both or
-      neither: without them nothing is stored, and each run starts at `starting_position`.
+    - `application`, `zookeeper`: where positions are stored. Both or neither: without them nothing
+      is stored, and each run starts at `starting_position`.
     - `zookeeper_security`: TLS, the identity, and who may use what is created; none by default.
     - `starting_position`: where an application without state starts: LATEST, TRIM_HORIZON, an ISO
       time, or a time ago like -2h.
@@ -99,20 +93,12 @@ class SpoutConfig:
       What waiting cannot mend, as a missing permission, stops it at once.
     - `idle_poll_s`: pause between reads of a shard at its tip. It grows to `max_idle_poll_s` while
       there are no records. The service allows 5 reads per second and shard.
-    - `read_mode`: `polling`, or `efo` for enhanced fan-out: the service pushes records to a
-      registered consumer, which has each shard's throughput for itself.
-    - `consumer_name`: with `efo`, the name of that consumer, which is registered when it is
-      missing; `consumer_arn`: the ARN of one that exists, in place of a name.
     - `efo_fallback_after_s`: a shard that had no subscription for so many seconds is polled until
       there is one.
     - `close_timeout_s`: how long `close` may take, in case Kinesis, ZooKeeper or `dead_letter`
       hangs: a second longer at most. What is not stored by then comes again.
     - `start_active`: False defers even connecting until `activate` is called.
     - `task_index`, `total_tasks`: this process is one of several that share the stream's shards.
-    - `aggregated_records`: `unpack` delivers each user record of an aggregate of the Kinesis
-      Producer Library as a record of its own. `fail` stops the spout at an aggregate. `raw`
-      delivers it as one record, as it is.
-    - `fail_on_data_loss`: True: records that expired unread stop the spout. False: they are logged.
     - `on_ack`, `on_fail`: called with each emission that was acked or failed, in the thread that
       told the outcome.
     """
@@ -120,17 +106,17 @@ class SpoutConfig:
     stream: str
     application: str | None = None
     zookeeper: str | None = None
-    zookeeper_root: str = "kinesis-spout"
-    zookeeper_session_timeout_s: float = 10.0
+    zookeeper_root: str = SHARED["zookeeper_root"].value
+    zookeeper_session_timeout_s: float = SHARED["zookeeper_session_timeout"].value / 1000
     zookeeper_security: ZookeeperSecurity = field(default_factory=ZookeeperSecurity)
     aws: AwsConfig = field(default_factory=AwsConfig)
-    starting_position: str = "LATEST"
+    starting_position: str = SHARED["starting_position"].value.text
     until: str | None = None
     shards: tuple[str, ...] = ()
     max_records: int | None = None
     scheme: RecordScheme | None = None
     max_pending: int = DEFAULT_MAX_PENDING
-    max_unresolved_per_shard: int = 100_000
+    max_unresolved_per_shard: int = SHARED["max_unresolved_per_shard"].value
     message_timeout_s: float | None = 30.0
     tracking: bool = True
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -143,14 +129,14 @@ class SpoutConfig:
     fetch_concurrency: int = 8
     idle_poll_s: float = 0.25
     max_idle_poll_s: float = 1.0
-    read_mode: str = "polling"
+    read_mode: str = SHARED["read_mode"].value
     consumer_name: str | None = None
     consumer_arn: str | None = None
     efo_fallback_after_s: float = 30.0
     rate: ReadRate = field(default_factory=ReadRate)
     shard_refresh_interval_s: float = 30.0
-    fail_on_data_loss: bool = True
-    aggregated_records: str = "unpack"
+    fail_on_data_loss: bool = SHARED["fail_on_data_loss"].value
+    aggregated_records: str = SHARED["aggregated_records"].value
     owner_wait_s: float = 60.0
     close_timeout_s: float = 8.0
     task_index: int = 0
@@ -175,19 +161,21 @@ class SpoutConfig:
             raise ConfigError.of(
                 given, f"is given without {missing}; give both, or neither to store nothing"
             )
+        shared = {name: getattr(self, name) for name in _CHECKED}
+        check_consumer(shared, self.stream_ref)
+        for name, value in shared.items():
+            SHARED[name].check(name, value)
         for name in _COUNTS:
-            _require(name, getattr(self, name), "1 or more", holds=getattr(self, name) >= 1)
+            value = getattr(self, name)
+            _require(name, value, "1 or more", holds=value >= 1)
+        for name in _LIMITS:
+            value = getattr(self, name)
+            _require(name, value, "None, or 1 or more", holds=value is None or value >= 1)
         for name in _DURATIONS:
             value = getattr(self, name)
             _require(
                 name, value, "above 0 and at most a day", holds=value is None or 0 < value <= 86_400
             )
-        _require(
-            "max_records",
-            self.max_records,
-            "None, or 1 or more",
-            holds=self.max_records is None or self.max_records >= 1,
-        )
         _require(
             "until",
             self.until,
@@ -195,22 +183,9 @@ class SpoutConfig:
             holds=self.until is None or self.total_tasks == 1,
         )
         _require(
-            "breaker_failures",
-            self.breaker_failures,
-            "None, or 1 or more",
-            holds=self.breaker_failures is None or self.breaker_failures >= 1,
-        )
-        _require(
-            "aggregated_records",
-            self.aggregated_records,
-            "unpack, fail or raw",
-            holds=self.aggregated_records in AGGREGATED_RECORDS,
-        )
-        _require(
             "owner_wait_s", self.owner_wait_s, "0 or more", holds=0 <= self.owner_wait_s < math.inf
         )
         self._check_tasks()
-        self._check_read_mode()
 
     @property
     def stream_ref(self) -> StreamRef:
@@ -277,41 +252,22 @@ class SpoutConfig:
                 self.total_tasks,
             )
 
-    def _check_read_mode(self) -> None:
-        name, arn = self.consumer_name, self.consumer_arn
-        _require("read_mode", self.read_mode, "polling or efo", holds=self.read_mode in READ_MODES)
-        if self.read_mode != "efo":
-            for option in ("consumer_name", "consumer_arn"):
-                if getattr(self, option) is not None:
-                    raise ConfigError.of(option, "is of use only with read_mode efo")
-            return
-        if (name is None) == (arn is None):
-            raise ConfigError.of(
-                "consumer_name", "or consumer_arn has to be given with read_mode efo, and not both"
-            )
-        _require(
-            "consumer_name",
-            name,
-            "1 to 128 letters, digits, dots, dashes or underscores",
-            holds=name is None or is_consumer_name(name),
-        )
-        _require(
-            "consumer_arn",
-            arn,
-            "the ARN of a consumer, like arn:aws:kinesis:<region>:<account>:stream/<name>/"
-            "consumer/<name>:<number>, of the stream that is read",
-            holds=arn is None or is_consumer_of(arn, self.stream_ref),
-        )
 
-
+_CHECKED = (
+    "read_mode",
+    "consumer_name",
+    "consumer_arn",
+    "aggregated_records",
+    "max_unresolved_per_shard",
+)
 _COUNTS = (
     "max_pending",
-    "max_unresolved_per_shard",
     "prefetch_records",
     "prefetch_bytes",
     "fetch_concurrency",
     "total_tasks",
 )
+_LIMITS = ("max_records", "breaker_failures")
 _DURATIONS = (
     "zookeeper_session_timeout_s",
     "message_timeout_s",

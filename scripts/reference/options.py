@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kinesis_spout.options import CONNECTION, SECURITY
 from scripts.reference.markdown import code, page, plain, table
 from spark_job.batch_read.batch_settings import BATCH_OPTIONS
-from spark_job.options import CONNECTION, OPTIONS, ZOOKEEPER_SECURITY, Option
+from spark_job.options import OPTIONS
 from spark_job.sink.sink_settings import SINK_OPTIONS
+
+if TYPE_CHECKING:
+    from kinesis_spout.options import Option
 
 GROUPS = {
     "Stream and state": ("stream", "stream_arn", "application", "zookeeper", "starting_position"),
-    "AWS connection": CONNECTION,
-    "Security of ZooKeeper": ZOOKEEPER_SECURITY,
+    "AWS connection": tuple(CONNECTION),
+    "Security of ZooKeeper": tuple(SECURITY),
 }
 REST = "Reading and limits"
 BATCH_READ = "Batch read"
@@ -36,7 +42,8 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _row(field: str, option: Option) -> tuple[str, ...]:
-    default = "" if option.default is None else code(option.default)
+    default = "required" if option.required else code(option.default or "")
+    bounds = f"; {option.bounds}" if option.bounds else ""
     secret = " (secret)" if option.secret else ""
     names = " ".join(dict.fromkeys(code(name) for name in (option.name, field) if name))
-    return names, default, plain(option.meaning) + secret
+    return names, default, plain(option.meaning) + bounds + secret

@@ -8,6 +8,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from kinesis_spout.config import AwsConfig, ReadRate
+from kinesis_spout.options import SHARED, meaning_of
 from kinesis_spout.spout import SpoutConfig
 from scripts.reference.markdown import code, page, plain, table
 from scripts.reference.words import SPOUT_FIELDS
@@ -52,7 +53,10 @@ def documented() -> dict[str, str]:
 
 
 def _meaning(name: str) -> str:
-    told = documented()
+    """The class's, else one of ours, else the option's."""
+    told, shared = documented(), name.removesuffix("_s")
+    if name not in told and name not in SPOUT_FIELDS and shared in SHARED:
+        return plain(meaning_of(shared))
     return plain(told[name]) if name in told else SPOUT_FIELDS.get(name, "")
 
 

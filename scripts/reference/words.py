@@ -48,16 +48,10 @@ LETTER_COLUMNS = {
 # SpoutConfig --------------------------------------------------------------------------------------
 
 SPOUT_FIELDS = {
-    "zookeeper_root": "the folder in ZooKeeper that holds all applications",
-    "zookeeper_session_timeout_s": "how long ZooKeeper keeps the ownership of a process that died",
     "aws": "how to reach and sign in to AWS: an `AwsConfig`",
     "commit_interval_s": "how often shard states are stored",
     "fetch_concurrency": "how many shards are read at the same time",
     "rate": "calls and bytes per second and shard: a `ReadRate`",
-    "shard_refresh_interval_s": "how often the shards are listed",
-    "aggregated_records": "how to treat a record that the Kinesis Producer Library aggregated: "
-    "`unpack` delivers its user records, `fail` stops the spout, `raw` delivers its bytes",
-    "owner_wait_s": "how long `open` waits for another process that holds the same share",
     "listeners": "objects that are called at each event: `SpoutListener`",
     "max_idle_poll_s": "the longest of these pauses",
     "idle_wait": "how long `emissions` sleeps when there is no record: a function of the number of "

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
 from kinesis_spout.errors import ConfigError
-from spark_job.options import CONNECTION, OPTIONS, Option
-from spark_job.options.values import read_boolean, read_positions
-from spark_job.settings import connection_of, texts_from_options, values_of
+from kinesis_spout.options import (
+    CONNECTION,
+    POSITIONS_RULE,
+    Option,
+    by_field,
+    connection_of,
+    positions,
+)
+from spark_job.options import OPTIONS, STREAM
+from spark_job.settings import texts_from_options, values_of
 from state.position import TRIM_HORIZON
 
 if TYPE_CHECKING:
@@ -18,54 +25,50 @@ if TYPE_CHECKING:
     from kinesis_spout.shards.start_position import RequestedStart
 
 
-def _read_end(option: str, text: str) -> RequestedStart:
-    end: RequestedStart = read_positions("LATEST")(option, text)
-    for one in (end.default, *(position for _, position in end.shards)):
-        if one.position == TRIM_HORIZON:
-            raise ConfigError(
-                f"option {option} is {text!r}; nothing lies before TRIM_HORIZON, so name a time, a "
-                "sequence number or LATEST"
-            )
-    return end
+def _shard_ids(_: str, text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
 
 
-def _read_shard_ids(option: str, text: str) -> tuple[str, ...]:
-    shard_ids = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
-    if not shard_ids:
-        raise ConfigError(
-            f"option {option} is {text!r}; give shard ids with commas between them, or leave it out"
-        )
-    return shard_ids
+def _is_end(end: RequestedStart) -> bool:
+    named = (end.default, *(position for _, position in end.shards))
+    return all(one.position != TRIM_HORIZON for one in named)
 
 
 # By field. `scripts/reference/options.py` makes the page of options from it.
 BATCH_OPTIONS: dict[str, Option] = {
-    "stream": OPTIONS["stream"],
-    "stream_arn": OPTIONS["stream_arn"],
-    "starting_position": Option(
-        "startingPosition",
-        read_positions("TRIM_HORIZON"),
-        "TRIM_HORIZON",
-        meaning="where the read begins: `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>`, "
-        "`AFTER:<sequence>`, `LATEST`, or JSON that maps shard ids and `default` to these",
+    **STREAM,
+    **by_field(
+        Option(
+            "startingPosition",
+            "where the read begins: `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>`, "
+            "`AFTER:<sequence>`, `LATEST`, or JSON that maps shard ids and `default` to these",
+            "TRIM_HORIZON",
+            positions("TRIM_HORIZON"),
+            rule=POSITIONS_RULE,
+        ),
+        Option(
+            "endingPosition",
+            "where the read ends: the records before this position, in the same grammar; `LATEST` "
+            "is the end of the stream at `load()`",
+            "LATEST",
+            positions("LATEST"),
+            fits=_is_end,
+            rule=f"{POSITIONS_RULE}; nothing lies before TRIM_HORIZON",
+        ),
+        Option(
+            "shardIds",
+            "the shards to read, with commas between them; default: all that the stream lists",
+            parse=_shard_ids,
+            fits=bool,
+            rule="shard ids with commas between them, or leave it out",
+        ),
     ),
-    "ending_position": Option(
-        "endingPosition",
-        _read_end,
-        "LATEST",
-        meaning="where the read ends: the records before this position, in the same grammar; "
-        "`LATEST` is the end of the stream at `load()`",
-    ),
-    "shard_ids": Option(
-        "shardIds",
-        _read_shard_ids,
-        meaning="the shards to read, with commas between them; default: all that the stream lists",
-    ),
-    **{name: OPTIONS[name] for name in (*CONNECTION, "wire_format")},
+    **CONNECTION,
+    "wire_format": OPTIONS["wire_format"],
     "max_tasks": replace(
         OPTIONS["max_tasks"],
         meaning="maximum tasks of a read; a task reads several shards at the same time where there "
-        "are more shards; 1 or more; default: as many as the session runs at a time",
+        "are more shards; default: as many as the session runs at a time",
     ),
     "reads_per_second": OPTIONS["reads_per_second"],
     "read_bytes_per_second": OPTIONS["read_bytes_per_second"],
@@ -75,12 +78,13 @@ BATCH_OPTIONS: dict[str, Option] = {
         "may have expired; `false` logs them and goes on",
     ),
     "aggregated_records": OPTIONS["aggregated_records"],
-    "push_down_filters": Option(
-        "pushDownFilters",
-        read_boolean,
-        "false",
-        meaning="`true` takes filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
-        "over from Spark, so that less is read; only for a frame that is loaded for one filter",
+    **by_field(
+        Option.switch(
+            "pushDownFilters",
+            "`true` takes filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
+            "over from Spark, so that less is read; only for a frame that is loaded for one filter",
+            "false",
+        )
     ),
 }
 _STREAMING = {

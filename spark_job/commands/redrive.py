@@ -17,9 +17,10 @@ from rich.prompt import Confirm
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import (
-    CONNECTION_OPTIONS,
+    AWS,
     aws_config,
     errors,
+    flag,
     parse_pairs,
     root_options,
     typed_text,
@@ -98,16 +99,8 @@ def redrive(
             rich_help_panel=WHERE,
         ),
     ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option(
-            help="AWS region (default: from the AWS configuration).", rich_help_panel=WHERE
-        ),
-    ] = None,
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option(help="Kinesis endpoint, e.g. of a local emulator.", rich_help_panel=WHERE),
-    ] = None,
+    region: Annotated[str | None, flag("region", panel=WHERE)] = None,
+    endpoint_url: Annotated[str | None, flag("endpoint_url", panel=WHERE)] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -177,8 +170,8 @@ def connection_of(named: Mapping[str, str | None], options: Mapping[str, str]) -
         options
     )
     for name in texts:
-        if name not in CONNECTION_OPTIONS.values():
-            known = ", ".join(CONNECTION_OPTIONS)
+        if name not in AWS:
+            known = ", ".join(option.name for option in AWS.values())
             raise ConfigError(
                 f"option {OPTIONS[name].name} is for reading; the options for putting are {known}"
             )

@@ -17,6 +17,7 @@ from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import (
     errors,
+    flag,
     parse_pairs,
     root_options,
     typed_text,
@@ -56,30 +57,11 @@ def run(
         ),
     ] = None,
     application: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the application, under which ZooKeeper keeps its checkpoints.",
-            callback=typed_text,
-            rich_help_panel=STREAM,
-        ),
+        str | None, flag("application", panel=STREAM, callback=typed_text)
     ] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            help="Connect string, with a chroot if any, or embedded:DIRECTORY on one machine.",
-            rich_help_panel=STREAM,
-        ),
-    ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option(
-            help="AWS region (default: from the AWS configuration).", rich_help_panel=STREAM
-        ),
-    ] = None,
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option(help="Kinesis endpoint, e.g. of a local emulator.", rich_help_panel=STREAM),
-    ] = None,
+    zookeeper: Annotated[str | None, flag("zookeeper", panel=STREAM)] = None,
+    region: Annotated[str | None, flag("region", panel=STREAM)] = None,
+    endpoint_url: Annotated[str | None, flag("endpoint_url", panel=STREAM)] = None,
     start: Annotated[
         str | None,
         typer.Option(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
-from spark_job.options import CONNECTION, OPTIONS, Option
-from spark_job.options.values import choice, duration, read_boolean, whole_number
-from spark_job.settings import connection_of, texts_from_options, values_of
+from kinesis_spout.options import CONNECTION, Option, by_field, connection_of
+from spark_job.settings import texts_from_options, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,43 +19,38 @@ SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 # By field. `scripts/reference/options.py` makes the page of options from it.
 SINK_OPTIONS: dict[str, Option] = {
-    "stream": Option(
-        "streamName",
-        OPTIONS["stream"].read,
-        meaning="name of the stream to write to; without it and without `streamArn`, each row "
-        "names its stream in column `streamName`",
+    **by_field(
+        Option(
+            "streamName",
+            "name of the stream to write to; without it and without `streamArn`, each row names "
+            "its stream in column `streamName`",
+            field="stream",
+        ),
+        Option("streamArn", "ARN of the stream to write to, which also gives the region"),
     ),
-    "stream_arn": Option(
-        "streamArn",
-        OPTIONS["stream_arn"].read,
-        meaning="ARN of the stream to write to, which also gives the region",
-    ),
-    **{name: OPTIONS[name] for name in CONNECTION},
-    "ordering": Option(
-        "ordering",
-        choice("none", BY_KEY),
-        "none",
-        meaning="`key` puts the records of a partition key in the order of the task's rows: one of "
-        "them at a time, and a refused one holds back the later ones of its key; `none` is faster",
-    ),
-    "aggregate": Option(
-        "aggregate",
-        read_boolean,
-        "false",
-        meaning="`true` packs rows into aggregates of the Kinesis Producer Library, of up to 50 "
-        "KiB for each shard, which readers must unpack; not together with `ordering` `key`",
-    ),
-    "requests_in_flight": Option(
-        "requestsInFlight",
-        whole_number(1),
-        "4",
-        meaning="maximum requests that a task has in flight; 1 or more",
-    ),
-    "retry_for": Option(
-        "retryFor",
-        duration(1_000),
-        "5m",
-        meaning="maximum time without any record accepted, after which the write fails; 1s to 24h",
+    **CONNECTION,
+    **by_field(
+        Option.choice(
+            "ordering",
+            "`key` puts the records of a partition key in the order of the task's rows: one of "
+            "them at a time, and a refused one holds back the later ones of its key; `none` is "
+            "faster",
+            "none",
+            among=("none", BY_KEY),
+        ),
+        Option.switch(
+            "aggregate",
+            "`true` packs rows into aggregates of the Kinesis Producer Library, of up to 50 KiB "
+            "for each shard, which readers must unpack; not together with `ordering` `key`",
+            "false",
+        ),
+        Option.whole("requestsInFlight", "maximum requests that a task has in flight", "4"),
+        Option.duration(
+            "retryFor",
+            "maximum time without any record accepted, after which the write fails",
+            "5m",
+            least="1s",
+        ),
     ),
 }
 

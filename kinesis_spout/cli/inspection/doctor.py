@@ -20,6 +20,7 @@ from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.shared_options import (
     connection_of,
     errors,
+    flag,
     parse_pairs,
     root_options,
     security_of,
@@ -52,10 +53,7 @@ def doctor(
     stream: Annotated[
         str | None, typer.Option(help="Name or ARN of the stream; without it none is looked at.")
     ] = None,
-    application: Annotated[
-        str | None,
-        typer.Option(help="Name under which the checkpoints are stored.", callback=typed_text),
-    ] = None,
+    application: Annotated[str | None, flag("application", callback=typed_text)] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
@@ -71,13 +69,8 @@ def doctor(
             help="efo: look at what enhanced fan-out needs, too. Registers nothing.",
         ),
     ] = "polling",
-    consumer_name: Annotated[
-        str | None, typer.Option(help="With efo: the consumer that the job is to read with.")
-    ] = None,
-    consumer_arn: Annotated[
-        str | None,
-        typer.Option(help="With efo: the ARN of a registered consumer, in place of a name."),
-    ] = None,
+    consumer_name: Annotated[str | None, flag("consumer_name")] = None,
+    consumer_arn: Annotated[str | None, flag("consumer_arn")] = None,
     master: Annotated[
         str | None,
         typer.Option(help="Spark master: look from its executors too. Starts Spark on it."),
@@ -89,9 +82,7 @@ def doctor(
     as_json: places.AsJson = False,
     region: places.Region = None,
     endpoint_url: places.EndpointUrl = None,
-    profile: Annotated[
-        str | None, typer.Option(help="Profile of the AWS configuration files.")
-    ] = None,
+    profile: Annotated[str | None, flag("profile")] = None,
     option: places.Connection = None,
 ) -> None:
     """Check whether everything is there that a job needs, and say what to do about what is not.

@@ -98,9 +98,9 @@ OTHERS = CONSUMER.format("clicks")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"readMode": "efo"}, "readMode is efo, which needs a consumer"),
+        ({"readMode": "efo"}, "consumerName: or consumerArn has to be given with readMode efo"),
         ({"readMode": "efo", "consumerName": "a", "consumerArn": OWN}, "and not both"),
-        ({"consumerName": "a"}, "consumerName is of use only with readMode efo"),
+        ({"consumerName": "a"}, "consumerName: is of use only with readMode efo"),
         ({"readMode": "efo", "consumerArn": OTHERS}, "not of stream orders"),
         ({"awsAccessKeyId": "A"}, "awsSecretAccessKey: is missing beside awsAccessKeyId;"),
         (SECRETS | {"profile": "etl"}, "profile: 'etl' is given beside awsAccessKeyId;"),

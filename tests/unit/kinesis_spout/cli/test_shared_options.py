@@ -8,25 +8,33 @@ import pytest
 import typer
 
 from kinesis_spout.cli.shared_options import (
-    CONNECTION_OPTIONS,
-    ZOOKEEPER_OPTIONS,
+    AWS,
     connection_of,
+    flag,
     security_of,
     shard_id_of,
     with_zone,
 )
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError
-from spark_job.options import OPTIONS, ZOOKEEPER_PREFIX
+from kinesis_spout.options import SECURITY
 from state.zookeeper.security import ZookeeperSecurity
 
 
 def test_the_options_are_those_of_the_spark_source() -> None:
     """All commands use one spelling, and none is left out."""
-    names = [field.name for field in fields(AwsConfig)]
-    assert {OPTIONS[name].name: name for name in names} == CONNECTION_OPTIONS
-    names = [each.name for each in fields(ZookeeperSecurity)]
-    assert {OPTIONS[ZOOKEEPER_PREFIX + name].name: name for name in names} == ZOOKEEPER_OPTIONS
+    assert list(AWS) == [field.name for field in fields(AwsConfig)]
+    assert list(SECURITY) == [f"zookeeper_{each.name}" for each in fields(ZookeeperSecurity)]
+
+
+def test_the_help_of_a_flag_is_the_options_meaning() -> None:
+    """Other options in it are spelt as flags, and what it needs comes last."""
+    made = flag("consumer_name", panel="Input", needs="--application")
+    assert made.help == (
+        "With --read-mode efo: name of the consumer, which is registered when it is missing; give "
+        "this or --consumer-arn. Requires --application."
+    )
+    assert flag("read_mode").metavar == "[polling|efo]"
 
 
 def test_an_unknown_option_is_refused_with_the_nearest() -> None:

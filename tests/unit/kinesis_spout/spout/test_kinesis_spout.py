@@ -87,7 +87,7 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(one: SimulatedJ
                 "read_mode": "efo",
                 "consumer_arn": "arn:aws:kinesis:us-east-1:1:stream/other/consumer/me:1",
             },
-            "of the stream that is read",
+            "is not of stream orders",
         ),
         (EFO | {"efo_fallback_after_s": 0.0}, "efo_fallback_after_s: 0.0 must be above 0"),
     ],

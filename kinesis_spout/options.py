@@ -1,0 +1,500 @@
+"""The declaration of options: name, type, default, bounds, meaning and secrecy of each, once.
+
+Here are the options that the Spark source, the spout and the commands share. From them come the
+reader's options (`spark_job.options` adds those that only Spark has), the defaults and checks of
+`SpoutConfig`, the connection options and flags of the commands, and the reference page. The typed
+arguments of `KinesisSource` and the fields of `AwsConfig`, `ReadRate` and `ZookeeperSecurity` are
+written out for completion, and a test compares them with this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.config import (
+    AwsConfig,
+    StreamRef,
+    is_consumer_name,
+    is_consumer_of,
+    parse_bool,
+    parse_duration_ms,
+    parse_size_bytes,
+    stream_of_consumer,
+)
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.shards.start_position import RequestedStart
+from state.errors import InvalidPositionError, InvalidStoreSettingError
+from state.position import StartingPosition
+from state.znodes.paths import valid_name
+from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
+from state.zookeeper.security import ACLS, AUTHS, PASSWORD_VARIABLE, ZookeeperSecurity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_WHOLE = re.compile(r"\s*([0-9]{1,18})\s*", re.ASCII)
+_JSON_START = '{"default": "LATEST"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    - `name`: as readers and writers of Spark spell it. Its fields and arguments in Python have the
+      same name in snake_case, or `field`.
+    - `meaning`: one line of Markdown, for the reference and the help of commands.
+    - `default`: as text; None means that the option is not set.
+    - `parse`: the value of a text, None for a text that is none. Gets the option's name too, and
+      may raise a `ConfigError` of its own. Durations are in milliseconds, sizes in bytes.
+    - `fits`: whether a value is within the bounds; `rule`: what it must be, as errors say it.
+    - `bounds`: the same for the reference, unless the meaning says it.
+    - `secret`: no error or repr shows its value.
+    """
+
+    name: str
+    meaning: str
+    default: str | None = None
+    parse: Callable[[str, str], Any] = lambda _, text: text
+    fits: Callable[[Any], bool] = lambda _: True
+    rule: str = ""
+    bounds: str = ""
+    required: bool = False
+    secret: bool = False
+    field: str = ""
+    choices: tuple[str, ...] = ()
+
+    @classmethod
+    def switch(cls, name: str, meaning: str, default: str) -> Option:
+        return cls(name, meaning, default, lambda option, text: parse_bool(text, option=option))
+
+    @classmethod
+    def choice(
+        cls, name: str, meaning: str, default: str | None = None, *, among: tuple[str, ...]
+    ) -> Option:
+        return cls(
+            name,
+            meaning,
+            default,
+            fits=lambda value: value in among,
+            rule=f"{', '.join(among[:-1])} or {among[-1]}",
+            choices=among,
+        )
+
+    @classmethod
+    def whole(cls, name: str, meaning: str, default: str | None = None) -> Option:
+        """A number of 1 or more."""
+
+        def parse(_: str, text: str) -> int | None:
+            match = _WHOLE.fullmatch(text)
+            return None if match is None else int(match[1])
+
+        return cls(
+            name,
+            meaning,
+            default,
+            parse,
+            fits=lambda value: value >= 1,
+            rule="a whole number of at least 1, with at most 18 digits",
+            bounds="1 or more",
+        )
+
+    @classmethod
+    def duration(
+        cls,
+        name: str,
+        meaning: str,
+        default: str | None = None,
+        *,
+        least: str = "0s",
+        most: str = "24h",
+    ) -> Option:
+        low, high = (parse_duration_ms(text, option=name) for text in (least, most))
+        return cls(
+            name,
+            meaning,
+            default,
+            lambda option, text: parse_duration_ms(text, option=option),
+            fits=lambda value: low <= value <= high,
+            rule=f"a duration from {least} to {most}",
+            bounds=f"{least} to {most}" if low else f"up to {most}",
+        )
+
+    @classmethod
+    def size(cls, name: str, meaning: str, default: str, *, least: str) -> Option:
+        low = parse_size_bytes(least, option=name)
+        return cls(
+            name,
+            meaning,
+            default,
+            lambda option, text: parse_size_bytes(text, option=option),
+            fits=lambda value: value >= low,
+            rule=f"a size of {least} or more",
+            bounds=f"{least} or more",
+        )
+
+    def read(self, text: str) -> Any:
+        """The value of a text. Raises `ConfigError` with the option, the text and the rule."""
+        if not text.strip():
+            raise ConfigError(f"option {self.name} is empty; give a value or leave it out")
+        value = self.parse(self.name, text)
+        if value is None or not self.fits(value):
+            raise ConfigError(f"option {self.name} is {text[:200]!r}; give {self.rule}")
+        return value
+
+    def check(self, field: str, value: object) -> None:
+        """Raise `ConfigError`, which names the field, for a value out of bounds."""
+        if value is not None and not self.fits(value):
+            raise ConfigError.of(field, f"must be {self.rule}", value)
+
+    @property
+    def value(self) -> Any:
+        """The default's value."""
+        return None if self.default is None else self.read(self.default)
+
+
+def by_field(*options: Option) -> dict[str, Option]:
+    """A table of options by their names in Python."""
+    return {
+        option.field or re.sub("([A-Z])", r"_\1", option.name).lower(): option for option in options
+    }
+
+
+def _znode_name(option: str, text: str) -> str:
+    """Without this check a bad name would fail only when the query runs."""
+    try:
+        return valid_name(f"option {option}", text)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(str(exc)) from exc
+
+
+def _address(option: str, text: str) -> str | None:
+    if text.startswith(EMBEDDED_PREFIX):
+        return text if text.removeprefix(EMBEDDED_PREFIX).strip() else None
+    try:
+        ConnectString.parse(text)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(f"option {option}: {exc}") from exc
+    return text
+
+
+def _number(_: str, text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def positions(missing_default: str) -> Callable[[str, str], RequestedStart | None]:
+    """Reads a position for all shards, or JSON that maps shard ids and "default" to positions.
+    Without "default", the other shards are at `missing_default`.
+    """
+
+    def parse(option: str, text: str) -> RequestedStart | None:
+        try:
+            if not text.lstrip().startswith("{"):
+                return RequestedStart(default=StartingPosition.parse(text))
+            found = json.loads(text)
+            if not all(isinstance(position, str) for position in found.values()):
+                return None
+            default = StartingPosition.parse(found.pop("default", missing_default))
+            shards = (
+                (shard, StartingPosition.parse(position))
+                for shard, position in sorted(found.items())
+            )
+            return RequestedStart(default=default, shards=tuple(shards))
+        except json.JSONDecodeError as exc:
+            raise ConfigError(
+                f"option {option} is {text!r}, which is not JSON: {exc}; write it as in "
+                f"{_JSON_START}"
+            ) from exc
+        except InvalidPositionError as exc:
+            raise ConfigError(f"option {option}: {exc}") from exc
+
+    return parse
+
+
+POSITIONS_RULE = (
+    'a position, or a JSON object that maps shard ids and "default" to positions, as in '
+    f"{_JSON_START}"
+)
+
+# How to reach the service, whatever is done there.
+CONNECTION = by_field(
+    Option("region", "AWS region; default: the region of the AWS configuration"),
+    Option(
+        "endpointUrl",
+        "Kinesis endpoint, such as a VPC endpoint or a local emulator; default: the region's "
+        "endpoint",
+    ),
+    Option(
+        "profile",
+        "profile of the AWS configuration files; default: the one that botocore chooses",
+    ),
+    Option(
+        "awsAccessKeyId",
+        "access key id; default: botocore's chain of credentials",
+        field="access_key_id",
+        secret=True,
+    ),
+    Option(
+        "awsSecretAccessKey",
+        "secret of the access key; no log or error shows it",
+        field="secret_access_key",
+        secret=True,
+    ),
+    Option(
+        "awsSessionToken",
+        "session token, if the access key is a temporary one",
+        field="session_token",
+        secret=True,
+    ),
+    Option(
+        "roleArn",
+        "role to assume with STS; its credentials are renewed before they expire, on executors too",
+    ),
+    Option("roleExternalId", "external id that the role requires", secret=True),
+    Option("roleSessionName", "session name of the role, as CloudTrail shows it", "kinesis-spout"),
+)
+
+# How to reach ZooKeeper: the fields of `ZookeeperSecurity`, with `zookeeper_` before them.
+SECURITY = by_field(
+    Option.switch(
+        "zookeeperTls",
+        "`true` connects to ZooKeeper with TLS, and verifies the server's certificate",
+        "false",
+    ),
+    Option(
+        "zookeeperCaFile",
+        "PEM file of the authorities that may sign the server's certificate, on driver and "
+        "executors; default: those that the machine trusts",
+    ),
+    Option("zookeeperCertFile", "PEM file of the client's certificate, on driver and executors"),
+    Option(
+        "zookeeperKeyFile",
+        "PEM file of the certificate's key, without a passphrase, on driver and executors",
+    ),
+    Option.switch(
+        "zookeeperVerifyHostname",
+        "`false` accepts a trusted certificate that is for another host name",
+        "true",
+    ),
+    Option.choice(
+        "zookeeperAuth",
+        "who the job is to ZooKeeper: `none`; `digest`, ZooKeeper's own user and password; "
+        "`sasl`, DIGEST-MD5, which needs the extra `sasl`; `kerberos`, GSSAPI",
+        "none",
+        among=AUTHS,
+    ),
+    Option("zookeeperUser", "user of `digest` and `sasl`"),
+    Option(
+        "zookeeperPassword",
+        "password of the user; prefer `zookeeperPasswordFile`",
+        secret=True,
+    ),
+    Option(
+        "zookeeperPasswordFile",
+        "file whose first line is the password, on the driver only; default: the environment "
+        f"variable `{PASSWORD_VARIABLE}`",
+    ),
+    Option.choice(
+        "zookeeperAcl",
+        "who may use the znodes that the job creates: `open`, all; `creator`, its identity alone; "
+        "`creator-read`, and all may read; default: `creator` with a `zookeeperAuth`, else `open`",
+        among=ACLS,
+    ),
+)
+
+SHARED = {
+    **by_field(
+        Option(
+            "applicationName",
+            "name of the application, under which ZooKeeper keeps its checkpoints",
+            parse=_znode_name,
+            required=True,
+            field="application",
+        ),
+        Option(
+            "zookeeper",
+            "connect string, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` on a "
+            "single machine",
+            parse=_address,
+            rule="embedded:<directory>, like embedded:.zookeeper",
+            required=True,
+        ),
+        Option(
+            "zookeeperRoot",
+            "name of the znode that holds all applications",
+            "kinesis-spout",
+            _znode_name,
+        ),
+        Option.duration(
+            "zookeeperSessionTimeout",
+            "time after which ZooKeeper releases the ownership of a process that died",
+            "10s",
+            least="1s",
+            most="2m",
+        ),
+    ),
+    **SECURITY,
+    **CONNECTION,
+    **by_field(
+        Option.choice(
+            "wireFormat",
+            "encoding of the pages that are read: `json`, or `cbor`, which is cheaper and needs "
+            "the extra `cbor`; `auto`: `cbor` where it is installed and the endpoint speaks it",
+            "auto",
+            among=("auto", "json", "cbor"),
+        ),
+        Option(
+            "startingPosition",
+            "where a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time or `14:00` "
+            "(UTC), `-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids and "
+            "`default` to these",
+            "LATEST",
+            positions("LATEST"),
+            rule=POSITIONS_RULE,
+        ),
+        Option.choice(
+            "readMode",
+            "how new records are read: `polling`, by GetRecords; `efo`, by enhanced fan-out, with "
+            "a registered consumer, where a subscription may be opened",
+            "polling",
+            among=("polling", "efo"),
+        ),
+        Option(
+            "consumerName",
+            "with `readMode` `efo`: name of the consumer, which is registered when it is missing; "
+            "give this or `consumerArn`",
+            fits=is_consumer_name,
+            rule="1 to 128 letters, digits, dots, dashes or underscores",
+        ),
+        Option(
+            "consumerArn",
+            "with `readMode` `efo`: ARN of a consumer of the stream that exists",
+            fits=lambda arn: stream_of_consumer(arn) is not None,
+            rule="the ARN of a consumer, like "
+            "arn:aws:kinesis:<region>:<account>:stream/<name>/consumer/<name>:<number>",
+        ),
+        Option(
+            "readsPerSecond",
+            "GetRecords calls a second and shard; the service allows 5 to all consumers together",
+            "5",
+            _number,
+            fits=lambda value: 0.1 <= value <= 1000,
+            rule="calls a second, from 0.1 to 1000",
+            bounds="0.1 to 1000",
+        ),
+        Option.size(
+            "readBytesPerSecond",
+            "bytes read a second and shard; the service allows 2 MB",
+            "2MiB",
+            least="1KiB",
+        ),
+        Option.switch(
+            "failOnDataLoss",
+            "`true` stops with an error when records may have expired unread; `false` logs them "
+            "and goes on",
+            "true",
+        ),
+        Option.choice(
+            "aggregatedRecords",
+            "a record that the Kinesis Producer Library has aggregated: `unpack` delivers each of "
+            "its user records, `fail` stops at it, `raw` delivers its bytes",
+            "unpack",
+            among=("unpack", "fail", "raw"),
+        ),
+        Option.whole(
+            "maxUnresolvedPerShard",
+            "maximum unresolved records of a shard; at this number no new records of it are read",
+            "100000",
+        ),
+        Option.duration(
+            "shardRefreshInterval",
+            "time between two listings of the shards",
+            "10s",
+            least="100ms",
+        ),
+        Option.duration(
+            "ownerWait",
+            "maximum time that a new job waits until an earlier job of its name is gone",
+            "30s",
+        ),
+    ),
+}
+
+
+def meaning_of(field: str, spelt: Callable[[str], str] = str) -> str:
+    """A shared option's meaning. The options that it names are spelt as their fields are, or as
+    `spelt` makes of these.
+    """
+    fields = {option.name: name for name, option in SHARED.items()}
+    return re.sub(
+        r"`(\w+)`",
+        lambda match: f"`{spelt(fields[match[1]]) if match[1] in fields else match[1]}`",
+        SHARED[field].meaning,
+    )
+
+
+def connection_of(values: dict[str, Any], stream: StreamRef | None = None) -> AwsConfig:
+    """Take the fields of the connection out of the values. Raises `ConfigError`, which names the
+    options.
+    """
+    own = {each.name: values.pop(each.name) for each in fields(AwsConfig) if each.name in values}
+    try:
+        if stream is not None:
+            stream.region_or(own["region"])
+        return AwsConfig(**own)
+    except ConfigError as exc:
+        option = None if exc.option is None else _spelt(exc.option)
+        raise ConfigError(_spelt(str(exc)), option=option) from exc
+
+
+def security_of(values: dict[str, Any]) -> ZookeeperSecurity:
+    """Take ZooKeeper's security out of the values. Raises `ConfigError`."""
+    own = {name.removeprefix("zookeeper_"): values.pop(name) for name in SECURITY if name in values}
+    try:
+        return ZookeeperSecurity(**own)
+    except InvalidStoreSettingError as exc:
+        raise ConfigError(str(exc)) from exc
+
+
+def check_consumer(
+    values: Mapping[str, Any], stream: StreamRef, spelt: Callable[[str], str] = str
+) -> None:
+    """Raise `ConfigError` for a consumer that is not needed, missing, or of another stream.
+    `spelt`: the name of a field as the user knows it.
+    """
+    name, arn = values["consumer_name"], values["consumer_arn"]
+    if values["read_mode"] != "efo":
+        for field in ("consumer_name", "consumer_arn"):
+            if values[field] is not None:
+                raise ConfigError.of(
+                    spelt(field),
+                    f"is of use only with {spelt('read_mode')} efo; set that, or leave it out",
+                )
+    elif (name is None) == (arn is None):
+        raise ConfigError.of(
+            spelt("consumer_name"),
+            f"or {spelt('consumer_arn')} has to be given with {spelt('read_mode')} efo, and not "
+            "both",
+        )
+    elif arn is not None:
+        SHARED["consumer_arn"].check(spelt("consumer_arn"), arn)
+        if not is_consumer_of(arn, stream):
+            raise ConfigError.of(
+                spelt("consumer_arn"),
+                f"is not of stream {stream.name}; give the ARN of a consumer of that stream",
+                arn,
+            )
+
+
+# The names with an underscore; the others are ordinary words too.
+_FIELDS = re.compile(rf"\b(?:{'|'.join(name for name in SHARED if '_' in name)})\b")
+
+
+def _spelt(text: str) -> str:
+    """The text with the options' names for those of the fields."""
+    return _FIELDS.sub(lambda match: SHARED[match[0]].name, text)
