@@ -230,8 +230,7 @@ CONNECTION = by_field(
         "endpoint",
     ),
     Option(
-        "profile",
-        "profile of the AWS configuration files; default: the one that botocore chooses",
+        "profile", "profile of the AWS configuration files; default: the one that botocore chooses"
     ),
     Option(
         "awsAccessKeyId",
@@ -290,9 +289,7 @@ SECURITY = by_field(
     ),
     Option("zookeeperUser", "user of `digest` and `sasl`"),
     Option(
-        "zookeeperPassword",
-        "password of the user; prefer `zookeeperPasswordFile`",
-        secret=True,
+        "zookeeperPassword", "password of the user; prefer `zookeeperPasswordFile`", secret=True
     ),
     Option(
         "zookeeperPasswordFile",
@@ -307,123 +304,119 @@ SECURITY = by_field(
     ),
 )
 
-SHARED = {
-    **by_field(
-        Option(
-            "applicationName",
-            "name of the application, under which ZooKeeper keeps its checkpoints",
-            parse=_znode_name,
-            required=True,
-            field="application",
-        ),
-        Option(
-            "zookeeper",
-            "connect string, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` on a "
-            "single machine",
-            parse=_address,
-            rule="embedded:<directory>, like embedded:.zookeeper",
-            required=True,
-        ),
-        Option(
-            "zookeeperRoot",
-            "name of the znode that holds all applications",
-            "kinesis-spout",
-            _znode_name,
-        ),
-        Option.duration(
-            "zookeeperSessionTimeout",
-            "time after which ZooKeeper releases the ownership of a process that died",
-            "10s",
-            least="1s",
-            most="2m",
-        ),
+_STATE = by_field(
+    Option(
+        "applicationName",
+        "name of the application, under which ZooKeeper keeps its checkpoints",
+        parse=_znode_name,
+        required=True,
+        field="application",
     ),
-    **SECURITY,
-    **CONNECTION,
-    **by_field(
-        Option.choice(
-            "wireFormat",
-            "encoding of the pages that are read: `json`, or `cbor`, which is cheaper and needs "
-            "the extra `cbor`; `auto`: `cbor` where it is installed and the endpoint speaks it",
-            "auto",
-            among=("auto", "json", "cbor"),
-        ),
-        Option(
-            "startingPosition",
-            "where a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time or `14:00` "
-            "(UTC), `-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids and "
-            "`default` to these",
-            "LATEST",
-            positions("LATEST"),
-            rule=POSITIONS_RULE,
-        ),
-        Option.choice(
-            "readMode",
-            "how new records are read: `polling`, by GetRecords; `efo`, by enhanced fan-out, with "
-            "a registered consumer, where a subscription may be opened",
-            "polling",
-            among=("polling", "efo"),
-        ),
-        Option(
-            "consumerName",
-            "with `readMode` `efo`: name of the consumer, which is registered when it is missing; "
-            "give this or `consumerArn`",
-            fits=is_consumer_name,
-            rule="1 to 128 letters, digits, dots, dashes or underscores",
-        ),
-        Option(
-            "consumerArn",
-            "with `readMode` `efo`: ARN of a consumer of the stream that exists",
-            fits=lambda arn: stream_of_consumer(arn) is not None,
-            rule="the ARN of a consumer, like "
-            "arn:aws:kinesis:<region>:<account>:stream/<name>/consumer/<name>:<number>",
-        ),
-        Option(
-            "readsPerSecond",
-            "GetRecords calls a second and shard; the service allows 5 to all consumers together",
-            "5",
-            _number,
-            fits=lambda value: 0.1 <= value <= 1000,
-            rule="calls a second, from 0.1 to 1000",
-            bounds="0.1 to 1000",
-        ),
-        Option.size(
-            "readBytesPerSecond",
-            "bytes read a second and shard; the service allows 2 MB",
-            "2MiB",
-            least="1KiB",
-        ),
-        Option.switch(
-            "failOnDataLoss",
-            "`true` stops with an error when records may have expired unread; `false` logs them "
-            "and goes on",
-            "true",
-        ),
-        Option.choice(
-            "aggregatedRecords",
-            "a record that the Kinesis Producer Library has aggregated: `unpack` delivers each of "
-            "its user records, `fail` stops at it, `raw` delivers its bytes",
-            "unpack",
-            among=("unpack", "fail", "raw"),
-        ),
-        Option.whole(
-            "maxUnresolvedPerShard",
-            "maximum unresolved records of a shard; at this number no new records of it are read",
-            "100000",
-        ),
-        Option.duration(
-            "shardRefreshInterval",
-            "time between two listings of the shards",
-            "10s",
-            least="100ms",
-        ),
-        Option.duration(
-            "ownerWait",
-            "maximum time that a new job waits until an earlier job of its name is gone",
-            "30s",
-        ),
+    Option(
+        "zookeeper",
+        "connect string, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` on a "
+        "single machine",
+        parse=_address,
+        rule="embedded:<directory>, like embedded:.zookeeper",
+        required=True,
     ),
-}
+    Option(
+        "zookeeperRoot",
+        "name of the znode that holds all applications",
+        "kinesis-spout",
+        _znode_name,
+    ),
+    Option.duration(
+        "zookeeperSessionTimeout",
+        "time after which ZooKeeper releases the ownership of a process that died",
+        "10s",
+        least="1s",
+        most="2m",
+    ),
+)
+
+_READING = by_field(
+    Option.choice(
+        "wireFormat",
+        "encoding of the pages that are read: `json`, or `cbor`, which is cheaper and needs "
+        "the extra `cbor`; `auto`: `cbor` where it is installed and the endpoint speaks it",
+        "auto",
+        among=("auto", "json", "cbor"),
+    ),
+    Option(
+        "startingPosition",
+        "where a new application starts: `LATEST`, `TRIM_HORIZON`, an ISO time or `14:00` "
+        "(UTC), `-2h`, `AT:<sequence>`, `AFTER:<sequence>`, or JSON that maps shard ids and "
+        "`default` to these",
+        "LATEST",
+        positions("LATEST"),
+        rule=POSITIONS_RULE,
+    ),
+    Option.choice(
+        "readMode",
+        "how new records are read: `polling`, by GetRecords; `efo`, by enhanced fan-out, with "
+        "a registered consumer, where a subscription may be opened",
+        "polling",
+        among=("polling", "efo"),
+    ),
+    Option(
+        "consumerName",
+        "with `readMode` `efo`: name of the consumer, which is registered when it is missing; "
+        "give this or `consumerArn`",
+        fits=is_consumer_name,
+        rule="1 to 128 letters, digits, dots, dashes or underscores",
+    ),
+    Option(
+        "consumerArn",
+        "with `readMode` `efo`: ARN of a consumer of the stream that exists",
+        fits=lambda arn: stream_of_consumer(arn) is not None,
+        rule="the ARN of a consumer, like "
+        "arn:aws:kinesis:<region>:<account>:stream/<name>/consumer/<name>:<number>",
+    ),
+    Option(
+        "readsPerSecond",
+        "GetRecords calls a second and shard; the service allows 5 to all consumers together",
+        "5",
+        _number,
+        fits=lambda value: 0.1 <= value <= 1000,
+        rule="calls a second, from 0.1 to 1000",
+        bounds="0.1 to 1000",
+    ),
+    Option.size(
+        "readBytesPerSecond",
+        "bytes read a second and shard; the service allows 2 MB",
+        "2MiB",
+        least="1KiB",
+    ),
+    Option.switch(
+        "failOnDataLoss",
+        "`true` stops with an error when records may have expired unread; `false` logs them "
+        "and goes on",
+        "true",
+    ),
+    Option.choice(
+        "aggregatedRecords",
+        "a record that the Kinesis Producer Library has aggregated: `unpack` delivers each of "
+        "its user records, `fail` stops at it, `raw` delivers its bytes",
+        "unpack",
+        among=("unpack", "fail", "raw"),
+    ),
+    Option.whole(
+        "maxUnresolvedPerShard",
+        "maximum unresolved records of a shard; at this number no new records of it are read",
+        "100000",
+    ),
+    Option.duration(
+        "shardRefreshInterval", "time between two listings of the shards", "10s", least="100ms"
+    ),
+    Option.duration(
+        "ownerWait",
+        "maximum time that a new job waits until an earlier job of its name is gone",
+        "30s",
+    ),
+)
+
+SHARED = {**_STATE, **SECURITY, **CONNECTION, **_READING}
 
 
 def meaning_of(field: str, spelt: Callable[[str], str] = str) -> str:

@@ -260,13 +260,7 @@ _CHECKED = (
     "aggregated_records",
     "max_unresolved_per_shard",
 )
-_COUNTS = (
-    "max_pending",
-    "prefetch_records",
-    "prefetch_bytes",
-    "fetch_concurrency",
-    "total_tasks",
-)
+_COUNTS = ("max_pending", "prefetch_records", "prefetch_bytes", "fetch_concurrency", "total_tasks")
 _LIMITS = ("max_records", "breaker_failures")
 _DURATIONS = (
     "zookeeper_session_timeout_s",

@@ -17,76 +17,73 @@ STREAM = by_field(
         field="stream",
     ),
     Option(
-        "streamArn",
-        "ARN of the stream, which also gives the region; give this or `streamName`",
+        "streamArn", "ARN of the stream, which also gives the region; give this or `streamName`"
     ),
 )
 
-OPTIONS = {
-    **STREAM,
-    **SHARED,
-    **by_field(
-        Option.whole(
-            "maxRecordsPerTrigger",
-            "maximum records of a stream in a batch, over all its shards; default: no limit",
-        ),
-        Option.whole(
-            "maxRecordsPerTriggerTotal",
-            "maximum records in a batch, over all streams that a query reads, shared between those "
-            "that have something to read; default: no limit",
-        ),
-        Option.whole("maxRecordsPerShard", "maximum new records of one shard in a batch", "100000"),
-        Option.size(
-            "maxBytesPerTask",
-            "maximum payload bytes that a task delivers in a batch",
-            "64MiB",
-            least="1B",
-        ),
-        Option.duration(
-            "maxFetchTime",
-            "maximum time that a task reads once it has found a record",
-            "5s",
-            least="1ms",
-        ),
-        Option.duration(
-            "maxSearchTime",
-            "maximum time that a task looks for the first record of a shard that is behind, and an "
-            "AvailableNow run for a shard's end",
-            "60s",
-            least="1ms",
-        ),
-        Option.whole(
-            "maxTasks",
-            "maximum tasks in a batch; default: as many as the session runs at a time, 64 with "
-            "dynamic allocation and on Spark Connect",
-            "64",
-        ),
-        Option.switch(
-            "wholeBatchAck",
-            "`true` acks finished batches as a whole in an application that has tracked its "
-            "records before",
-            "false",
-        ),
-        Option.duration(
-            "availableNowRetryWait",
-            "maximum time that an AvailableNow run waits for retries after its last new record; "
-            "default: the sum of a record's backoffs, and 50s, or more with a first backoff of "
-            "more than 20s",
-        ),
-        Option.duration(
-            "idleWait",
-            "maximum time that the driver waits for new records before it returns to Spark",
-            "1s",
-            most="60s",
-        ),
-        Option.duration(
-            "probeInterval",
-            "time between two probes of an idle shard for new records",
-            "1s",
-            least="200ms",
-        ),
+_SPARKS = by_field(
+    Option.whole(
+        "maxRecordsPerTrigger",
+        "maximum records of a stream in a batch, over all its shards; default: no limit",
     ),
-}
+    Option.whole(
+        "maxRecordsPerTriggerTotal",
+        "maximum records in a batch, over all streams that a query reads, shared between those "
+        "that have something to read; default: no limit",
+    ),
+    Option.whole("maxRecordsPerShard", "maximum new records of one shard in a batch", "100000"),
+    Option.size(
+        "maxBytesPerTask",
+        "maximum payload bytes that a task delivers in a batch",
+        "64MiB",
+        least="1B",
+    ),
+    Option.duration(
+        "maxFetchTime",
+        "maximum time that a task reads once it has found a record",
+        "5s",
+        least="1ms",
+    ),
+    Option.duration(
+        "maxSearchTime",
+        "maximum time that a task looks for the first record of a shard that is behind, and an "
+        "AvailableNow run for a shard's end",
+        "60s",
+        least="1ms",
+    ),
+    Option.whole(
+        "maxTasks",
+        "maximum tasks in a batch; default: as many as the session runs at a time, 64 with "
+        "dynamic allocation and on Spark Connect",
+        "64",
+    ),
+    Option.switch(
+        "wholeBatchAck",
+        "`true` acks finished batches as a whole in an application that has tracked its "
+        "records before",
+        "false",
+    ),
+    Option.duration(
+        "availableNowRetryWait",
+        "maximum time that an AvailableNow run waits for retries after its last new record; "
+        "default: the sum of a record's backoffs, and 50s, or more with a first backoff of "
+        "more than 20s",
+    ),
+    Option.duration(
+        "idleWait",
+        "maximum time that the driver waits for new records before it returns to Spark",
+        "1s",
+        most="60s",
+    ),
+    Option.duration(
+        "probeInterval",
+        "time between two probes of an idle shard for new records",
+        "1s",
+        least="200ms",
+    ),
+)
+
+OPTIONS = {**STREAM, **SHARED, **_SPARKS}
 
 # Options of earlier versions that nobody could choose a value for, with the reason. One that is
 # given is warned of, and has no effect.

@@ -1,9 +1,7 @@
 """Options of other Kinesis sources for Spark, by which a job that moves in may be configured.
 
 An option that means the same as one of ours is taken for it. Each other one is refused by its name,
-with what to use instead. Names are matched without regard to case, as ours are. A name that both
-have, with the same meaning, needs no entry: Databricks' `streamName`, `region`, `roleArn`,
-`roleExternalId`, `roleSessionName` and `consumerName`.
+with what to use instead. Names are matched without regard to case, as ours are.
 
 Sources: `KinesisOptions.scala` and the README of awslabs/spark-sql-kinesis-connector; the pages
 "Connect to Amazon Kinesis" and "read_kinesis" of docs.databricks.com. Pure.
@@ -13,35 +11,37 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-AWSLABS, DATABRICKS = "awslabs", "databricks"
 _SCHEME = re.compile(r"[A-Za-z]+://")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignOption:
-    """One option of another source.
+class Taken(NamedTuple):
+    """An option that is taken for one of `ours`.
 
-    - `system`: whose it is.
-    - `ours`: the option of ours that it is taken for; None if it is refused or has no effect.
     - `value`: our text for its text, or a `ConfigError`; None where they are the same. Its first
       argument is the option's name.
-    - `instead`: what to use instead, where it is refused.
-    - `values`: how values are converted, for the documentation.
+    - `values`: how values are converted, for the reference.
     """
 
-    system: str
-    ours: str | None = None
+    ours: str
     value: Callable[[str, str], str] | None = None
-    instead: str = ""
     values: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """Another source: the options of it that are taken, and what to use instead of the others."""
+
+    name: str
+    taken: Mapping[str, Taken]
+    refused: Mapping[str, str]
 
 
 def _position(option: str, text: str) -> str:
@@ -98,25 +98,6 @@ def _url(option: str, text: str) -> str:
     return text if _SCHEME.match(text) else f"https://{text}"
 
 
-def _awslabs(
-    ours: str, value: Callable[[str, str], str] | None = None, values: str = ""
-) -> ForeignOption:
-    return ForeignOption(system=AWSLABS, ours=ours, value=value, values=values)
-
-
-def _databricks(
-    ours: str, value: Callable[[str, str], str] | None = None, values: str = ""
-) -> ForeignOption:
-    return ForeignOption(system=DATABRICKS, ours=ours, value=value, values=values)
-
-
-def _refused(system: str, **instead: str) -> dict[str, ForeignOption]:
-    return {
-        name.replace("__", "."): ForeignOption(system=system, instead=said)
-        for name, said in instead.items()
-    }
-
-
 _LEAVE_OUT = "leave it out"
 _FALLS_BACK = f"{_LEAVE_OUT}: where a subscription is refused or breaks, the shard is polled"
 _REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
@@ -125,103 +106,113 @@ _IMPORT = f"{_LEAVE_OUT}: progress is in ZooKeeper; `kinesis-spout import` takes
 _NO_PREFETCH = f"{_LEAVE_OUT}: nothing is read before a batch needs it"
 _BATCH = "use maxRecordsPerShard and maxBytesPerTask for the size of a batch"
 
-FOREIGN_OPTIONS: dict[str, ForeignOption] = {
-    "kinesis.streamName": _awslabs("streamName"),
-    "kinesis.endpointUrl": _awslabs("endpointUrl"),
-    "kinesis.kinesisRegion": _awslabs("region"),
-    "kinesis.startingPosition": _awslabs(
-        "startingPosition",
-        _position,
-        "`LATEST`, `TRIM_HORIZON`, `EARLIEST` (as `TRIM_HORIZON`), `AT_TIMESTAMP <ISO time>`",
-    ),
-    "kinesis.failOnDataLoss": _awslabs("failOnDataLoss"),
-    "kinesis.maxFetchRecordsPerShard": _awslabs("maxRecordsPerShard"),
-    "kinesis.describeShardInterval": _awslabs("shardRefreshInterval"),
-    "kinesis.getRecords.fetchIntervalMs": _awslabs(
-        "readsPerSecond", _reads_per_second, "1000 divided by the milliseconds"
-    ),
-    "kinesis.stsRoleArn": _awslabs("roleArn"),
-    "kinesis.stsSessionName": _awslabs("roleSessionName"),
-    "kinesis.awsAccessKeyId": _awslabs("awsAccessKeyId"),
-    "kinesis.awsSecretKey": _awslabs("awsSecretAccessKey"),
-    "kinesis.sessionToken": _awslabs("awsSessionToken"),
-    "kinesis.consumerType": _awslabs(
-        "readMode",
-        _mode(GetRecords="polling", SubscribeToShard="efo"),
-        "`GetRecords` (as `polling`), `SubscribeToShard` (as `efo`)",
-    ),
-    "kinesis.consumerName": _awslabs("consumerName"),
-    **_refused(
-        AWSLABS,
-        kinesis__region="use region for the region of the stream: there, this is the region of the "
-        "metadata's table",
-        kinesis__subscribeToShard__timeoutSec=_FALLS_BACK,
-        kinesis__subscribeToShard__maxRetries=_FALLS_BACK,
-        kinesis__maxFetchTimePerShardSec="use maxFetchTime, which counts from the first record",
-        kinesis__getRecords__numberOfRecordsPerFetch=f"{_LEAVE_OUT}: a call asks for all that the "
+AWSLABS = System(
+    name="awslabs' connector",
+    taken={
+        "kinesis.streamName": Taken("streamName"),
+        "kinesis.endpointUrl": Taken("endpointUrl"),
+        "kinesis.kinesisRegion": Taken("region"),
+        "kinesis.startingPosition": Taken(
+            "startingPosition",
+            _position,
+            "`LATEST`, `TRIM_HORIZON`, `EARLIEST` (as `TRIM_HORIZON`), `AT_TIMESTAMP <ISO time>`",
+        ),
+        "kinesis.failOnDataLoss": Taken("failOnDataLoss"),
+        "kinesis.maxFetchRecordsPerShard": Taken("maxRecordsPerShard"),
+        "kinesis.describeShardInterval": Taken("shardRefreshInterval"),
+        "kinesis.getRecords.fetchIntervalMs": Taken(
+            "readsPerSecond", _reads_per_second, "1000 divided by the milliseconds"
+        ),
+        "kinesis.stsRoleArn": Taken("roleArn"),
+        "kinesis.stsSessionName": Taken("roleSessionName"),
+        "kinesis.awsAccessKeyId": Taken("awsAccessKeyId"),
+        "kinesis.awsSecretKey": Taken("awsSecretAccessKey"),
+        "kinesis.sessionToken": Taken("awsSessionToken"),
+        "kinesis.consumerType": Taken(
+            "readMode",
+            _mode(GetRecords="polling", SubscribeToShard="efo"),
+            "`GetRecords` (as `polling`), `SubscribeToShard` (as `efo`)",
+        ),
+        "kinesis.consumerName": Taken("consumerName"),
+    },
+    refused={
+        "kinesis.region": "use region for the region of the stream: there, this is the region of "
+        "the metadata's table",
+        "kinesis.subscribeToShard.timeoutSec": _FALLS_BACK,
+        "kinesis.subscribeToShard.maxRetries": _FALLS_BACK,
+        "kinesis.maxFetchTimePerShardSec": "use maxFetchTime, which counts from the first record",
+        "kinesis.getRecords.numberOfRecordsPerFetch": f"{_LEAVE_OUT}: a call asks for all that the "
         "service gives; use readBytesPerSecond for the rate",
-        kinesis__minBatchesToRetain=_IMPORT,
-        kinesis__metadataCommitterType=_IMPORT,
-        kinesis__metadataPath=_IMPORT,
-        kinesis__metadataNumRetries=_IMPORT,
-        kinesis__metadataRetryIntervalsMs=_IMPORT,
-        kinesis__metadataMaxRetryIntervalMs=_IMPORT,
-        kinesis__dynamodb__tableName=_IMPORT,
-        kinesis__checkNewRecordThreads="use probeInterval",
-        kinesis__clientNumRetries=_CALLS,
-        kinesis__clientRetryIntervalsMs=_CALLS,
-        kinesis__clientMaxRetryIntervalMs=_CALLS,
-        kinesis__stsEndpointUrl="set AWS_ENDPOINT_URL_STS in the environment",
-        kinesis__credentialProviderClass="use profile, roleArn, or botocore's other ways",
-        kinesis__credentialProviderParam="use profile, roleArn, or botocore's other ways",
-        kinesis__internal__avoidEmptyBatches=f"{_LEAVE_OUT}: a batch begins when records are there",
-        kinesis__internal__maintenanceTaskIntervalSec=_IMPORT,
-        kinesis__internal__dataQueueCapacity=_NO_PREFETCH,
-        kinesis__internal__maxDataQueueEmptyCount=_NO_PREFETCH,
-        kinesis__internal__dataQueueWaitTimeoutSec=_NO_PREFETCH,
-    ),
-    "endpoint": _databricks("endpointUrl", _url, "a host, with `https://` put before it"),
-    "initialPosition": _databricks(
-        "startingPosition",
-        _word_position,
-        "`latest`, `trim_horizon`, `earliest` (as `TRIM_HORIZON`)",
-    ),
-    "awsAccessKey": _databricks("awsAccessKeyId"),
-    "awsSecretKey": _databricks("awsSecretAccessKey"),
-    "shardFetchInterval": _databricks("shardRefreshInterval"),
-    "minFetchPeriod": _databricks(
-        "readsPerSecond", _reads_per_second, "1 second divided by the duration"
-    ),
-    "consumerMode": _databricks(
-        "readMode", _mode(polling="polling", efo="efo"), "`polling`, `efo`"
-    ),
-    **_refused(
-        DATABRICKS,
-        serviceCredential="use profile, roleArn, or botocore's other ways",
-        stsEndpoint="set AWS_ENDPOINT_URL_STS in the environment",
-        maxRecordsPerFetch=f"{_LEAVE_OUT}: a call asks for all that the service gives; {_BATCH}",
-        maxFetchRate="use readBytesPerSecond, as 2MiB",
-        maxFetchDuration=_NO_PREFETCH,
-        fetchBufferSize=_NO_PREFETCH,
-        shardsPerTask="use maxTasks",
-        coalesceThresholdBlockSize=_NO_PREFETCH,
-        coalesce=_NO_PREFETCH,
-        coalesceBinSize=_NO_PREFETCH,
-        reuseKinesisClient=f"{_LEAVE_OUT}: a process has one connection",
-        clientRetries=_CALLS,
-        maxShardsPerDescribe=f"{_LEAVE_OUT}: all shards are listed",
-        consumerNamePrefix="use consumerName, as the name of the consumer",
-        consumerRefreshInterval=f"{_LEAVE_OUT}: a task that has no subscription polls",
-        registeredConsumerId="use consumerName or consumerArn",
-        registeredConsumerIdType="use consumerName or consumerArn",
-        registerConsumerTimeoutInterval=f"{_LEAVE_OUT}: until the consumer is there, shards are "
+        "kinesis.minBatchesToRetain": _IMPORT,
+        "kinesis.metadataCommitterType": _IMPORT,
+        "kinesis.metadataPath": _IMPORT,
+        "kinesis.metadataNumRetries": _IMPORT,
+        "kinesis.metadataRetryIntervalsMs": _IMPORT,
+        "kinesis.metadataMaxRetryIntervalMs": _IMPORT,
+        "kinesis.dynamodb.tableName": _IMPORT,
+        "kinesis.checkNewRecordThreads": "use probeInterval",
+        "kinesis.clientNumRetries": _CALLS,
+        "kinesis.clientRetryIntervalsMs": _CALLS,
+        "kinesis.clientMaxRetryIntervalMs": _CALLS,
+        "kinesis.stsEndpointUrl": "set AWS_ENDPOINT_URL_STS in the environment",
+        "kinesis.credentialProviderClass": "use profile, roleArn, or botocore's other ways",
+        "kinesis.credentialProviderParam": "use profile, roleArn, or botocore's other ways",
+        "kinesis.internal.avoidEmptyBatches": f"{_LEAVE_OUT}: a batch begins when records are "
+        "there",
+        "kinesis.internal.maintenanceTaskIntervalSec": _IMPORT,
+        "kinesis.internal.dataQueueCapacity": _NO_PREFETCH,
+        "kinesis.internal.maxDataQueueEmptyCount": _NO_PREFETCH,
+        "kinesis.internal.dataQueueWaitTimeoutSec": _NO_PREFETCH,
+    },
+)
+
+DATABRICKS = System(
+    name="Databricks' source",
+    taken={
+        "streamName": Taken("streamName"),
+        "region": Taken("region"),
+        "roleArn": Taken("roleArn"),
+        "roleExternalId": Taken("roleExternalId"),
+        "roleSessionName": Taken("roleSessionName"),
+        "consumerName": Taken("consumerName"),
+        "endpoint": Taken("endpointUrl", _url, "a host, with `https://` put before it"),
+        "initialPosition": Taken(
+            "startingPosition",
+            _word_position,
+            "`latest`, `trim_horizon`, `earliest` (as `TRIM_HORIZON`)",
+        ),
+        "awsAccessKey": Taken("awsAccessKeyId"),
+        "awsSecretKey": Taken("awsSecretAccessKey"),
+        "shardFetchInterval": Taken("shardRefreshInterval"),
+        "minFetchPeriod": Taken(
+            "readsPerSecond", _reads_per_second, "1 second divided by the duration"
+        ),
+        "consumerMode": Taken("readMode", _mode(polling="polling", efo="efo"), "`polling`, `efo`"),
+    },
+    refused={
+        "serviceCredential": "use profile, roleArn, or botocore's other ways",
+        "stsEndpoint": "set AWS_ENDPOINT_URL_STS in the environment",
+        "maxRecordsPerFetch": f"{_LEAVE_OUT}: a call asks for all that the service gives; {_BATCH}",
+        "maxFetchRate": "use readBytesPerSecond, as 2MiB",
+        "maxFetchDuration": _NO_PREFETCH,
+        "fetchBufferSize": _NO_PREFETCH,
+        "shardsPerTask": "use maxTasks",
+        "coalesceThresholdBlockSize": _NO_PREFETCH,
+        "coalesce": _NO_PREFETCH,
+        "coalesceBinSize": _NO_PREFETCH,
+        "reuseKinesisClient": f"{_LEAVE_OUT}: a process has one connection",
+        "clientRetries": _CALLS,
+        "maxShardsPerDescribe": f"{_LEAVE_OUT}: all shards are listed",
+        "consumerNamePrefix": "use consumerName, as the name of the consumer",
+        "consumerRefreshInterval": f"{_LEAVE_OUT}: a task that has no subscription polls",
+        "registeredConsumerId": "use consumerName or consumerArn",
+        "registeredConsumerIdType": "use consumerName or consumerArn",
+        "registerConsumerTimeoutInterval": f"{_LEAVE_OUT}: until the consumer is there, shards are "
         "polled",
-        requireConsumerDeregistration=_REMOVED,
-        deregisterConsumerTimeoutInterval=_REMOVED,
-    ),
-}
-_BY_KEY = {name.lower(): name for name in FOREIGN_OPTIONS}
-_PREFIXES = {"kinesis.sink.": "it is an option of the sink; see the options of df.write"}
+        "requireConsumerDeregistration": _REMOVED,
+        "deregisterConsumerTimeoutInterval": _REMOVED,
+    },
+)
 
 
 def translated(key: str, text: str) -> tuple[str, str] | None:
@@ -230,31 +221,19 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
 
     Raises `ConfigError` for an option, or a value of it, that is not taken.
     """
-    name = _BY_KEY.get(key.lower())
-    if name is None:
-        for prefix, said in _PREFIXES.items():
-            if key.lower().startswith(prefix):
-                raise ConfigError(f"option {key} is not taken: {said}", option=key)
-        return None
-    one = FOREIGN_OPTIONS[name]
-    if one.ours is not None:
-        return one.ours, text if one.value is None else one.value(name, text)
-    raise ConfigError(
-        f"option {name} is of {_SYSTEMS[one.system]} and is not taken here; {one.instead}",
-        option=name,
-    )
-
-
-SAME_NAMED = {
-    DATABRICKS: (
-        "streamName",
-        "region",
-        "roleArn",
-        "roleExternalId",
-        "roleSessionName",
-        "consumerName",
-    ),
-}
-"""Options that another source spells as ours, with the same meaning."""
-
-_SYSTEMS = {AWSLABS: "awslabs' connector", DATABRICKS: "Databricks' source"}
+    if key.lower().startswith("kinesis.sink."):
+        raise ConfigError(
+            f"option {key} is not taken: it is an option of the sink; see the options of df.write",
+            option=key,
+        )
+    for system in (AWSLABS, DATABRICKS):
+        for name, taken in system.taken.items():
+            if name.lower() == key.lower():
+                return taken.ours, text if taken.value is None else taken.value(name, text)
+        for name, instead in system.refused.items():
+            if name.lower() == key.lower():
+                raise ConfigError(
+                    f"option {name} is of {system.name} and is not taken here; {instead}",
+                    option=name,
+                )
+    return None
