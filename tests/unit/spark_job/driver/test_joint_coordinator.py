@@ -133,6 +133,22 @@ def test_a_query_is_not_ended_by_an_error_that_has_healed(two: SimulatedJob) -> 
         assert not any("trouble" in one for one in query.driver.report()["streams"])
 
 
+def test_a_stream_whose_shards_have_failed_together_is_left_out_once() -> None:
+    """The error of the second shard would otherwise be raised at the next look, as a new one."""
+    with simulated(shards=2) as job:
+        job.fake.create(CLICKS, shards=2)
+        job.clock.advance(1)
+        query = Query(job, idle_wait="1s")
+        assert not query.look()
+        job.fake.faults.add(internal_failure(), operation="GetRecords", times=None)
+        assert not query.look()
+        assert all("trouble" in one for one in query.driver.report()["streams"])
+        job.fake.faults.clear()
+        job.clock.advance(REST.longest_s)
+        assert not query.look()
+        assert not any("trouble" in one for one in query.driver.report()["streams"])
+
+
 def test_a_stream_without_records_is_verified_while_another_one_has_some(
     two: SimulatedJob,
 ) -> None:
