@@ -106,7 +106,8 @@ class KinesisShardGetter:
     - The last answer lacks it and names children of the shard.
     - The position has reached `ending_sequence`, with or without a next iterator, as some emulators
       never end a closed shard. Others list a number that no record has.
-    - Answers of one position, from new iterators, all lack it and have no records.
+    - Answers of one position, from new iterators, lack it and have no records; what is between
+      them is empty pages behind the tip.
 
     An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
     with the backoff of throttling. A shard that is refused for `patience_s` seconds on end raises
@@ -325,7 +326,11 @@ class KinesisShardGetter:
     def _has_ended(self, decoded: DecodedPage) -> bool:
         """Whether there is evidence that the shard ends after this answer, the newest one."""
         is_last = decoded.next_iterator is None
-        self._same_ends = self._same_ends + 1 if is_last and not decoded.count else 0
+        if is_last and not decoded.count:
+            self._same_ends += 1
+        # Every new iterator passes the empty pages before the end again: they say nothing of it.
+        elif decoded.count or not decoded.millis_behind_latest:
+            self._same_ends = 0
         return (
             self._is_beyond_the_end()
             or (is_last and continue_shard(self._shard_id, decoded.child_shards))
