@@ -181,12 +181,13 @@ class StreamHistory(History):
             assert now == self.left, f"the state of {self.stream} has changed while it was not read"
 
     def _is_in_unfinished(self) -> bool:
+        """Whether the batch that Spark repeats has records of the stream."""
         before = self.query.offsets[-2] if len(self.query.offsets) > 1 else {}
-        name = self.world.settings.state_name
         after = self.query.offsets[-1]
-        return "plan" in after or after["plans"].get(name, "") != before.get("plans", {}).get(
-            name, ""
-        )
+        if "plan" in after:  # of a query of one stream, which the offset does not name
+            return after["plan"] in (self.newest_plan() or "")
+        name = self.world.settings.state_name
+        return after["plans"].get(name, "") != before.get("plans", {}).get(name, "")
 
     def _is_named_by_nothing_else(self) -> bool:
         """Whether the checkpoint location has no batch but those of a query of this stream alone,
