@@ -85,7 +85,7 @@ class Prober:
         wait(asked.values(), timeout=PATIENCE_S)
         self._asked |= asked
         answered = [shard for shard, future in self._asked.items() if future.done()]
-        # All leave together: an error that stayed would be raised by a later call as if it were new.
+        # All leave together: a later call would raise an error that stayed as if it were new.
         done = [self._asked.pop(shard) for shard in answered]
         return [future.result() for future in done]
 
