@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.application.history_recorder import HistoryRecorder
+from kinesis_spout.application.open_plan import close_open_plan
+from kinesis_spout.application.pause import PauseWatch
+from kinesis_spout.application.run_recorder import RunRecorder
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.assignment import is_ours
 from kinesis_spout.shards.catalog import ShardCatalog
-from kinesis_spout.shards.history_recorder import HistoryRecorder
-from kinesis_spout.shards.open_plan import close_open_plan
-from kinesis_spout.shards.pause import PauseWatch
-from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE, UNTIL_NOW_MARGIN_MS

@@ -13,9 +13,9 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.run_recorder import error_sentence
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import KinesisError, described
-from kinesis_spout.shards.run_recorder import error_sentence
 from kinesis_spout.spout.emission import DeadLetter
 from kinesis_spout.spout.outages import SpoutPart
 from state.store.runs import RefusedLetters, sentence

@@ -37,12 +37,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from kinesis_spout.application.history_recorder import HistoryRecorder
+from kinesis_spout.application.pause import PauseWatch
+from kinesis_spout.application.run_recorder import RunRecorder
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.shared_consumer import SharedConsumer
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
-from kinesis_spout.shards.history_recorder import HistoryRecorder
-from kinesis_spout.shards.pause import PauseWatch
-from kinesis_spout.shards.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import OLDEST, pin_start
 from spark_job.driver.consumer import QueryConsumer
 from spark_job.driver.due_work import DueWork

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.application.pause import HOLD_S
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.programs.threads import ThreadLoop
-from kinesis_spout.shards.pause import HOLD_S
 from kinesis_spout.spout.openings import UNCLOSED
 from kinesis_spout.testing import slow
 from state.errors import StaleOwnerError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.shards.run_recorder import REFUSED_TOLD_S, THROTTLED_TOLD_S
+from kinesis_spout.application.run_recorder import REFUSED_TOLD_S, THROTTLED_TOLD_S
 from kinesis_spout.testing import throttle
 from state.retry_policy import RetryPolicy
 from state.store.runs import DEACTIVATED, FAILED, FULL, NOT_TAKEN, SPOUT, STOPPED, Hold

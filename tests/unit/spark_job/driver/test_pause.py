@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from kinesis_spout.shards.pause import HOLD_S
+from kinesis_spout.application.pause import HOLD_S
 from state.errors import StaleOwnerError
 from state.plan import PlanPointer, PlanStatus
 from state.position import PositionKind
