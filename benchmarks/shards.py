@@ -132,6 +132,8 @@ class TimedCoordinator(Coordinator):
             settings, services, tips=self._tips, catalog=self._catalog, outcomes=self._outcomes
         )
         self._due.timed = self.timed
+        self._recorded = self._session.record_history
+        self._session.record_history = self._record_history  # type: ignore[method-assign]  # timed
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -157,7 +159,7 @@ class TimedCoordinator(Coordinator):
         with self.timed("history"):
             self.tree.is_history = True
             try:
-                super()._record_history(at_once=True)
+                self._recorded(at_once=True)
             finally:
                 self.tree.is_history = False
 

@@ -15,15 +15,12 @@ from msgspec.structs import replace
 
 from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
-from kinesis_spout.application.history_recorder import HistoryRecorder
 from kinesis_spout.application.open_plan import close_open_plan
-from kinesis_spout.application.pause import PauseWatch
-from kinesis_spout.application.run_recorder import RunRecorder
+from kinesis_spout.application.session import ApplicationSession
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.assignment import is_ours
 from kinesis_spout.shards.catalog import ShardCatalog
-from kinesis_spout.shards.start_position import pin_start
 from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import STATES_PER_WRITE, UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.openings import SpoutOpenings
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinesis_spout")
 LOAD_INTERVAL_S = 2.0
-# In a row. Another task may write the same child's first state, but not again and again.
-MAX_CONFLICTS = 5
 # Options of a reader that errors of an opening may name, as fields of the spout's settings.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
 ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
@@ -149,7 +144,6 @@ class SpoutCoordinator:
     ) -> None:
         self._config = config = context.config
         self._services = services = context.services
-        self._store = services.store
         self._scheduler = context.scheduler
         self._fetching = fetching
         self._hooks = context.hooks
@@ -172,22 +166,24 @@ class SpoutCoordinator:
             only=frozenset(config.shards),
             accept_loss=ACCEPT_LOSS,
         )
-        self._history = HistoryRecorder(services.store.history, services.clock)
-        self._openings = SpoutOpenings(context)
-        self.run = RunRecorder(services.store.runs, services.clock)
-        self._hold = SpoutHold(context)
-        self._pause = PauseWatch(
-            services.store.pause, services.clock, config.application or "", wake
+        self.session = ApplicationSession(
+            config.application or "",
+            services.store,
+            services.client,
+            services.clock,
+            self.catalog,
+            task=TaskShare(config.task_index, config.total_tasks),
+            is_closing=services.closing.is_set,
+            on_pause=wake,
         )
+        self._openings = SpoutOpenings(context)
+        self._hold = SpoutHold(context)
         self._has_assigned = False
         self._end: SpoutCompletion | None = None
         self._until_ms: int | None = None
         self.has_ended = False
         self._pin: StartPin | None = None
-        self._conflicts = 0
         self._stored = 0  # of the records that were resolved, those that a commit has stored
-        self._must_reload = False
-        self._is_list_leader = False
         self._watch_fired = False
         self._loaded_s = services.clock.monotonic_s()
         self._wake = wake
@@ -196,21 +192,21 @@ class SpoutCoordinator:
         """Acquire the ownership, check that the state is of this stream, pin the start, assign the
         first shards unless the application is paused, and count this opening.
         """
-        self._acquire(self._config.owner_wait_s)
+        self.session.claim(self._run(), timeout_s=self._config.owner_wait_s)
         try:
             self._open()
         except Exception as exc:
             if isinstance(exc, ConfigError) and exc.option in _FIELDS:
                 named = exc.respelt(_FIELDS[exc.option])
-                self.run.failed(named)
+                self.session.run.failed(named)
                 raise named from None
-            self.run.failed(exc)
+            self.session.run.failed(exc)
             raise
 
     def _open(self) -> None:
-        close_open_plan(self._store.plans)
-        self.catalog.bind()
-        # After `bind`, which tells the service's time, and before the first shard is assigned.
+        close_open_plan(self._services.store.plans)  # before the states are loaded: see there
+        self.session.load()
+        # After `load`, which tells the service's time, and before the first shard is assigned.
         now_ms = self.catalog.service_now_ms()
         self._until_ms = self._config.until_ms(now_ms)
         if self._until_ms is not None and self._until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
@@ -224,65 +220,40 @@ class SpoutCoordinator:
         self._end = SpoutCompletion(
             self._config, self._scheduler, self.catalog, self._fetching, until_ms=self._until_ms
         )
-        self.catalog.load()
-        self._store.shard_list.watch(self._on_watch)
-        self._pause.begin()
-        self._is_list_leader = self._store.shard_list.try_lead()
-        pin, client = self._store.identity.read_start(), self._services.client
-        if pin is None:
-            listed = client.list_shards()
-            pin = pin_start(
-                self._store.identity,
-                self._config.start,
-                self.catalog.service_now_ms(),
-                listed,
-                new_iterator=client.shard_iterator,
-                only=self._config.shards,
-            )
-        if self._pause.look():
-            self._stand_still()
+        self._services.store.shard_list.watch(self._on_watch)
+        self.session.lead()
+        self._pin = self.session.pin_start(lambda: self._config.start, only=self._config.shards)
+        self._obey_pause_or_assign(self._pin)
+        self._openings.begin()
+
+    def _obey_pause_or_assign(self, pin: StartPin) -> None:
+        if self.session.is_paused():
+            with self._changed:
+                self._scheduler.pause()  # emits and fetches nothing; outcomes are committed
+            self.session.keep_during_pause()
         else:
             self._go_on(pin)
-        self._openings.begin()
-        self._pin = pin
 
     def step(self) -> float:
         """List the shards if it is time, and assign new ones; obey a pause. Returns the seconds
         until the next step.
         """
         try:
-            if self._pause.look():
-                self._stand_still()
-            elif self._pin is not None:
-                self._go_on(self._pin)
-            self._record_history()
+            if (pin := self._pin) is not None:
+                self.session.on_stored(lambda: self._obey_pause_or_assign(pin))
+            self.session.record_history()
             self._outages.succeeded(SpoutPart.LISTING)
         except (KinesisError, StoreUnavailableError) as exc:
             self._outages.failed(SpoutPart.LISTING, exc)
-        except ConflictError as exc:
-            self._on_conflict(exc)
         except NotListerError:
-            self._is_list_leader = (
-                False  # this task's session was lost, and another task took the list over
-            )
+            # This task's session was lost, and another task took the list over.
+            self.session.leads = False
         with self._changed:
             end = self._end if self._has_assigned else None
             self.has_ended = end is not None and end.reached()
             if self.has_ended:
                 self._changed.notify_all()
         return self._config.commit_interval_s
-
-    def _record_history(self, *, at_once: bool = False) -> None:
-        """Of the shards of all tasks, as this task has loaded their states last. A state that
-        another task has stored since is ahead of that, never behind.
-        """
-        if self._is_list_leader:
-            self._history.record(
-                self.catalog.states,
-                now_ms=self.catalog.known_now_ms(),
-                retention_ms=self.catalog.retention_ms,
-                at_once=at_once,
-            )
 
     def list_soon(self) -> None:
         """List the shards at the next step, which comes at once. Any thread may call it."""
@@ -292,35 +263,28 @@ class SpoutCoordinator:
     # committing -----------------------------------------------------------------------------------
     def commit_step(self) -> float:
         """Commit. Returns the seconds until the next commit."""
-        self.run.hold(self._hold.look())
-        self.run.throttled(self._outages.throttled())
-        self.run.refused_letters(self._outages.refused_letters)
-        self.run.not_subscribed(self._outages.not_subscribed)
-        self.run.failing_reads(self._outages.failing_reads())
-        self.run.no_answers(self._outages.no_answers)
+        self.session.run.hold(self._hold.look())
+        self.session.run.throttled(self._outages.throttled())
+        self.session.run.refused_letters(self._outages.refused_letters)
+        self.session.run.not_subscribed(self._outages.not_subscribed)
+        self.session.run.failing_reads(self._outages.failing_reads())
+        self.session.run.no_answers(self._outages.no_answers)
         if self.commit():
             try:
                 with self.catalog.lock:
                     if not self._services.closing.is_set():  # the last commit has its own count
-                        self._openings.on_commit()
+                        self.session.on_stored(self._openings.on_commit)
             except StoreUnavailableError as exc:
                 self._hooks.error(exc)
-            except ConflictError as exc:
-                self._on_conflict(exc)
         return self._config.commit_interval_s
 
     def commit(self) -> bool:
         """Store every state that has changed. False when it failed: they are stored later."""
         try:
             with self.catalog.lock:
-                self._reload()
-                released = self._release_given_up()
-                dirty, changes = self._save_changes()
+                released, dirty, changes = self.session.on_stored(self._save_changes)
         except StoreUnavailableError as exc:
             self._outages.failed(SpoutPart.COMMIT, exc)
-            return False
-        except ConflictError as exc:
-            self._on_conflict(exc)
             return False
         for shard_id, change in changes.items():
             self._hooks.checkpointed(shard_id, change.after.checkpoint_text)
@@ -331,10 +295,11 @@ class SpoutCoordinator:
             self._wake()  # there may be children to assign, or nothing left to read
         return True
 
-    def _save_changes(self) -> tuple[list[AssignedShard], dict[str, StateChange]]:
-        """Store what has changed. Returns the shards that were dirty, and the changes by shard. The
-        caller holds the catalog's lock.
+    def _save_changes(self) -> tuple[list[str], list[AssignedShard], dict[str, StateChange]]:
+        """Store what has changed. Returns the shards that were given up, those that were dirty, and
+        the changes by shard. The caller holds the catalog's lock.
         """
+        given_up = self._release_given_up()
         with self._changed:
             dirty = [
                 assigned for assigned in self._scheduler.assigned.values() if assigned.is_dirty
@@ -364,14 +329,13 @@ class SpoutCoordinator:
                 for assigned in dirty:
                     assigned.is_dirty = True
             raise
-        self._conflicts = 0
         self._outages.succeeded(SpoutPart.COMMIT)
         if careful is not None:
             with self._changed:
                 careful.on_commit(with_outcome=with_outcome)
                 self._changed.notify_all()
         self._stored = resolved
-        return dirty, changes
+        return given_up, dirty, changes
 
     @property
     def not_stored(self) -> int:
@@ -380,22 +344,18 @@ class SpoutCoordinator:
             return self._scheduler.resolved - self._stored
 
     def commit_last(self, *, in_order: bool) -> bool:
-        """Commit at the end, and note it as an orderly one. Returns whether it succeeded. Conflicts
-        are retried at once, as there is no later commit; an outage of the store is not waited for.
+        """Commit at the end, and note it as an orderly one. Returns whether it succeeded: an outage
+        of the store is not waited for.
         """
         if in_order:
             with self._changed:
                 self._scheduler.withdraw()
-        for _ in range(MAX_CONFLICTS):
-            before = self._conflicts
-            if self.commit():
-                if in_order:
-                    self._end_openings()
-                    self._record_history(at_once=True)
-                return True
-            if self._conflicts == before:
-                break
-        return False
+        if not self.commit():
+            return False
+        if in_order:
+            self._end_openings()
+            self.session.record_history(at_once=True)
+        return True
 
     def deactivated(self, since_ms: int | None) -> None:
         """The program has deactivated the spout, or activated it (None). Any thread may call it."""
@@ -443,33 +403,7 @@ class SpoutCoordinator:
     def _tracked_since_ms(self) -> int | None:
         return None if self._pin is None else self.catalog.tracked_since_ms(self._pin)
 
-    def _on_conflict(self, error: ConflictError) -> None:
-        """Another task has written a state that this one was about to write: a child's first state,
-        or that a shard is given up.
-        """
-        self._conflicts += 1
-        if self._conflicts > MAX_CONFLICTS:
-            raise error
-        self._must_reload = True
-
-    def _reload(self) -> None:
-        """Load all states after a conflict. Raises while the store does not answer, and is called
-        again.
-        """
-        with self.catalog.lock:
-            if self._must_reload:
-                self.catalog.load()
-                self._must_reload = False
-
     # pause ----------------------------------------------------------------------------------------
-    def _stand_still(self) -> None:
-        """The application is paused: emit and fetch nothing, and keep the ownership. Outcomes are
-        committed.
-        """
-        with self._changed:
-            self._scheduler.pause()
-        self._pause.hold(self.keep_ownership)
-
     def _go_on(self, pin: StartPin) -> None:
         """Assign shards. After a pause, read on once it is known which records it has cost."""
         self._assign(pin)
@@ -517,23 +451,12 @@ class SpoutCoordinator:
                 assigned.is_dirty = True  # its end may have been reached
                 self._scheduler.reschedule(assigned)
 
-    def keep_ownership(self) -> bool:
-        """Check that the ownership is still ours: the session may have lapsed, and another process
-        may have taken over, which raises. False while it is being released.
-        """
-        with self.catalog.lock:
-            if self._services.closing.is_set():
-                return False
-            self._acquire(0.0)
-            return True
-
     # shards ---------------------------------------------------------------------------------------
     def _assign(self, pin: StartPin) -> None:
         """List the shards if it is time, and assign the readable ones that are this task's."""
-        self._reload()
-        if self._config.total_tasks > 1 or not self._is_list_leader:
+        if self._config.total_tasks > 1 or not self.session.leads:
             self._follow_tasks()
-        if self._is_list_leader:
+        if self.session.leads:
             self.catalog.refresh(pin)
             self.catalog.give_up_vanished()
         else:
@@ -563,35 +486,30 @@ class SpoutCoordinator:
         if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
             return
         self._loaded_s = now_s
-        if not self.keep_ownership():
+        if not self.session.keep():
             return
-        self._is_list_leader = self._store.shard_list.try_lead()
+        self.session.lead()
         known = self.catalog.states
         self.catalog.load()
         if fired or self.catalog.states.keys() != known.keys():
             self.catalog.expire()
 
-    def _acquire(self, timeout_s: float) -> None:
-        config = self._config
-        share = TaskShare(config.task_index, config.total_tasks)
-        owner, (reads, size) = this_process(self._services.clock.now_ms()), config.rate.own_limits()
-        self._store.ownership.acquire(owner, timeout_s=timeout_s, task=share)
-        self.run.begin(
-            Run(
-                owner=owner,
-                kind=SPOUT,
-                session_timeout_ms=round(config.zookeeper_session_timeout_s * 1000),
-                shards=config.shards,
-                read_mode=config.read_mode,
-                max_pending=config.max_pending,
-                max_records=config.max_records,
-                max_unresolved_per_shard=config.max_unresolved_per_shard,
-                max_attempts=config.retry.retry_limit + 1,
-                max_age_ms=config.retry.max_age_ms,
-                message_timeout_ms=round((config.message_timeout_s or 0) * 1000),
-                reads_per_second=reads,
-                bytes_per_second=size,
-            )
+    def _run(self) -> Run:
+        config, (reads, size) = self._config, self._config.rate.own_limits()
+        return Run(
+            owner=this_process(self._services.clock.now_ms()),
+            kind=SPOUT,
+            session_timeout_ms=round(config.zookeeper_session_timeout_s * 1000),
+            shards=config.shards,
+            read_mode=config.read_mode,
+            max_pending=config.max_pending,
+            max_records=config.max_records,
+            max_unresolved_per_shard=config.max_unresolved_per_shard,
+            max_attempts=config.retry.retry_limit + 1,
+            max_age_ms=config.retry.max_age_ms,
+            message_timeout_ms=round((config.message_timeout_s or 0) * 1000),
+            reads_per_second=reads,
+            bytes_per_second=size,
         )
 
     def _on_watch(self) -> None:

@@ -172,7 +172,7 @@ class SpoutSession:
         `close_timeout_s` and a second. Errors of the letters and of the commit are logged.
         `crashed`, `error`: see `KinesisSpout.close`.
         """
-        why, run = self.error or error, self._coordinator.run
+        why, run = self.error or error, self._coordinator.session.run
         kind = DONE if self.has_ended else STOPPED
         with self._changed:
             self._is_closed = True  # an ack from now on would count, but not be committed
@@ -231,7 +231,7 @@ class SpoutSession:
         have expired. An outage of the store is left to the commits.
         """
         try:
-            self._coordinator.keep_ownership()
+            self._coordinator.session.keep()
         except StoreUnavailableError:
             pass
         except StateError as exc:

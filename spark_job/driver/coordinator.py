@@ -37,13 +37,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from kinesis_spout.application.history_recorder import HistoryRecorder
-from kinesis_spout.application.pause import PauseWatch
-from kinesis_spout.application.run_recorder import RunRecorder
+from kinesis_spout.application.pause import STANDS_STILL
+from kinesis_spout.application.session import ApplicationSession
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.shared_consumer import SharedConsumer
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
-from kinesis_spout.shards.start_position import OLDEST, pin_start
+from kinesis_spout.shards.start_position import OLDEST
 from spark_job.driver.consumer import QueryConsumer
 from spark_job.driver.due_work import DueWork
 from spark_job.driver.outcome_summary import OutcomeSummary
@@ -53,7 +52,6 @@ from spark_job.driver.shard_tips import ShardTips
 from spark_job.driver.subscription_counts import SubscriptionCounts
 from spark_job.driver.trigger_interval import TriggerInterval
 from spark_job.rows import FAIL
-from state.errors import ConflictError
 from state.failpoint import failpoint
 from state.plan import PlanStatus, TaskPlan, make_plan_id, plan_number
 from state.position import Position
@@ -63,12 +61,12 @@ from state.store.runs import DONE, SPARK, Run, throttled_again
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from kinesis_spout.shards.start_position import RequestedStart
     from spark_job.driver.settle_plan import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import Plan, ShardReadResult
     from state.store.identity import StartPin
-    from state.store.ownership import OwnerInfo
     from state.store.runs import Throttle
 
 log = logging.getLogger("kinesis_spout")
@@ -85,7 +83,6 @@ class Coordinator:
     def __init__(self, settings: SourceSettings, services: ProcessServices) -> None:
         self.settings = settings
         self._store = services.store
-        self._client = services.client
         self.clock = services.clock
         self._tips = ShardTips()
         self._catalog = ShardCatalog(
@@ -97,7 +94,9 @@ class Coordinator:
             shard_states=services.store.shard_states,
             shard_list=services.store.shard_list,
         )
-        self._history = HistoryRecorder(services.store.history, services.clock)
+        self._session = ApplicationSession(
+            settings.application, services.store, services.client, services.clock, self._catalog
+        )
         self._outcomes = OutcomeSummary(settings, services.store.plans, services.store.reports)
         self._due = DueWork(
             settings, services, tips=self._tips, catalog=self._catalog, outcomes=self._outcomes
@@ -107,13 +106,8 @@ class Coordinator:
         self._shared_consumer = SharedConsumer(
             settings.consumer_name or settings.consumer_arn or "", option="consumerName"
         )
-        self._pause = PauseWatch(services.store.pause, services.clock, settings.application)
-        self._run = RunRecorder(services.store.runs, services.clock)
         self._throttled: dict[str, Throttle] = {}
-        self._owner: OwnerInfo | None = None
         self._trigger = TriggerInterval()
-        self._opened = False
-        self._pin: StartPin | None = None
         self._newest_plan = ""  # for the progress report
         self._plan_of_this_run = ""  # the newest plan, unless an earlier run made it
         self._created_plan: Plan | None = None
@@ -121,35 +115,50 @@ class Coordinator:
 
     # Spark's calls
     # ----------------------------------------------------------------------------------------------
-    def pin_start(self, known_plan: str = "") -> StartPin:
-        """Pin the position where the application starts, unless it is pinned already. Needs no
-        ownership and changes nothing else.
+    def open(self, known_plan: str = "") -> StartPin:
+        """Own the application, unless this process does already, and return where it starts.
 
         `known_plan`: a plan that Spark's checkpoint names; empty for none. With one, a missing pin
         means that ZooKeeper has lost the application. Raises `DataLossError` then; or, where
         `failOnDataLoss` is false, starts at the oldest record, whatever start was requested.
         """
-        if self._pin is None:
-            self._pin = self._store.identity.read_start()
-        if self._pin is None:
-            summary = self._catalog.describe()
-            known_plan = known_plan or max(self._settled_plans(), key=plan_number, default="")
-            if known_plan:
-                self._report_lost_progress(known_plan)
-            self._pin = pin_start(
-                self._store.identity,
-                OLDEST if known_plan else self.settings.starting_position,
-                self._catalog.service_now_ms(),
-                self._client.list_shards(),
-                new_iterator=self._client.shard_iterator,
-            )
-            log.info(
-                "stream %s: application %s starts at %s",
-                summary.name,
-                self.settings.application,
-                self._pin.position,
-            )
-        return self._pin
+        session, settings = self._session, self.settings
+        if not session.is_loaded:
+            session.claim(self._run(), timeout_s=settings.owner_wait_ms / 1000)
+            session.load()
+            self._outcomes.open(self._catalog.states, self._due.set_time())
+            self._note_subscriptions_of_earlier_run()
+        return session.pin_start(partial(self._requested_start, known_plan))
+
+    def _run(self) -> Run:
+        settings = self.settings
+        reads, size = settings.rate.own_limits()
+        return Run(
+            owner=this_process(self.clock.now_ms()),
+            kind=SPARK,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            read_mode=settings.read_mode,
+            max_records=settings.max_records_per_trigger,
+            max_unresolved_per_shard=settings.max_unresolved_per_shard,
+            reads_per_second=reads,
+            bytes_per_second=size,
+        )
+
+    def _note_subscriptions_of_earlier_run(self) -> None:
+        """The newest plan says when its tasks have subscribed, so that this run waits for that."""
+        pointer = self._store.plans.pointer() if self._consumer.is_wanted else None
+        if pointer is not None:
+            for task in self._store.plans.read_ends(pointer.id).values():
+                for end in task.shards:
+                    self._tips.on_subscribed(end)
+
+    def _requested_start(self, known_plan: str) -> RequestedStart:
+        """The start to pin, since none is pinned."""
+        known_plan = known_plan or max(self._settled_plans(), key=plan_number, default="")
+        if not known_plan:
+            return self.settings.starting_position
+        self._report_lost_progress(known_plan)
+        return OLDEST
 
     def _report_lost_progress(self, plan_id: str) -> None:
         application, reset = self.settings.application, self._store.identity.read_reset()
@@ -181,7 +190,6 @@ class Coordinator:
         """
         self._catalog.describe()
         self._catalog.expire()  # only a listing made after now shows which shards are closed now
-        self._pause.meanwhile = "this run ends without reading on"
         self._due.begin_available_now(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
         self._plan_of_this_run = ""
 
@@ -191,14 +199,14 @@ class Coordinator:
 
     def failed(self, error: BaseException) -> None:
         """The query ends with this error, which somebody who looks is told. Raises nothing."""
-        self._run.failed(error)
+        self._session.run.failed(error)
 
     # The steps of `QueryDriver`, which it takes for all streams of a query in turn.
     def settle(self, start: str) -> None:
         """Settle plan `start`, if it is the newest one."""
-        self._settle_if_current(start, self._open(start))
+        self._settle_if_current(start, self.open(start))
         if self._trigger.is_known and not self.is_available_now:
-            self._run.trigger(self._trigger.known_ms)
+            self._session.run.trigger(self._trigger.known_ms)
 
     def look(self, begun_s: float) -> float | None:
         """Look for something to plan, once, in a wait that began at `begun_s`.
@@ -207,11 +215,11 @@ class Coordinator:
         the next look.
         """
         self._due.forget()
-        self._refresh(self.pin_start())
+        self._refresh(self.open())
         # After settling: a shard that is given up would not fit the plan that has read of it.
         self._catalog.give_up_vanished()
         self._outcomes.queue.release(self._catalog.gone())
-        self._record_history()
+        self._session.record_history()
         return self._due.look(begun_s)
 
     def note_looked(self) -> None:
@@ -221,7 +229,9 @@ class Coordinator:
         self._catalog.save_verified()
         self._consumer.arn()
         taken = self._shared_consumer.sentence(self.clock.monotonic_s())
-        self._run.not_subscribed(self._consumer.refusal or taken or self._subscriptions.refusal)
+        self._session.run.not_subscribed(
+            self._consumer.refusal or taken or self._subscriptions.refusal
+        )
 
     @property
     def found_shards(self) -> int:
@@ -266,10 +276,10 @@ class Coordinator:
     def without_plan(self, *, is_paused: bool) -> None:
         """There is nothing to plan. Warn of what an AvailableNow run leaves, since this ends it."""
         if self.is_available_now and is_paused:
-            self._run.end(DONE, "the application was paused, so it did not read all")
+            self._session.run.end(DONE, "the application was paused, so it did not read all")
         elif self.is_available_now:
-            self._record_history(at_once=True)
-            self._run.end(DONE, self._due.leftovers())
+            self._session.record_history(at_once=True)
+            self._session.run.end(DONE, self._due.leftovers())
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
         """The tasks of a plan, by number.
@@ -279,7 +289,7 @@ class Coordinator:
         end of it was removed, or when it refused aggregates and the option no longer does. A plan
         that ZooKeeper no longer has gives no tasks, with a warning.
         """
-        self._open(plan_id)
+        self.open(plan_id)
         pointer = self._store.plans.pointer()
         if pointer is not None and pointer.id != plan_id and pointer.status is PlanStatus.OPEN:
             # Spark replays an older batch. A tracked batch takes the open plan for its own, so no
@@ -323,9 +333,9 @@ class Coordinator:
         """Close the newest plan if it is open: the batch that runs next has nothing of it.
 
         In a query of several streams a batch may have no plan of this one, and a tracked batch
-        takes an open plan for its own. `known_plan`: as in `pin_start`.
+        takes an open plan for its own. `known_plan`: as in `open`.
         """
-        self._open(known_plan)
+        self.open(known_plan)
         pointer = self._store.plans.pointer()
         if pointer is not None and pointer.status is PlanStatus.OPEN:
             self._store.plans.close(pointer.id)
@@ -349,7 +359,7 @@ class Coordinator:
 
     def check_owner(self) -> None:
         """Raise `StaleOwnerError` if another driver has taken over."""
-        self._store.shard_list.try_lead()
+        self._session.lead()
 
     def was_moved(self) -> bool:
         """Whether an operator has moved, imported or removed the state, as far as ZooKeeper can
@@ -367,7 +377,7 @@ class Coordinator:
     @property
     def is_opened(self) -> bool:
         """Whether the state is owned, and the stream was reached."""
-        return self._opened
+        return self._session.is_loaded
 
     def _can_go_on(self, plan: Plan) -> bool:
         """Whether the tasks of an open plan of an earlier run may read what they have not read yet.
@@ -436,54 +446,17 @@ class Coordinator:
         self._due.close()
         self._store.close()
 
-    # opening and settling -------------------------------------------------------------------------
-    def _open(self, known_plan: str) -> StartPin:
-        if not self._opened:
-            self._acquire()
-            self._catalog.bind()
-            self._catalog.states = dict(self._store.shard_states.load())
-            self._outcomes.open(self._catalog.states, self._due.set_time())
-            self._note_subscriptions_of_earlier_run()
-            self._pause.begin()
-            self._opened = True
-        return self.pin_start(known_plan)
-
-    def _note_subscriptions_of_earlier_run(self) -> None:
-        """The newest plan says when its tasks have subscribed, so that this run waits for that."""
-        pointer = self._store.plans.pointer() if self._consumer.is_wanted else None
-        if pointer is not None:
-            for task in self._store.plans.read_ends(pointer.id).values():
-                for end in task.shards:
-                    self._tips.on_subscribed(end)
-
+    # settling -------------------------------------------------------------------------------------
     def is_paused(self) -> bool:
         """Whether the application is paused. A paused one still writes its history, and keeps its
         ownership.
         """
-        if not self._pause.look():
+        meanwhile = "this run ends without reading on" if self.is_available_now else STANDS_STILL
+        if not self._session.is_paused(meanwhile=meanwhile):
             return False
-        self._record_history()
-        if not self.is_available_now:
-            self._pause.hold(self._acquire)
+        self._session.record_history()
+        self._session.keep_during_pause()
         return True
-
-    def _acquire(self) -> None:
-        settings = self.settings
-        owner = self._owner = self._owner or this_process(self.clock.now_ms())
-        reads, size = settings.rate.own_limits()
-        self._store.ownership.acquire(owner, timeout_s=settings.owner_wait_ms / 1000)
-        self._run.begin(
-            Run(
-                owner=owner,
-                kind=SPARK,
-                session_timeout_ms=settings.zookeeper_session_timeout_ms,
-                read_mode=settings.read_mode,
-                max_records=settings.max_records_per_trigger,
-                max_unresolved_per_shard=settings.max_unresolved_per_shard,
-                reads_per_second=reads,
-                bytes_per_second=size,
-            )
-        )
 
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
@@ -537,25 +510,23 @@ class Coordinator:
                 self._throttled = throttled_again(
                     self._throttled, end.shard_id, now_ms, count=end.throttled
                 )
-        self._run.throttled(self._throttled)
+        self._session.run.throttled(self._throttled)
 
     def _settled(self, plan_id: str, pin: StartPin) -> Settled:
-        once = partial(
-            settle,
-            self._store.plans,
-            self._store.shard_states,
-            self._store.reports,
-            plan_id,
-            states_per_write=self.settings.states_per_write,
-            tracked_since_ms=self._catalog.tracked_since_ms(pin),
-            on_lapsed=self._catalog.report_lapsed,
-            plan=self._plan_in_memory(plan_id),
+        tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before a part is written
+        return self._session.on_stored(
+            lambda: settle(
+                self._store.plans,
+                self._store.shard_states,
+                self._store.reports,
+                plan_id,
+                states_per_write=self.settings.states_per_write,
+                tracked_since_ms=tracked_since_ms,
+                on_lapsed=self._catalog.report_lapsed,
+                plan=self._plan_in_memory(plan_id),
+                known=self._catalog.states,
+            )
         )
-        try:
-            return once(known=self._catalog.states)
-        except ConflictError:  # the answer to an earlier write was lost; or an operator's repair
-            self._catalog.load()
-            return once(known=self._catalog.states)
 
     def _on_unknown(self, shards: Collection[str]) -> None:
         """Note that the service answered not to know these shards.
@@ -566,14 +537,6 @@ class Coordinator:
         if shards:
             self._catalog.expire()
             self._outcomes.queue.hold(shards, self._due.now_ms() + round(RELIST_S * 1000))
-
-    def _record_history(self, *, at_once: bool = False) -> None:
-        self._history.record(
-            self._catalog.states,
-            now_ms=self._catalog.known_now_ms(),
-            retention_ms=self._catalog.retention_ms,
-            at_once=at_once,
-        )
 
     # making a plan --------------------------------------------------------------------------------
     def _create_plan(self, start: str, shards: Sequence[str], limits: PlanLimits) -> str | None:

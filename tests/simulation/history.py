@@ -151,7 +151,7 @@ def drawn_of_one(seed: int) -> History:
         history.log.append("pin")
         job.start()
         assert job.reader is not None
-        job.reader.driver.coordinators[0].pin_start()
+        job.reader.driver.coordinators[0].open()
         world.clock.advance(10)  # records put from here on arrive after the pin, even a late one
     history.read_some_of_backlog(history.read_little)
     return history

@@ -168,7 +168,7 @@ class StreamHistory(History):
         self.world.clock.advance(PIN_S)
         self.job.start()
         view: Any = self.job.reader
-        view.coordinator.pin_start()
+        view.coordinator.open()
         self.query.stop()
         if self.starts_at_latest:
             self.world.forget_records()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.application.pause import HOLD_S
+from kinesis_spout.application.session import KEPT_S
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.programs.threads import ThreadLoop
 from kinesis_spout.spout.openings import UNCLOSED
@@ -144,13 +144,13 @@ def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
     store = under_test.store()
     with paused(under_test), under_test.fresh(store=store) as spout:
         store.lose_session()
-        turns(under_test, spout, 2, step_s=HOLD_S)
+        turns(under_test, spout, 2, step_s=KEPT_S)
         with closing(under_test.store()) as other:
             assert other.ownership.tasks()
             store.lose_session()
             other.ownership.acquire(this_process(0), timeout_s=0)
             with pytest.raises(StaleOwnerError):
-                turns(under_test, spout, 2, step_s=HOLD_S)
+                turns(under_test, spout, 2, step_s=KEPT_S)
 
 
 def test_a_record_that_was_announced_goes_out_and_no_other() -> None:
