@@ -154,6 +154,16 @@ class ApplicationSession:
         """Become the one that writes the shard list, or check whether this still is (`leads`)."""
         self.leads = self._store.shard_list.try_lead()
 
+    def was_moved(self) -> bool:
+        """Whether an operator has moved, imported or removed the state, as far as ZooKeeper can
+        still tell. An import brings no plans. Needs no ownership.
+        """
+        store = self._store
+        if store.plans.pointer() is None and store.identity.read_start() is not None:
+            return True
+        is_moved = any(mark.moved for mark in store.history.index().marks)
+        return is_moved or store.identity.read_reset() is not None
+
     def record_history(self, *, at_once: bool = False) -> None:
         """Write how far the shards of all tasks have come, as this one has loaded their states
         last. A state that another task has stored since is ahead of that, never behind.

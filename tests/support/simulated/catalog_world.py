@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.testing.manual_clock import START_MS
-from spark_job.driver.shard_tips import ShardTips
+from spark_job.driver.prober import ShardTips
 from state.position import Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
