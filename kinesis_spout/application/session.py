@@ -99,7 +99,7 @@ class ApplicationSession:
 
         Raises `StreamMismatchError` when the state belongs to another stream.
         """
-        self._catalog.bind()
+        self._catalog.stream.bind()
         self._catalog.load()
         self._pause.watch()
         self.is_loaded = True
@@ -117,7 +117,7 @@ class ApplicationSession:
             self._pin = pin_start(
                 self._store.identity,
                 requested(),
-                self._catalog.service_now_ms(),
+                self._catalog.stream.now_ms(),
                 self._client.list_shards(),
                 new_iterator=self._client.shard_iterator,
                 only=only,
@@ -171,8 +171,8 @@ class ApplicationSession:
         if self.leads:
             self._history.record(
                 self._catalog.states,
-                now_ms=self._catalog.known_now_ms(),
-                retention_ms=self._catalog.retention_ms,
+                now_ms=self._catalog.stream.known_now_ms(),
+                retention_ms=self._catalog.stream.retention_ms,
                 at_once=at_once,
             )
 

@@ -76,6 +76,6 @@ class SpoutCompletion:
         later records only. A closed shard is read to its end.
         """
         if self._catalog.listed_ms <= self._counts_after_ms:
-            self._catalog.expire()
+            self._catalog.stream.expire()
             return False
-        return not self._catalog.is_closed(shard_id)
+        return not self._catalog.stream.is_closed(shard_id)

@@ -207,7 +207,7 @@ class SpoutCoordinator:
         close_open_plan(self._services.store.plans)  # before the states are loaded: see there
         self.session.load()
         # After `load`, which tells the service's time, and before the first shard is assigned.
-        now_ms = self.catalog.service_now_ms()
+        now_ms = self.catalog.stream.now_ms()
         self._until_ms = self._config.until_ms(now_ms)
         if self._until_ms is not None and self._until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
             log.warning(
@@ -257,7 +257,7 @@ class SpoutCoordinator:
 
     def list_soon(self) -> None:
         """List the shards at the next step, which comes at once. Any thread may call it."""
-        self.catalog.expire()
+        self.catalog.stream.expire()
         self._wake()
 
     # committing -----------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ class SpoutCoordinator:
             page = self._scheduler.assigned[shard_id].shard.pages.last_page
             if page is None or not change.after.end_was_read:
                 continue
-            self.catalog.expire()  # a shard ends by a split or a merge: list its children
+            self.catalog.stream.expire()  # a shard ends by a split or a merge: list its children
             ends.append(
                 ShardReadResult(
                     shard_id=shard_id,
@@ -432,7 +432,7 @@ class SpoutCoordinator:
             lapsed = []
             for shard_id, assigned in self._scheduler.assigned.items():
                 lapse = assigned.shard.pages.lapse
-                lapse.retention_ms = self.catalog.retention_ms  # it may have been changed
+                lapse.retention_ms = self.catalog.stream.retention_ms  # it may have been changed
                 if lapse.lapsed_ms is not None:
                     lapsed.append(shard_id)
         if lapsed:
@@ -445,8 +445,8 @@ class SpoutCoordinator:
         """Read on behind what was reported. Hold `_changed`."""
         for shard_id in shard_ids:
             assigned = self._scheduler.assigned.get(shard_id)
-            if assigned is not None and self.catalog.retention_ms is not None:
-                horizon_ms = self.catalog.service_now_ms() - self.catalog.retention_ms
+            if assigned is not None and self.catalog.stream.retention_ms is not None:
+                horizon_ms = self.catalog.stream.now_ms() - self.catalog.stream.retention_ms
                 assigned.shard.pages.lapse.excuse(horizon_ms)
                 assigned.is_dirty = True  # its end may have been reached
                 self._scheduler.reschedule(assigned)
@@ -458,7 +458,7 @@ class SpoutCoordinator:
             self._follow_tasks()
         if self.session.leads:
             self.catalog.refresh(pin)
-            self.catalog.give_up_vanished()
+            self.catalog.drop_missing_shards()
         else:
             self.catalog.follow()
         self.catalog.save_verified()
@@ -466,7 +466,7 @@ class SpoutCoordinator:
             self._hooks.shard_finished(shard_id)
         readable = [shard for shard in self.catalog.readable() if self._is_new(shard)]
         self.catalog.check_retention(readable)
-        endings = self.catalog.endings()
+        endings = self.catalog.stream.endings()
         for shard_id in readable:
             self._start(shard_id, endings.get(shard_id))
         # Shards that ended and still have retries, as after a restart: no page is read of them.
@@ -492,7 +492,7 @@ class SpoutCoordinator:
         known = self.catalog.states
         self.catalog.load()
         if fired or self.catalog.states.keys() != known.keys():
-            self.catalog.expire()
+            self.catalog.stream.expire()
 
     def _run(self) -> Run:
         config, (reads, size) = self._config, self._config.rate.own_limits()
@@ -553,7 +553,7 @@ class SpoutCoordinator:
                 random=self._services.random,
                 pages=None if state.end_was_read else self._add_pages(state, ending_sequence),
                 whole=self._config.aggregated_records == "raw",
-                retention_ms=self.catalog.retention_ms,
+                retention_ms=self.catalog.stream.retention_ms,
             )
             self._scheduler.add(shard)
             self._changed.notify_all()
@@ -573,7 +573,7 @@ class SpoutCoordinator:
         """
 
         def hash_range() -> HashRange | None:
-            found = self.catalog.hash_key_ranges().get(shard_id)
+            found = self.catalog.stream.hash_key_ranges().get(shard_id)
             return None if found is None else HashRange(*found)
 
         stream = self._config.stream_ref.name

@@ -143,7 +143,7 @@ class SpoutSession:
         )
         self._retry_fetcher = SpoutRetryFetcher(
             context,
-            gone=self._coordinator.catalog.gone,
+            gone=lambda: self._coordinator.catalog.loss.gone,
             on_unknown=self._coordinator.list_soon,
             new_unpacker=self._coordinator.new_unpacker,
         )
@@ -391,7 +391,7 @@ class SpoutSession:
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
         with self._changed:
-            metrics = self.scheduler.metrics(waits, self._coordinator.catalog.service_now_ms())
+            metrics = self.scheduler.metrics(waits, self._coordinator.catalog.stream.now_ms())
         return replace(
             metrics,
             failing_s=self._outages.failing_s(),

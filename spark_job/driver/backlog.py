@@ -248,7 +248,7 @@ class Backlog:
     def on_listed(self) -> None:
         """The catalog has listed the shards."""
         if self._run is not None:
-            self._run.note_closed(self._catalog.closed())
+            self._run.note_closed(self._catalog.stream.listing.closed)
 
     def on_planned(self, now_s: float) -> None:
         """A plan was made at this time of the clock's monotonic scale."""

@@ -37,7 +37,8 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.application.pause import STANDS_STILL
 from kinesis_spout.application.session import ApplicationSession
-from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
+from kinesis_spout.shards.catalog import ShardCatalog
+from kinesis_spout.shards.listed_stream import RELIST_S
 from kinesis_spout.shards.start_position import OLDEST
 from spark_job.driver.backlog import Backlog, Found
 from spark_job.driver.outcome_summary import OutcomeSummary
@@ -109,9 +110,10 @@ class Coordinator:
         """Begin an AvailableNow run: plan until every shard is read up to the service's time now
         and the failed records are retried.
         """
-        self._catalog.describe()
-        self._catalog.expire()  # only a listing made after now shows which shards are closed now
-        self._backlog.begin_available_now(self._catalog.service_now_ms() + UNTIL_MARGIN_MS)
+        stream = self._catalog.stream
+        stream.describe()
+        stream.expire()  # only a listing made after now shows which shards are closed now
+        self._backlog.begin_available_now(stream.now_ms() + UNTIL_MARGIN_MS)
         self.plans.newest = None
 
     @property
@@ -200,7 +202,7 @@ class Coordinator:
         is_of_this_run = self.plans.made(start) is not None
         for end in settled.ends:
             if end.at_shard_end:
-                self._catalog.expire()  # list the shards now: its children are new
+                self._catalog.stream.expire()  # list the shards now: its children are new
             self._backlog.on_read(
                 end,
                 is_of_this_run=is_of_this_run,
@@ -251,7 +253,7 @@ class Coordinator:
         asked for again and again, but every few seconds.
         """
         if shards:
-            self._catalog.expire()
+            self._catalog.stream.expire()
             self._outcomes.queue.hold(shards, self._backlog.now_ms() + round(RELIST_S * 1000))
 
     # looking --------------------------------------------------------------------------------------
@@ -270,8 +272,8 @@ class Coordinator:
             return Found(pause_s=POLL_S if waits else None, is_paused=True)
         self._refresh(self.open())
         # After settling: a shard that is given up would not fit the plan that has read of it.
-        self._catalog.give_up_vanished()
-        self._outcomes.queue.release(self._catalog.gone())
+        self._catalog.drop_missing_shards()
+        self._outcomes.queue.release(self._catalog.loss.gone)
         self.session.record_history()
         return self._backlog.look(begun_s)
 
@@ -324,20 +326,20 @@ class Coordinator:
                 max_search_time_ms=min(settings.max_search_time_ms, max_search_ms or NO_LIMIT_MS),
                 max_tasks=max_tasks or settings.max_tasks,
                 max_unresolved_per_shard=settings.max_unresolved_per_shard,
-                retention_ms=self._catalog.retention_ms,
+                retention_ms=self._catalog.stream.retention_ms,
                 aggregated_records=settings.aggregated_records,
                 consumer_arn=consumer_arn,
             ),
-            endings=self._catalog.endings(),
+            endings=self._catalog.stream.endings(),
             iterators=self._tips.iterators(shards, now_s),
             next_reads=self._tips.next_reads([*shards, *retries], now_ms),
             next_subscribes=self._tips.next_subscribes(shards, now_ms),
-            hash_keys=self._catalog.hash_key_ranges(),
+            hash_keys=self._catalog.stream.hash_key_ranges(),
             now_ms=now_ms,
             until_ms=self._backlog.until_ms,
             turn=number,
             retries=retries,
-            gone=self._catalog.gone(),
+            gone=self._catalog.loss.gone,
             in_order=queue.in_order,
             outages=self._outcomes.outages,
             delivery_limit=self._outcomes.delivery_limit,
@@ -375,7 +377,7 @@ class Coordinator:
             "stream": self.settings.label,
             "plan": "" if newest is None else newest.plan_id,
             "lagMs": max(lags_ms.values(), default=0),
-            "retentionMs": self._catalog.retention_ms,
+            "retentionMs": self._catalog.stream.retention_ms,
             "readableShards": len(self._catalog.readable()),
             "dataLosses": self._catalog.loss.reports,
             **self._outcomes.report(self._backlog.now_ms()),

@@ -57,7 +57,7 @@ class World:
     def refresh(self, after_s: float = 0) -> None:
         self.job.clock.advance(after_s)
         self.catalog.refresh(PIN)
-        self.catalog.give_up_vanished()
+        self.catalog.drop_missing_shards()
 
     def store(self, *states: ShardState) -> None:
         self.catalog.save([StateChange(before=None, after=state) for state in states])
