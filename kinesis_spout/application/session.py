@@ -125,6 +125,13 @@ class ApplicationSession:
             log.info("application %s starts at %s", self._pause.application, self._pin.position)
         return self._pin
 
+    @property
+    def pin(self) -> StartPin:
+        """Where the application starts. Known after `pin_start`."""
+        if self._pin is None:
+            raise RuntimeError("the start is not known; call pin_start first")
+        return self._pin
+
     # between two steps of the consumer ------------------------------------------------------------
     def is_paused(self, *, meanwhile: str = STANDS_STILL) -> bool:
         """Whether the application is paused now. `meanwhile`: what the consumer does then, for the

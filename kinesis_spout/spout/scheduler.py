@@ -8,8 +8,8 @@ in a second rotation.
 
 Careful delivery finds a record that ends its process at each delivery. Such a record comes again in
 every process after it, and its attempts are never counted, because none of its deliveries has an
-outcome. So after two openings in a row that ended without being closed
-(`kinesis_spout.spout.openings`), the same records go out in the same order, but one at a time over
+outcome. So after two openings in a row that ended without being closed (`UncleanStarts`), the same
+records go out in the same order, but one at a time over
 all shards, and each only once its shard's stored state has the delivery as a failed attempt. A
 process that ends now has counted an attempt of this one record, and of no other. In the end the
 record is exhausted and dead-lettered like any other.

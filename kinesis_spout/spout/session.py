@@ -18,7 +18,8 @@ from kinesis_spout.errors import (
     malformed_reason,
     reason_text,
 )
-from kinesis_spout.spout.coordinator import SpoutCoordinator
+from kinesis_spout.spout.assigner import SpoutAssigner
+from kinesis_spout.spout.committer import SpoutCommitter
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.listener import SpoutNotifier
@@ -133,19 +134,18 @@ class SpoutSession:
             self.now_ms,
         )
         self._fetching = SpoutPrefetcher(context, lambda: self._wake("fetch"))
-        self._coordinator = SpoutCoordinator(
-            context, self._fetching, lambda: self._wake("coordinate")
-        )
+        self._assigner = SpoutAssigner(context, self._fetching, lambda: self._wake("coordinate"))
+        self._committer = SpoutCommitter(context, self._assigner, lambda: self._wake("coordinate"))
         self._dead_letters = SpoutDeadLetterQueue(context, lambda: self._wake("letters"))
         self._answers = AnswerWatch(self.stream_name, config.message_timeout_ms or 0, self._clock)
         self._closing = SpoutClosing(
-            context, self._coordinator, self._dead_letters, self._fetching, self._loops.values()
+            context, self._committer, self._dead_letters, self._fetching, self._loops.values()
         )
         self._retry_fetcher = SpoutRetryFetcher(
             context,
-            gone=lambda: self._coordinator.catalog.loss.gone,
-            on_unknown=self._coordinator.list_soon,
-            new_unpacker=self._coordinator.new_unpacker,
+            gone=lambda: self._assigner.catalog.loss.gone,
+            on_unknown=self._assigner.list_soon,
+            new_unpacker=self._assigner.shards.new_unpacker,
         )
 
     @classmethod
@@ -158,21 +158,21 @@ class SpoutSession:
             stack.callback(services.close)
             session._fetching.open()
             stack.callback(session._fetching.close)
-            session._coordinator.open()
+            session._assigner.open()
             stack.pop_all()
         session._start_loops()
         return session
 
     def deactivated(self, *, is_active: bool) -> None:
         """The program has activated or deactivated the spout: told with the next commit."""
-        self._coordinator.deactivated(None if is_active else self._clock.now_ms())
+        self._committer.stall.deactivated_ms = None if is_active else self._clock.now_ms()
 
     def end(self, *, crashed: bool, error: BaseException | None = None) -> None:
         """Stop the threads, commit, write the due dead letters and close. Blocks, at most for
         `close_timeout_s` and a second. Errors of the letters and of the commit are logged.
         `crashed`, `error`: see `KinesisSpout.close`.
         """
-        why, run = self.error or error, self._coordinator.session.run
+        why, run = self.error or error, self._assigner.session.run
         kind = DONE if self.has_ended else STOPPED
         with self._changed:
             self._is_closed = True  # an ack from now on would count, but not be committed
@@ -231,7 +231,7 @@ class SpoutSession:
         have expired. An outage of the store is left to the commits.
         """
         try:
-            self._coordinator.session.keep()
+            self._assigner.session.keep()
         except StoreUnavailableError:
             pass
         except StateError as exc:
@@ -261,7 +261,7 @@ class SpoutSession:
     @property
     def has_ended(self) -> bool:
         """See `KinesisSpout.has_ended`."""
-        return self._coordinator.has_ended
+        return self._assigner.has_ended
 
     def may_emit(self) -> bool:
         """Whether a call for a record may give one, or an error. The caller holds the lock."""
@@ -391,7 +391,7 @@ class SpoutSession:
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
         with self._changed:
-            metrics = self.scheduler.metrics(waits, self._coordinator.catalog.stream.now_ms())
+            metrics = self.scheduler.metrics(waits, self._assigner.catalog.stream.now_ms())
         return replace(
             metrics,
             failing_s=self._outages.failing_s(),
@@ -413,8 +413,8 @@ class SpoutSession:
             "timeouts": self._expire,
             "retries": self._retry_fetcher.step,
             "letters": self._dead_letters.step,
-            "commit": self._coordinator.commit_step,
-            "coordinate": self._coordinator.step,
+            "commit": self._committer.step,
+            "coordinate": self._assigner.step,
         }
         for name, step in steps.items():
             self._loops[name] = self._services.start_loop(name, step, self._stopped_by)
@@ -492,7 +492,7 @@ class SpoutClosing:
     def __init__(
         self,
         context: SpoutContext,
-        coordinator: SpoutCoordinator,
+        committer: SpoutCommitter,
         dead_letters: SpoutDeadLetterQueue,
         fetching: SpoutPrefetcher,
         loops: Collection[Loop],
@@ -500,7 +500,7 @@ class SpoutClosing:
         self._services = context.services
         self._clock = context.services.clock
         self._timeout_s = context.config.close_timeout_s
-        self._coordinator = coordinator
+        self._committer = committer
         self._dead_letters = dead_letters
         self._fetching = fetching
         self._loops = loops
@@ -538,11 +538,11 @@ class SpoutClosing:
         self, tell: Callable[[], object], deadline_s: float, *, writes: bool, in_order: bool
     ) -> None:
         try:
-            if writes and not self._coordinator.commit_last(in_order=in_order):
+            if writes and not self._committer.commit_last(in_order=in_order):
                 self._say_what_comes_again("the last commit failed")
                 return
             if writes and self._dead_letters.finish(deadline_s):
-                self._coordinator.commit_last(in_order=in_order)
+                self._committer.commit_last(in_order=in_order)
             tell()
         finally:
             self._dead_letters.close()
@@ -567,5 +567,5 @@ class SpoutClosing:
             "%s, so the spout is closed without its last commit; %d records that were acked or "
             "dead-lettered since the commit before come again, and so do those without an outcome",
             why,
-            self._coordinator.not_stored,
+            self._committer.not_stored,
         )

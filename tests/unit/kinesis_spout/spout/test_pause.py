@@ -12,7 +12,7 @@ import pytest
 from kinesis_spout.application.session import KEPT_S
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.programs.threads import ThreadLoop
-from kinesis_spout.spout.openings import UNCLOSED
+from kinesis_spout.spout.unclean_starts import MAX_UNCLEAN
 from kinesis_spout.testing import slow
 from state.errors import StaleOwnerError
 from state.position import PositionKind
@@ -157,7 +157,7 @@ def test_a_record_that_was_announced_goes_out_and_no_other() -> None:
     """Its delivery is stored as an attempt: held back, a crash would charge it for nothing."""
     under_test = SpoutUnderTest()
     under_test.put(3)
-    for _ in range(UNCLOSED):
+    for _ in range(MAX_UNCLEAN):
         crashed = under_test.store()
         under_test.fresh(store=crashed).open()
         crashed.lose_session()

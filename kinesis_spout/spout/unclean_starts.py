@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
-UNCLOSED = 2  # from so many openings in a row on, the next spout delivers carefully
+MAX_UNCLEAN = 2  # from so many openings in a row on, the next spout delivers carefully
 CAREFUL_RECORDS = 1_000  # for each of these openings, but not for more than ten
 _MAX_OPENINGS = 10
 
 
-class SpoutOpenings:
+class UncleanStarts:
     """One per open spout. Blocks on the store. For one thread."""
 
     def __init__(self, context: SpoutContext) -> None:
@@ -37,7 +37,7 @@ class SpoutOpenings:
         before = self._ownership.read_unclean_starts()
         self._count = before + 1
         self._ownership.save_unclean_starts(self._count)
-        if before < UNCLOSED:
+        if before < MAX_UNCLEAN:
             return
         self._emitted_before = None
         with self._changed:
