@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.config import StreamRef
     from kinesis_spout.service.client import KinesisClient
     from state.store.identity import IdentityStore, StartPin
     from state.store.shard_list import ShardListStore
@@ -31,19 +30,6 @@ VERIFIED_SAVES_PER_RETENTION = 24
 LISTED_LATE_MS = 60_000  # ListShards is eventually consistent: a new shard may be missing so long
 
 
-class CatalogSettings(Protocol):
-    """The settings that a catalog needs. Durations in milliseconds."""
-
-    @property
-    def stream(self) -> StreamRef: ...
-    @property
-    def shard_refresh_interval_ms(self) -> int: ...
-    @property
-    def fail_on_data_loss(self) -> bool: ...
-    @property
-    def states_per_write(self) -> int: ...
-
-
 class TipWatch(Protocol):
     """Observations of shards since their states were stored. In memory; may be lost."""
 
@@ -51,12 +37,10 @@ class TipWatch(Protocol):
         """Forget all other shards."""
         ...
 
-    def is_idle(self, shard_id: str) -> bool:
-        """Whether the shard was at its tip at the last observation."""
-        ...
-
-    def is_behind(self, shard_id: str) -> bool:
-        """Whether the shard is known to have more to read."""
+    def is_at_tip(self, shard_id: str) -> bool | None:
+        """Whether the shard was at its tip at the last observation; False where it is known to have
+        more to read, None where nobody knows.
+        """
         ...
 
     def verified_ms(self, shard_id: str) -> int | None:
@@ -108,32 +92,34 @@ class ShardCatalog:
 
     def __init__(
         self,
-        settings: CatalogSettings,
         client: KinesisClient,
         clock: Clock,
         watch: TipWatch,
         *,
+        stream_name: str,
+        refresh_interval_s: float,
+        fail_on_data_loss: bool,
+        states_per_write: int,
         identity: IdentityStore,
         shard_states: ShardStateStore,
         shard_list: ShardListStore,
         only: Collection[str] = (),
         accept_loss: str = ACCEPT_LOSS,
     ) -> None:
-        interval_s = settings.shard_refresh_interval_ms / 1000
         self.states: dict[str, StoredState] = {}
         self.lock = threading.RLock()
-        self.stream = ListedStream(client, identity, clock, interval_s=interval_s)
+        self.stream = ListedStream(client, identity, clock, interval_s=refresh_interval_s)
         self.loss = DataLossDetector(
             client,
-            stream_name=settings.stream.name,
-            fail_on_data_loss=settings.fail_on_data_loss,
-            lasting_s=interval_s,
+            stream_name=stream_name,
+            fail_on_data_loss=fail_on_data_loss,
+            lasting_s=refresh_interval_s,
             only=only,
             accept_loss=accept_loss,
         )
         self.listed_ms = 0
         self._shard_states = shard_states
-        self._states_per_write = settings.states_per_write
+        self._states_per_write = states_per_write
         self._shard_list = shard_list
         self._saved_list: tuple[str, ...] = ()
         self._watch = watch
@@ -167,7 +153,10 @@ class ShardCatalog:
             # After tracked_since_ms, which needs the time of the listing before this one.
             self.listed_ms = self.stream.now_ms()
             self.save([StateChange(before=None, after=state) for state in fresh])
-        self._save_list()
+        shard_ids = tuple(shard.shard_id for shard in listing.shards)
+        if shard_ids != self._saved_list:  # each write fires the other tasks' watches
+            self._shard_list.save(shard_ids)
+            self._saved_list = shard_ids
         self._watch.keep_only(self.states)
         self.loss.check_holes(listing)
         if listing.is_active:
@@ -210,13 +199,6 @@ class ShardCatalog:
         read_ms = [stored.state.verified_until_ms for stored in self.states.values()]
         known_ms = max([pin.time_ms, self.listed_ms, *(ms for ms in read_ms if ms is not None)])
         return min(known_ms - LISTED_LATE_MS, self.stream.now_ms())
-
-    def _save_list(self) -> None:
-        """Write the list if it has changed: each write fires the other tasks' watches."""
-        listed = tuple(shard.shard_id for shard in self.stream.listing.shards)
-        if listed != self._saved_list:
-            self._shard_list.save(listed)
-            self._saved_list = listed
 
     # the cache ------------------------------------------------------------------------------------
     def save(self, changes: Sequence[StateChange]) -> None:
@@ -270,26 +252,20 @@ class ShardCatalog:
             if (view.lineage.states[shard].verified_until_ms or 0) > late_ms
         ]
 
-    def lag_ms(self) -> int:
-        """Lag of the shard that is furthest behind, in milliseconds of arrival time; 0 at the
+    def lags_ms(self) -> dict[str, int]:
+        """The lag of each shard whose end was not read, in milliseconds of arrival time; 0 at the
         tip.
         """
-        return max(self.lags_ms().values(), default=0)
-
-    def lags_ms(self) -> dict[str, int]:
-        """The lag of each shard whose end was not read, as `lag_ms`."""
         now_ms = self.stream.now_ms()
-        return {
-            shard_id: now_ms - (self._verified(stored.state).verified_until_ms or now_ms)
-            if self._may_lag(stored.state)
-            else 0
-            for shard_id, stored in self.states.items()
-            if not stored.state.end_was_read
-        }
-
-    def _may_lag(self, state: ShardState) -> bool:
-        at_tip = state.at_tip and not self._watch.is_behind(state.shard_id)
-        return not state.end_was_read and not at_tip and not self._watch.is_idle(state.shard_id)
+        lags_ms = {}
+        for shard_id, stored in self.states.items():
+            if stored.state.end_was_read:
+                continue
+            seen_at_tip = self._watch.is_at_tip(shard_id)
+            is_at_tip = stored.state.at_tip if seen_at_tip is None else seen_at_tip
+            verified_ms = self._verified(stored.state).verified_until_ms
+            lags_ms[shard_id] = 0 if is_at_tip else now_ms - (verified_ms or now_ms)
+        return lags_ms
 
     # retention ------------------------------------------------------------------------------------
     def check_retention(self, shards: Sequence[str]) -> None:
@@ -330,7 +306,11 @@ class ShardCatalog:
         step_ms = self.stream.retention_ms // VERIFIED_SAVES_PER_RETENTION
         with self.lock:
             gained = [
-                stored for stored in self.states.values() if self._gain_ms(stored.state) >= step_ms
+                stored
+                for stored in self.states.values()
+                if (self._watch.verified_ms(stored.state.shard_id) or 0)
+                - (stored.state.verified_until_ms or 0)
+                >= step_ms
             ]
             self.save(
                 [
@@ -338,9 +318,6 @@ class ShardCatalog:
                     for stored in gained
                 ]
             )
-
-    def _gain_ms(self, state: ShardState) -> int:
-        return (self._watch.verified_ms(state.shard_id) or 0) - (state.verified_until_ms or 0)
 
     def _verified(self, state: ShardState) -> ShardState:
         """The state, verified up to the last tip that was observed."""

@@ -7,7 +7,6 @@ creates the states of new shards and writes the shard list, which the others wat
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.open_plan import close_open_plan
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.config import StreamRef
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.prefetcher import SpoutPrefetcher
     from kinesis_spout.spout.services import SpoutContext
@@ -42,16 +40,6 @@ _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
 ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
 
 
-@dataclass(frozen=True, slots=True)
-class SpoutCatalogSettings:
-    """The settings of a spout that its catalog needs (`CatalogSettings`)."""
-
-    stream: StreamRef
-    shard_refresh_interval_ms: int
-    fail_on_data_loss: bool
-    states_per_write: int = STATES_PER_WRITE
-
-
 class SpoutTipWatch:
     """Tells the catalog where the assigned shards stand (`TipWatch`)."""
 
@@ -61,11 +49,8 @@ class SpoutTipWatch:
     def keep_only(self, shard_ids: Collection[str]) -> None:
         """A no-op: nothing is stored here."""
 
-    def is_idle(self, shard_id: str) -> bool:
+    def is_at_tip(self, shard_id: str) -> bool:
         return self.verified_ms(shard_id) is not None
-
-    def is_behind(self, shard_id: str) -> bool:
-        return self.verified_ms(shard_id) is None
 
     def verified_ms(self, shard_id: str) -> int | None:
         """The service's time when the shard was last at its tip, if all records up to there were
@@ -132,14 +117,13 @@ class SpoutAssigner:
     ) -> None:
         config, services = context.config, context.services
         self.catalog = ShardCatalog(
-            SpoutCatalogSettings(
-                config.stream_ref,
-                round(config.shard_refresh_interval_s * 1000),
-                config.fail_on_data_loss,
-            ),
             services.client,
             services.clock,
             SpoutTipWatch(context),
+            stream_name=config.stream_ref.name,
+            refresh_interval_s=config.shard_refresh_interval_s,
+            fail_on_data_loss=config.fail_on_data_loss,
+            states_per_write=STATES_PER_WRITE,
             identity=services.store.identity,
             shard_states=services.store.shard_states,
             shard_list=services.store.shard_list,

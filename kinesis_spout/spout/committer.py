@@ -80,12 +80,14 @@ class SpoutCommitter:
     def step(self) -> float:
         """Commit. Returns the seconds until the next commit."""
         run, outages = self._session.run, self._context.outages
-        run.hold(self.stall.reason())
-        run.throttled(outages.throttled())
-        run.refused_letters(outages.refused_letters)
         run.not_subscribed(outages.not_subscribed)
-        run.failing_reads(outages.failing_reads())
-        run.no_answers(outages.no_answers)
+        run.write(
+            hold=self.stall.reason(),
+            throttled=outages.throttled(),
+            refused_letters=outages.refused_letters,
+            failing_reads=outages.failing_reads(),
+            no_answers=outages.no_answers,
+        )
         if self.commit():
             try:
                 with self._catalog.lock:

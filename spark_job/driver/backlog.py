@@ -189,17 +189,17 @@ class Backlog:
             self._catalog.check_retention(due)
             return due
         answers = self._prober.ask(
-            [shard for shard in shards if not self._tips.is_behind(shard)], self._catalog.states
+            [shard for shard in shards if self._tips.is_at_tip(shard) is not False],
+            self._catalog.states,
         )
         # Before the answers are noted: a tip that a probe has seen says nothing of what expired
         # before, also while it was asked.
         self._catalog.check_retention(shards)
         self._note(answers)
-        if not any(self._tips.is_behind(shard) for shard in shards):
+        behind = {shard for shard in shards if self._tips.is_at_tip(shard) is False}
+        if not behind:
             return []
-        return [
-            shard for shard in shards if self._tips.is_behind(shard) or self._prober.is_due(shard)
-        ]
+        return [shard for shard in shards if shard in behind or self._prober.is_due(shard)]
 
     def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
         """Whether to plan all of the shards, which are too many to probe: at once when one of them
@@ -207,7 +207,7 @@ class Backlog:
         """
         waited_s = self._clock.monotonic_s() - self._newest_plan_s
         return waited_s >= self._settings.idle_interval_ms / 1000 or any(
-            not self._tips.is_idle(shard) for shard in shards
+            not self._tips.is_at_tip(shard) for shard in shards
         )
 
     def _note(self, answers: Iterable[ProbeResult]) -> None:

@@ -85,10 +85,13 @@ class Coordinator:
         self._store = store
         self._tips = ShardTips()
         self._catalog = ShardCatalog(
-            settings,
             services.client,
             services.clock,
             self._tips,
+            stream_name=settings.stream.name,
+            refresh_interval_s=settings.shard_refresh_interval_ms / 1000,
+            fail_on_data_loss=settings.fail_on_data_loss,
+            states_per_write=settings.states_per_write,
             identity=store.identity,
             shard_states=store.shard_states,
             shard_list=store.shard_list,
@@ -244,7 +247,7 @@ class Coordinator:
                 self._throttled = throttled_again(
                     self._throttled, end.shard_id, now_ms, count=end.throttled
                 )
-        self.session.run.throttled(self._throttled)
+        self.session.run.write(throttled=self._throttled)
 
     def _on_unknown(self, shards: Collection[str]) -> None:
         """Note that the service answered not to know these shards.

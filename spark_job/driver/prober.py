@@ -108,13 +108,9 @@ class ShardTips:
         if answer.tip_ms is not None:
             tip.verified_ms = answer.tip_ms
 
-    def is_idle(self, shard_id: str) -> bool:
-        """Whether the shard was at its tip when it was last checked."""
-        return shard_id in self._tips and self._tips[shard_id].at_tip
-
-    def is_behind(self, shard_id: str) -> bool:
-        """Whether the shard is known to have more to read. False for an unknown shard."""
-        return shard_id in self._tips and not self._tips[shard_id].at_tip
+    def is_at_tip(self, shard_id: str) -> bool | None:
+        """Whether the shard was at its tip when it was last checked; None for an unknown shard."""
+        return self._tips[shard_id].at_tip if shard_id in self._tips else None
 
     def checked_s(self, shard_id: str) -> float:
         """When the shard was last checked; minus infinity if never."""

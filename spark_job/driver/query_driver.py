@@ -309,7 +309,7 @@ class QueryDriver:
             one = self._streams[index]
             one.is_settled = True
             if self._trigger.is_known and not self._is_available_now:
-                one.coordinator.session.run.trigger(self._trigger.known_ms)
+                one.coordinator.session.run.write(trigger_ms=self._trigger.known_ms)
             if was_empty is False:
                 one.empty_plans = 0
             elif was_empty and not self._query.is_of_one:

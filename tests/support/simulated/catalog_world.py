@@ -43,10 +43,13 @@ class World:
         self.watch = ShardTips()
         self.services.store.ownership.acquire(this_process(0), timeout_s=1)
         self.catalog = ShardCatalog(
-            settings,
             self.services.client,
             job.clock,
             self.watch,
+            stream_name=settings.stream.name,
+            refresh_interval_s=settings.shard_refresh_interval_ms / 1000,
+            fail_on_data_loss=settings.fail_on_data_loss,
+            states_per_write=settings.states_per_write,
             identity=self.services.store.identity,
             shard_states=self.services.store.shard_states,
             shard_list=self.services.store.shard_list,
