@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.run_recorder import error_sentence
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, KinesisError, described, text_of
-from kinesis_spout.shards.run_recorder import error_sentence
 from state.errors import StateError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.checkpoints.recorded_move import recorded_move
-from kinesis_spout.shards.open_plan import closed_plan
 from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
 from state.errors import (

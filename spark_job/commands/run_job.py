@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.commands.batch_writer import FILE_FORMATS, BatchWriter
 from spark_job.commands.run_progress import Progress, ProgressLine
 from spark_job.process_services import open_store

@@ -40,9 +40,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
+from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import failure_told, naming
 from spark_job.rows import RAW, mode_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
-from spark_job.driver.query_driver import PATIENCE_S
+from spark_job.driver.query_driver import GIVEN_UP_S
 from tests.simulation.source_history import SETTLES_S, STEPS, WIDE, History
 from tests.simulation.state_steps import RECREATED
 
@@ -168,7 +168,7 @@ class StreamHistory(History):
         self.world.clock.advance(PIN_S)
         self.job.start()
         view: Any = self.job.reader
-        view.coordinator.pin_start()
+        view.coordinator.open()
         self.query.stop()
         if self.starts_at_latest:
             self.world.forget_records()
@@ -278,7 +278,7 @@ class StreamHistory(History):
             self.count("queries that a task of a stream in trouble has ended")
         else:
             waited_s = self.world.clock.monotonic_s() - self.trouble_since_s
-            patience_s = PATIENCE_S - (LAST_WAIT_S if len(self.query.active) == 1 else 0)
+            patience_s = GIVEN_UP_S - (LAST_WAIT_S if len(self.query.active) == 1 else 0)
             assert waited_s >= patience_s, f"trouble of {waited_s} s has ended the query"
             self.count("queries that the trouble of a stream has ended")
         self.query.stop()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.query_end import QueryEnds, plans_of
 from state.memory_store import MemoryStateStore
 from state.process import process_start, this_process

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from msgspec.structs import replace
 
+from kinesis_spout.application.history_recorder import MARGIN_MS
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
 from kinesis_spout.checkpoints.recorded_move import ServiceTime
@@ -15,7 +16,6 @@ from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.printing import move_lines
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.shards.history_recorder import MARGIN_MS
 from kinesis_spout.testing import ManualClock, early_end, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
 from state.errors import ConflictError, StreamMismatchError

@@ -1,7 +1,8 @@
-"""Tells of this process's run as the owner, for `kinesis-spout explain` (`state.store.runs`).
+"""Writes the log of this process's run as the owner, for `kinesis-spout explain`
+(`state.store.runs`).
 
-At best: what cannot be written is left out. Nothing is decided by it, and no error of it stops what
-it tells of.
+At best: what cannot be written is left out. Nothing is decided by the log, and no error of it stops
+the run.
 """
 
 from __future__ import annotations
@@ -19,40 +20,30 @@ from state.store.ownership import Sight
 from state.store.runs import FAILED, NotSubscribed, RunEnd, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from kinesis_spout.clock import Clock
     from state.store.ownership import OwnerInfo
-    from state.store.runs import (
-        FailingReads,
-        Hold,
-        NoAnswers,
-        RefusedLetters,
-        Run,
-        RunLog,
-        RunStore,
-        Throttle,
-    )
+    from state.store.runs import Run, RunLog, RunStore
 
 log = logging.getLogger("kinesis_spout")
-THROTTLED_TOLD_S = 60.0
-REFUSED_TOLD_S = 60.0
+# Troubles change all the time: a shard with many consumers is refused again and again.
+TROUBLES = frozenset({"throttled", "refused_letters", "failing_reads", "no_answers"})
+TROUBLE_EVERY_S = 60.0
+_NEVER_WRITTEN = {"trigger_ms": -1, "throttled": {}}  # other fields: None
 _OURS = frozenset({"kinesis_spout", "state", "scheme", "spark_job"})
 
 
 class RunRecorder:
-    """One for each ownership. Blocks on the store, and raises nothing. For one thread at a time.
-
-    Each call writes once, and only what differs from what it has written before.
-    """
+    """One for each ownership. Blocks on the store, and raises nothing. For one thread at a time."""
 
     def __init__(self, runs: RunStore, clock: Clock) -> None:
         self._runs = runs
         self._clock = clock
         self._run: Run | None = None
         # By the log's field: what was written last, and until when it is not written again.
-        self._told: dict[str, object] = {"trigger_ms": -1, "throttled": {}}  # -1: not told yet
-        self._rests_until_s: dict[str, float] = {}
+        self._written: dict[str, object] = dict(_NEVER_WRITTEN)
+        self._kept_until_s: dict[str, float] = {}
 
     def begin(self, run: Run) -> None:
         """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
@@ -64,43 +55,35 @@ class RunRecorder:
         except StateError as exc:
             _left_out(exc)
 
-    def hold(self, hold: Hold | None) -> None:
-        """Why the program gets no record now; None when it gets some again."""
-        self._tell("hold", hold)
-
-    def trigger(self, interval_ms: int | None) -> None:
-        """The interval of the query's trigger; None where it has none."""
-        self._tell("trigger_ms", interval_ms)
-
-    def throttled(self, shards: Mapping[str, Throttle]) -> None:
-        """The shards whose reads the service has refused. A shard with many consumers is refused
-        again and again.
+    def write(self, **fields: object) -> None:
+        """Write these fields of the `RunLog`, as far as they differ from what was written before.
+        `TROUBLES` are written once in `TROUBLE_EVERY_S` seconds; that one is over, at once.
         """
-        self._tell("throttled", dict(shards), every_s=THROTTLED_TOLD_S)
-
-    def refused_letters(self, letters: RefusedLetters | None) -> None:
-        """The dead letters that are refused now. Each is sent again and again."""
-        self._tell("refused_letters", letters, every_s=REFUSED_TOLD_S)
-
-    def failing_reads(self, reads: FailingReads | None) -> None:
-        """The reads that get no answer now. Each is tried again."""
-        self._tell("failing_reads", reads, every_s=REFUSED_TOLD_S)
-
-    def no_answers(self, answers: NoAnswers | None) -> None:
-        """The deliveries that nobody answers. More of them time out."""
-        self._tell("no_answers", answers, every_s=REFUSED_TOLD_S)
+        now_s = self._clock.monotonic_s()
+        changed = {
+            name: value
+            for name, value in fields.items()
+            if value != self._written.get(name)
+            and not (value and now_s < self._kept_until_s.get(name, now_s))
+        }
+        for name in TROUBLES.intersection(changed):
+            if changed[name]:
+                self._kept_until_s[name] = now_s + TROUBLE_EVERY_S
+        if changed and self._amend(lambda log: replace(log, **changed)):
+            self._written |= changed
 
     def not_subscribed(self, why: str | None) -> None:
         """The error for which shards that are to be read by subscription get none; None where each
         has one.
         """
-        told = None
+        trouble = None
         if why is not None:
-            before = self._told.get("not_subscribed")
-            known_ms = before.since_ms if isinstance(before, NotSubscribed) else None
-            since_ms = self._clock.now_ms() if known_ms is None else known_ms
-            told = NotSubscribed(since_ms=since_ms, says=sentence(why))
-        self._tell("not_subscribed", told)
+            before = self._written.get("not_subscribed")
+            since_ms = (
+                before.since_ms if isinstance(before, NotSubscribed) else self._clock.now_ms()
+            )
+            trouble = NotSubscribed(since_ms=since_ms, says=sentence(why))
+        self.write(not_subscribed=trouble)
 
     def end(self, kind: str, says: str | None = None) -> None:
         """The run ends without an error. `says`: what it leaves to the next one, as a clause."""
@@ -112,26 +95,12 @@ class RunRecorder:
         another process has taken over.
         """
         # Of several streams, an error may be the cause of the one that names its stream.
-        not_told = StoreUnavailableError, StaleOwnerError
-        if isinstance(error, not_told) or isinstance(error.__cause__, not_told):
-            return
-        self._end(failure(error_sentence(error), self._clock.now_ms()))
+        left_out = StoreUnavailableError, StaleOwnerError
+        if not isinstance(error, left_out) and not isinstance(error.__cause__, left_out):
+            self._end(failure(error_sentence(error), self._clock.now_ms()))
 
     def _end(self, end: RunEnd) -> None:
-        self._amend(lambda told: told.ended(end))
-
-    def _tell(self, field: str, value: object, *, every_s: float = 0.0) -> None:
-        """Write a field of the log. A trouble that changes all the time is written once in
-        `every_s` seconds; that it is over is written at once.
-        """
-        now_s = self._clock.monotonic_s()
-        rests = bool(value) and now_s < self._rests_until_s.get(field, now_s)
-        if rests or value == self._told.get(field):
-            return
-        if value:
-            self._rests_until_s[field] = now_s + every_s
-        if self._amend(lambda told: replace(told, **{field: value})):
-            self._told[field] = value
+        self._amend(lambda log: log.ended(end))
 
     def _amend(self, amended: Callable[[RunLog], RunLog]) -> bool:
         if self._run is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kinesis_spout.application.history_recorder import HistoryRecorder
 from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.testing import ManualClock
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore

@@ -11,33 +11,55 @@ it says so. For one thread.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import SteadyTime
-from spark_job.driver.available_now import AvailableNowRun
-from spark_job.driver.probe_schedule import ProbeSchedule
 from spark_job.driver.prober import Prober
+from state.retry_policy import SUSPICION_MS, RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesis_spout.shards.catalog import ShardCatalog
     from spark_job.driver.outcome_summary import OutcomeSummary
-    from spark_job.driver.prober import ProbeResult
-    from spark_job.driver.shard_tips import ShardTips
+    from spark_job.driver.prober import ProbeResult, ShardTips
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult
+    from state.report import OutcomePolicy
+    from state.shard_state import ShardState
 
 log = logging.getLogger("kinesis_spout")
 NEVER_S = float("-inf")
+RETRY_MARGIN_MS = 30_000
+MAX_RETRY_WAIT_MS = 86_400_000
 
 
-class DueWork:
-    """One per query. `shards`: those that the last look has found to be due.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at a stream has found to plan.
 
-    `tips`, `catalog` and `outcomes` are the coordinator's.
+    - `shards`: those that have something to read. `has_retries`: whether retries are due.
+    - `pause_s`: the seconds to wait until the next look, where nothing was found; None where the
+      wait is over.
+    - `is_paused`: an operator has paused the application, so it was not looked.
     """
+
+    shards: Sequence[str] = ()
+    has_retries: bool = False
+    pause_s: float | None = None
+    is_paused: bool = False
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.shards) or self.has_retries
+
+
+class Backlog:
+    """One per stream of a query. `tips`, `catalog` and `outcomes` are the coordinator's."""
 
     def __init__(
         self,
@@ -54,17 +76,16 @@ class DueWork:
         self._tips = tips
         self._catalog = catalog
         self._outcomes = outcomes
-        self._prober = Prober(services.client, services.new_pool)
-        self._probes = ProbeSchedule(
-            self._prober,
+        self._prober = Prober(
+            services.client,
             tips,
             services.clock,
             interval_s=settings.probe_interval_ms / 1000,
             calls_per_second=settings.rate.reads_per_second,
+            new_pool=services.new_pool,
         )
         self._newest_plan_s = NEVER_S
         self._run: AvailableNowRun | None = None
-        self.shards: Sequence[str] = ()
 
     def close(self) -> None:
         self._prober.close()
@@ -103,47 +124,44 @@ class DueWork:
             self._run.waited_s += seconds
 
     def leftovers(self) -> str | None:
-        """What an AvailableNow run leaves, which is warned of, since it ends; None if nothing."""
+        """What an AvailableNow run leaves to the next one, which is warned of, since it ends:
+        shards that it did not read up to its start, and records to be retried. None if nothing.
+        """
         if self._run is None:
             return None
-        unread, queued = self._unread(self._run), self._outcomes.queue.records()
-        if unread:
+        left = []
+        if unread := self._unread(self._run):
             log.warning(
                 "the run ends, though these shards, or their children, were not read up to its "
                 "start within maxSearchTime: %s",
                 ", ".join(unread),
             )
-        if queued:
+            shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"
+            left.append(f"{shards} not read up to its start")
+        if queued := self._outcomes.queue.records():
             log.warning(
                 "the run ends, though %d records wait for their retry; the next run retries them, "
                 "and option availableNowRetryWait sets how long a run waits for retries",
                 queued,
             )
-        return _left(len(unread), queued)
+            left.append(f"{'1 record' if queued == 1 else f'{queued:,} records'} to be retried")
+        return f"it left {' and '.join(left)}" if left else None
 
     # looking --------------------------------------------------------------------------------------
-    def look(self, begun_s: float) -> float | None:
-        """Look once, in a wait that began at `begun_s`. Blocks on Kinesis.
-
-        Returns None when something was found or the wait is over, else the seconds to wait until
-        the next look.
-        """
+    def look(self, begun_s: float) -> Found:
+        """Look once, in a wait that began at `begun_s`. Blocks on Kinesis."""
         wanted = self._wanted_shards()
-        self.shards = self._due_shards(wanted)
+        shards, has_retries = self._due_shards(wanted), self._has_retries()
+        if shards or has_retries:
+            return Found(shards, has_retries)
         left_s = self._wait_left_s(begun_s)
         # While an answer is missing, nobody knows whether there is something to read.
-        is_over = left_s <= 0 and not self._prober.is_waiting
-        if self.is_any or is_over:
-            return None
-        pause_s = self._probes.pause_s(self._probed(wanted))
-        return min(pause_s, left_s) if left_s > 0 else pause_s
+        if left_s <= 0 and not self._prober.is_waiting:
+            return Found()
+        pause_s = self._prober.pause_s(self._probed(wanted))
+        return Found(pause_s=min(pause_s, left_s) if left_s > 0 else pause_s)
 
-    @property
-    def is_any(self) -> bool:
-        """Whether there is something to plan: shards that the last look has found, or retries."""
-        return bool(self.shards) or self.has_retries()
-
-    def has_retries(self) -> bool:
+    def _has_retries(self) -> bool:
         """Whether a plan may be made for retries alone.
 
         An AvailableNow run whose retry wait is over makes no more of them.
@@ -151,10 +169,6 @@ class DueWork:
         return self._outcomes.queue.is_due(self.now_ms()) and (
             self._run is None or self._retry_wait_left_s(self._run) >= 0
         )
-
-    def forget(self) -> None:
-        """Nothing is due, whatever the last look has found."""
-        self.shards = ()
 
     def _wanted_shards(self) -> list[str]:
         """The shards of which new records may be read now."""
@@ -174,18 +188,18 @@ class DueWork:
             due = shards if self._idle_interval_is_over(shards) else []
             self._catalog.check_retention(due)
             return due
-        answers = self._probes.ask(
-            [shard for shard in shards if not self._tips.is_behind(shard)], self._catalog.states
+        answers = self._prober.ask(
+            [shard for shard in shards if self._tips.is_at_tip(shard) is not False],
+            self._catalog.states,
         )
         # Before the answers are noted: a tip that a probe has seen says nothing of what expired
         # before, also while it was asked.
         self._catalog.check_retention(shards)
         self._note(answers)
-        if not any(self._tips.is_behind(shard) for shard in shards):
+        behind = {shard for shard in shards if self._tips.is_at_tip(shard) is False}
+        if not behind:
             return []
-        return [
-            shard for shard in shards if self._tips.is_behind(shard) or self._probes.is_due(shard)
-        ]
+        return [shard for shard in shards if shard in behind or self._prober.is_due(shard)]
 
     def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
         """Whether to plan all of the shards, which are too many to probe: at once when one of them
@@ -193,7 +207,7 @@ class DueWork:
         """
         waited_s = self._clock.monotonic_s() - self._newest_plan_s
         return waited_s >= self._settings.idle_interval_ms / 1000 or any(
-            not self._tips.is_idle(shard) for shard in shards
+            not self._tips.is_at_tip(shard) for shard in shards
         )
 
     def _note(self, answers: Iterable[ProbeResult]) -> None:
@@ -223,9 +237,9 @@ class DueWork:
         next_ms = self._outcomes.queue.next_ms()
         if next_ms is None:
             return search_s
-        patience_s = self._retry_wait_left_s(run)
-        comes_in_time = (next_ms - self.now_ms()) / 1000 <= patience_s
-        return max(search_s, patience_s if comes_in_time else 0.0)
+        retry_wait_s = self._retry_wait_left_s(run)
+        comes_in_time = (next_ms - self.now_ms()) / 1000 <= retry_wait_s
+        return max(search_s, retry_wait_s if comes_in_time else 0.0)
 
     def _unread(self, run: AvailableNowRun) -> list[str]:
         return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
@@ -234,7 +248,7 @@ class DueWork:
     def on_listed(self) -> None:
         """The catalog has listed the shards."""
         if self._run is not None:
-            self._run.note_closed(self._catalog.closed())
+            self._run.note_closed(self._catalog.stream.listing.closed)
 
     def on_planned(self, now_s: float) -> None:
         """A plan was made at this time of the clock's monotonic scale."""
@@ -255,7 +269,7 @@ class DueWork:
             return
         # The tip was seen after the plan was made, so the interval to the next probe begins there:
         # a shard whose batch took longer is probed at once.
-        checked_s = self._probes.checked_by_plan_s(self._newest_plan_s)
+        checked_s = self._prober.checked_by_plan_s(self._newest_plan_s)
         self._tips.on_end(end, self._clock.monotonic_s(), checked_s=checked_s)
         if end.at_tip:
             self._on_tip(end.shard_id)
@@ -265,12 +279,86 @@ class DueWork:
             self._run.on_tip(shard_id)
 
 
-def _left(unread: int, queued: int) -> str | None:
-    """What an AvailableNow run leaves to the next one: shards that it did not read up to its start,
-    and records that wait for their retry.
+@dataclass(slots=True)
+class AvailableNowRun:
+    """One AvailableNow run, which reads at least what arrived up to `until_ms`.
+
+    - `until_ms`: the service's time at the start of the run, plus a margin.
+    - `waited_s`: seconds spent waiting, with nothing to plan, since the last new record was read.
     """
-    shards = "1 shard" if unread == 1 else f"{unread:,} shards"
-    left = [f"{shards} not read up to its start"] if unread else []
-    if queued:
-        left.append(f"{'1 record' if queued == 1 else f'{queued:,} records'} to be retried")
-    return f"it left {' and '.join(left)}" if left else None
+
+    until_ms: int
+    waited_s: float = 0.0
+    _done: set[str] = field(default_factory=set)
+    _closed: dict[str, bool] = field(default_factory=dict)
+
+    def on_read(self, end: ShardReadResult) -> None:
+        """Note what was read of a shard. The shard is done when its last record arrived after the
+        run's start.
+        """
+        if end.count:
+            self.waited_s = 0.0
+        if end.last_arrival_ms is not None and end.last_arrival_ms > self.until_ms:
+            self._done.add(end.shard_id)
+
+    def note_closed(self, listed: Mapping[str, bool]) -> None:
+        """Note which shards are closed, as a listing of this run shows. The first that shows a
+        shard counts: what a later reshard closes, the run need not follow.
+        """
+        for shard_id, is_closed in listed.items():
+            self._closed.setdefault(shard_id, is_closed)
+
+    def on_tip(self, shard_id: str) -> None:
+        """Note that a shard was read to its tip.
+
+        An open shard is done at its tip. A closed shard is not: its end must be read, and then its
+        children.
+        """
+        if not self._closed.get(shard_id, False):
+            self._done.add(shard_id)
+
+    def is_done(self, shard_id: str) -> bool:
+        return shard_id in self._done
+
+    def unread(self, states: Mapping[str, ShardState], unfollowed: Iterable[str] = ()) -> list[str]:
+        """The shards that may hold unread records from before the run, in sorted order.
+
+        Leaves out the descendants of a shard that was done: they were created after the run's
+        start. `unfollowed` shards were read to their ends, but their children are not known yet.
+        Such a shard stands for its children, which the shard list may show late.
+        """
+        done = set(self._done)
+        unread = {shard for shard, state in states.items() if not state.end_was_read}.union(
+            unfollowed
+        ) - done
+        # Children of children too, until no generation adds a shard.
+        while later := {shard for shard in unread if done.intersection(states[shard].parents)}:
+            done |= later
+            unread -= later
+        return sorted(unread)
+
+    def wait_left_s(self, option_ms: int | None, policy: OutcomePolicy | None) -> float:
+        """Seconds that the run may still wait for retries; negative when its wait is over."""
+        longest_ms = (
+            retry_wait_ms(RetryPolicy() if policy is None else policy.retry)
+            if option_ms is None
+            else option_ms
+        )
+        return longest_ms / 1000 - self.waited_s
+
+
+@lru_cache(maxsize=4)  # it is asked for at each poll
+def retry_wait_ms(policy: RetryPolicy) -> int:
+    """The longest time in which all retries of a record become due, plus a margin; at most a day.
+
+    This is the default of `availableNowRetryWait`. A record that fails while nothing else succeeds
+    is retried for `SUSPICION_MS`, or for its first delay, before its failures count.
+    """
+    steady = replace(policy, jitter=0.0)
+    total_ms = RETRY_MARGIN_MS + max(SUSPICION_MS, policy.first_delay_ms)
+    for attempts in range(1, policy.retry_limit + 1):
+        delay_ms = steady.due_ms(attempts, 0, Random(0))  # noqa: S311  # unused without jitter
+        total_ms += delay_ms
+        if total_ms >= MAX_RETRY_WAIT_MS or not delay_ms:
+            break
+    return min(total_ms, MAX_RETRY_WAIT_MS)
