@@ -113,7 +113,7 @@ class RunRecorder:
 
 
 def amend_newest_run(runs: RunStore, amended: Callable[[RunLog], RunLog]) -> bool:
-    """Add to what the newest owner of the whole application told, if that may be a process of this
+    """Add to the log of the newest owner of the whole application, if that may be a process of this
     Spark driver: for the driver's main process, which is not the owner. Blocks on the store, and
     raises nothing. Returns whether it was written.
     """

@@ -7,7 +7,7 @@
     is_paused       whether to stand still; `keep_during_pause` then               before each look
     record_history  writes how far the application has come                        after each look
     on_stored       takes a step that writes states, again after a conflict        at each write
-    run.end         tells how the run has ended                                    last
+    run.end         writes how the run has ended                                   last
 
 What the two do differently, on purpose:
 
@@ -55,7 +55,7 @@ class ApplicationSession:
     store, and `load` and `pin_start` on Kinesis, too. One thread at a time, except `keep` and
     `on_stored`, which are for any thread.
 
-    `run`: what is told of the run; it does nothing before `claim`. `task`: the share; None for the
+    `run`: the log of the run; it does nothing before `claim`. `task`: the share; None for the
     whole application. `is_closing`: whether the ownership is being released. `on_pause` is called
     from a thread of the store when a pause may have begun or ended.
     """

@@ -25,6 +25,7 @@ verified, and longer ago than the retention.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
@@ -149,7 +150,7 @@ class DataLossDetector:
         """
         lost = never_read(lineage, pin, has_begun=has_begun, horizon_ms=horizon_ms)
         wanted = [shard for shard in lost if not self._only or shard in self._only]
-        gone = [shard for shard in wanted if not self._is_there(shard)]
+        gone = [shard for shard in wanted if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
                 "the service does not list any more, before anything of them was read",
@@ -163,7 +164,7 @@ class DataLossDetector:
         The caller forgets them; otherwise every listing would report them again.
         """
         shards = lineage.out_of_sight(horizon_ms)[:MAX_PROBED_PER_LISTING]
-        alone = [shard for shard in shards if not self._is_there(shard)]
+        alone = [shard for shard in shards if not is_there(self._client, shard)]
         if alone:
             self._report_data_loss(
                 "have expired, and whose children were never observed", ", ".join(alone)
@@ -179,7 +180,7 @@ class DataLossDetector:
         """
         vanished = lineage.vanished() if listing.is_active else ()
         missing = self._missing.note(vanished, listing.listed_s)
-        gone = [shard for shard in missing if not self._is_there(shard)]
+        gone = [shard for shard in missing if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
                 "the service does not list any more, before they were read to their ends",
@@ -196,7 +197,7 @@ class DataLossDetector:
         unlisted = lineage.unlisted_with_retries()
         lasting = self._unlisted.note(unlisted if listing.is_active else (), listing.listed_s)
         asked = [shard for shard in lasting if shard not in self.gone][:MAX_PROBED_PER_LISTING]
-        proven = {shard for shard in asked if not self._is_there(shard)}
+        proven = {shard for shard in asked if not is_there(self._client, shard)}
         self.gone = self.gone.intersection(unlisted) | proven
         return self.gone
 
@@ -224,10 +225,6 @@ class DataLossDetector:
                 )
                 self._reported_holes.add((first, last))
 
-    # private --------------------------------------------------------------------------------------
-    def _is_there(self, shard_id: str) -> bool:
-        return is_there(self._client, shard_id)
-
     def report(self, what: str, *, going_on: str = "going on with what is left") -> None:
         """Report a loss: raises `DataLossError` where `failOnDataLoss` is true, else warns."""
         self.reports += 1
@@ -244,15 +241,11 @@ def is_there(client: KinesisClient, shard_id: str) -> bool:
     """Whether the service answers for the shard. It may say once that it does not know one that is
     there, and the listings may be late: so it is asked twice.
     """
-    return _answers(client, shard_id) or _answers(client, shard_id)
-
-
-def _answers(client: KinesisClient, shard_id: str) -> bool:
-    try:
-        client.shard_iterator(shard_id, TRIM_HORIZON)
-    except ShardNotFoundError:
-        return False
-    return True
+    for _ in range(2):
+        with suppress(ShardNotFoundError):
+            client.shard_iterator(shard_id, TRIM_HORIZON)
+            return True
+    return False
 
 
 def never_read(
@@ -261,40 +254,32 @@ def never_read(
     """The shards that are not listed and never had a state, as `DataLossDetector.check_never_read`
     defines them; the service was not asked for them.
     """
+    known = lineage.listed.keys() | lineage.states.keys()
     # A shard that was open at the pin is listed for the retention at least, so earlier than that
     # none can be missing.
-    lost = _lost_of_pin(lineage, pin) if pin.time_ms < horizon_ms else []
+    lost = [shard for shard in pin.shards if shard not in known and pin.time_ms < horizon_ms]
     if lost and has_begun():
         lost = []
-    return lost + _lost_between(lineage, pin)
-
-
-def _lost_of_pin(lineage: ShardLineage, pin: StartPin) -> list[str]:
-    known = lineage.listed.keys() | lineage.states.keys()
-    return [shard for shard in pin.shards if shard not in known]
-
-
-def _lost_between(lineage: ShardLineage, pin: StartPin) -> list[str]:
-    """Parents, never listed here, of shards that are new since the pin."""
-    known = lineage.listed.keys() | lineage.states.keys() | set(pin.shards)
-    fresh = [
-        shard
+    # Parents, never listed here, of shards that are new since the pin.
+    known |= set(pin.shards)
+    between = {
+        parent
         for shard_id, shard in lineage.listed.items()
         if shard_id not in lineage.states and shard_id not in pin.shards
-    ]
-    return sorted({parent for shard in fresh for parent in shard.parents} - known)
+        for parent in shard.parents
+    }
+    return lost + sorted(between - known)
 
 
 def _with_positions(
     shards: Iterable[str], states: Mapping[str, ShardState], horizon_ms: int
 ) -> str:
-    return ", ".join(_with_position(states[shard], horizon_ms) for shard in shards)
-
-
-def _with_position(state: ShardState, horizon_ms: int) -> str:
-    lost = expired_unread(state, horizon_ms)
-    lacks = "" if lost is None else f" lacks what arrived from {times_of(lost)}"
-    return f"{state.shard_id} (read up to {state.read_position}){lacks}"
+    named = []
+    for shard in shards:
+        lost = expired_unread(states[shard], horizon_ms)
+        lacks = "" if lost is None else f" lacks what arrived from {times_of(lost)}"
+        named.append(f"{shard} (read up to {states[shard].read_position}){lacks}")
+    return ", ".join(named)
 
 
 def expired_unread(state: ShardState, horizon_ms: int) -> tuple[int, int] | None:

@@ -1,4 +1,6 @@
-"""Commits the states of a spout's shards at intervals, and tells what its program waits for."""
+"""Commits the states of a spout's shards at intervals, and writes what its program waits for into
+the log of the run.
+"""
 
 from __future__ import annotations
 

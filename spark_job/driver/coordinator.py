@@ -54,7 +54,7 @@ from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from kinesis_spout.shards.start_position import RequestedStart
     from spark_job.driver.settle_plan import Settled
@@ -198,7 +198,8 @@ class Coordinator:
         # Settling raises the time up to which every shard counts as tracked. A shard that was
         # created before that time must have a state by then, so the shards are listed first.
         self._refresh(pin)
-        settled = self._settled(start, pin)
+        tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before a part is written
+        settled = self.session.on_stored(lambda: self._settled(start, tracked_since_ms))
         self._catalog.states = settled.states
         self._subscriptions.note(settled.ends)
         self._note_throttled(settled.ends)
@@ -214,8 +215,13 @@ class Coordinator:
         # Older plans are removed only now: a replayed batch that skips its reads finds its ends.
         self.plans.remove_before(start)
         self._outcomes.on_settled(start, settled, self._backlog.set_time())
-        self._on_unknown(settled.unknown_shards)
-        return not any(settled.deliveries.emitted.values()) and any(
+        if settled.unknown_shards:
+            # One such answer proves nothing: the next listings do. Until then these shards' retries
+            # are not asked for again and again, but every few seconds.
+            self._catalog.stream.expire()
+            until_ms = self._backlog.now_ms() + round(RELIST_S * 1000)
+            self._outcomes.queue.hold(settled.unknown_shards, until_ms)
+        return not any(settled.emitted.values()) and any(
             not (end.at_tip or end.at_shard_end) for end in settled.ends
         )
 
@@ -224,20 +230,17 @@ class Coordinator:
         if self._catalog.refresh(pin):
             self._backlog.on_listed()
 
-    def _settled(self, plan_id: str, pin: StartPin) -> Settled:
-        tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before a part is written
-        return self.session.on_stored(
-            lambda: settle(
-                self._store.plans,
-                self._store.shard_states,
-                self._store.reports,
-                plan_id,
-                states_per_write=self.settings.states_per_write,
-                tracked_since_ms=tracked_since_ms,
-                on_lapsed=self._catalog.report_lapsed,
-                plan=self.plans.made(plan_id),
-                known=self._catalog.states,
-            )
+    def _settled(self, plan_id: str, tracked_since_ms: int) -> Settled:
+        return settle(
+            self._store.plans,
+            self._store.shard_states,
+            self._store.reports,
+            plan_id,
+            states_per_write=self.settings.states_per_write,
+            tracked_since_ms=tracked_since_ms,
+            on_lapsed=self._catalog.report_lapsed,
+            plan=self.plans.made(plan_id),
+            known=self._catalog.states,
         )
 
     def _note_throttled(self, ends: Iterable[ShardReadResult]) -> None:
@@ -248,16 +251,6 @@ class Coordinator:
                     self._throttled, end.shard_id, now_ms, count=end.throttled
                 )
         self.session.run.write(throttled=self._throttled)
-
-    def _on_unknown(self, shards: Collection[str]) -> None:
-        """Note that the service answered not to know these shards.
-
-        One such answer proves nothing: the next listings do. Until then the shards' retries are not
-        asked for again and again, but every few seconds.
-        """
-        if shards:
-            self._catalog.stream.expire()
-            self._outcomes.queue.hold(shards, self._backlog.now_ms() + round(RELIST_S * 1000))
 
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:

@@ -286,9 +286,9 @@ class OutcomeSummary:
             self._totals["exhausted"] += settled.report.exhausted
             self._totals["deadLettered"] += settled.report.dead_lettered
             self._totals["dropped"] += settled.report.dropped
-        self._totals["acked"] += settled.deliveries.acked
-        self._emitted.update(settled.deliveries.emitted)
-        self._retried.update(settled.deliveries.retried)
+        self._totals["acked"] += settled.acked
+        self._emitted.update(settled.emitted)
+        self._retried.update(settled.retried)
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(

@@ -289,7 +289,7 @@ class QueryDriver:
         }
 
     def failed(self, error: BaseException) -> None:
-        """The query ends with this error, which somebody who looks is told. Raises nothing."""
+        """Write into the log of each run that it ends with this error. Raises nothing."""
         for one in self._streams:
             one.coordinator.session.run.failed(error)
 

@@ -30,17 +30,6 @@ log = logging.getLogger("kinesis_spout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deliveries:
-    """How much a plan's tasks read: rows by shard, and those of them that were retries. `acked`:
-    the records among them that are acked now.
-    """
-
-    emitted: Mapping[str, int] = field(default_factory=dict)
-    retried: Mapping[str, int] = field(default_factory=dict)
-    acked: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """The result of settling a plan.
 
@@ -55,7 +44,8 @@ class Settled:
     - `outages`: how many plans in a row, up to this one, were outages.
     - `unknown_shards`: the shards that the service answered not to know.
     - `delivery_limit`: the limit of the next plan (`state.plan.Plan`).
-    - `deliveries`: how much the plan's tasks read.
+    - `emitted`: how many rows the plan's tasks have read, by shard; `retried`: those of them that
+      were retries. `acked`: how many of them are acked now.
     """
 
     states: dict[str, StoredState]
@@ -67,7 +57,9 @@ class Settled:
     outages: int = 0
     unknown_shards: frozenset[str] = frozenset()
     delivery_limit: int | None = None
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    emitted: Mapping[str, int] = field(default_factory=dict)
+    retried: Mapping[str, int] = field(default_factory=dict)
+    acked: int = 0
 
 
 def settle(
@@ -103,12 +95,13 @@ def settle(
     policy, report = reports.read_policy(), reports.read(plan_id)
     states = dict(shard_states.load() if known is None else known)
     ends = tuple(end for _, task in sorted(results.items()) for end in task.shards)
-    unreported = policy is not None and report is None and any(_has_records(end) for end in ends)
+    has_records = any(end.first is not None or end.retry_rows or end.retries_gone for end in ends)
+    unreported = policy is not None and report is None and has_records
     seen = [] if unreported else _seen(results, report, plan_id)
     planned = {} if plan is None else plan.slices  # a part of the plan may be gone
     if lapsed := [end.shard_id for end in seen if end.lapsed_ms is not None]:
         on_lapsed(lapsed)
-    _say_gone(seen, planned, report)
+    _warn_of_gone(seen, planned, report)
     changes, settled = _changes(states, planned, seen, report, plan_id)
     shard_states.save(
         children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
@@ -130,17 +123,6 @@ def settle(
         outages=outages_after(plan, report, is_tracked=policy is not None),
         unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
         delivery_limit=delivery_limit_after(plan, report, is_tracked=policy is not None),
-        deliveries=_deliveries(ends, settled, planned, report),
-    )
-
-
-def _deliveries(
-    ends: Sequence[ShardReadResult],
-    settled: Sequence[ShardReadResult],
-    planned: Mapping[str, ShardSlice],
-    report: PlanReport | None,
-) -> Deliveries:
-    return Deliveries(
         emitted={end.shard_id: _rows(end) for end in ends},
         retried={end.shard_id: end.retry_rows for end in ends},
         acked=_acked(settled, planned, report),
@@ -203,10 +185,6 @@ def delivery_limit_after(
     return plan.delivery_limit if plan is not None and is_tracked else None
 
 
-def _has_records(end: ShardReadResult) -> bool:
-    return bool(end.first is not None or end.retry_rows or end.retries_gone)
-
-
 def _seen(
     results: Mapping[int, TaskResult], report: PlanReport | None, plan_id: str
 ) -> list[ShardReadResult]:
@@ -226,7 +204,7 @@ def _seen(
     return [end for task in sorted(results.keys() - set(late)) for end in results[task].shards]
 
 
-def _say_gone(
+def _warn_of_gone(
     ends: Sequence[ShardReadResult], planned: Mapping[str, ShardSlice], report: PlanReport | None
 ) -> None:
     """Warn of retries past the stream's retention. A tracked batch has dead-lettered them."""

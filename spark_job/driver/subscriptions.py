@@ -110,7 +110,7 @@ class QuerySubscriptions:
             if end.fallback == Fallback.IN_USE:
                 self._shared.note(end.shard_id, self._clock.monotonic_s())
         if is_missing and self._own is not None and self._arn is not None:
-            # A task was told that the consumer, or its shard, is not there: look again.
+            # The service did not find the consumer, or the shard, for a task: look again.
             self._own.forget(self._arn)
             self._arn = None
 
