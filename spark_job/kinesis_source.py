@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import register, spark_master
 from spark_job.options import OPTIONS
 from spark_job.preflight import preflight
 from spark_job.query_end import watch_ends
+from spark_job.registration import register, spark_master
 from spark_job.settings import QuerySettings
 from spark_job.tracking.options import TrackOptions
 
