@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,9 +9,11 @@ from rich.live import Live
 from rich.text import Text
 
 from kinesis_spout.config import duration
-from spark_job.metrics.source_report import own_reports
+from spark_job.metrics.source_report import reports_in
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
 
@@ -22,16 +23,16 @@ class Progress:
 
     - `rows_per_s`: of the last batch.
     - `lag_ms`, `unresolved`, `oldest_unresolved_ms`, `dead_lettered`, `outage`: from the source's
-      own report; None until there is one.
+      reports, over all streams. `lag_ms` is None until there is one.
     """
 
     batches: int = 0
     rows: int = 0
     rows_per_s: float = 0.0
     lag_ms: int | None = None
-    unresolved: int | None = None
-    oldest_unresolved_ms: int | None = None
-    dead_lettered: int | None = None
+    unresolved: int = 0
+    oldest_unresolved_ms: int = 0
+    dead_lettered: int = 0
     outage: bool = False
     last_batch: int = -1
 
@@ -40,16 +41,19 @@ class Progress:
 
         A report of a batch already counted adds no rows: an idle query repeats its reports.
         """
-        source = _source_report(report)
-        lag_ms, dead_lettered = _integer(source.get("lagMs")), _integer(source.get("deadLettered"))
+        streams = [progress.report for progress in reports_in(report)]
         seen = replace(
             self,
-            lag_ms=self.lag_ms if lag_ms is None else lag_ms,
-            dead_lettered=self.dead_lettered if dead_lettered is None else dead_lettered,
-            unresolved=_integer(source.get("unresolved")),
-            oldest_unresolved_ms=_integer(source.get("oldestUnresolvedMs")),
-            outage=source.get("outage") is True,
+            unresolved=sum(stream.unresolved for stream in streams),
+            oldest_unresolved_ms=max((each.oldest_unresolved_ms for each in streams), default=0),
+            outage=any(stream.outage for stream in streams),
         )
+        if streams:
+            seen = replace(
+                seen,
+                lag_ms=max(stream.lag_ms for stream in streams),
+                dead_lettered=sum(stream.dead_lettered for stream in streams),
+            )
         if int(report["batchId"]) <= self.last_batch or not report.get("numInputRows"):
             return seen
         return replace(
@@ -81,33 +85,6 @@ class Progress:
         if self.outage:
             parts.append("most records fail, no new ones are read")
         return "  ".join(parts)
-
-
-def _source_report(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The source's own report, which Spark passes on as its latest offset. Empty without one."""
-    sources: Sequence[Mapping[str, Any]] = report.get("sources") or ()
-    for source in sources:
-        found = [one for one in own_reports(source.get("latestOffset")) if isinstance(one, Mapping)]
-        if found:
-            return found[0] if len(found) == 1 else _of_all(found)
-    return {}
-
-
-def _of_all(reports: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """One report of several streams: the greatest lag and age, and the sums of the others."""
-
-    def values(name: str) -> list[int]:
-        return [one[name] for one in reports if isinstance(one.get(name), int)]
-
-    return {
-        **{name: max(values(name), default=None) for name in ("lagMs", "oldestUnresolvedMs")},
-        **{name: sum(values(name)) for name in ("deadLettered", "unresolved")},
-        "outage": any(one.get("outage") is True for one in reports),
-    }
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 class ProgressLine:
