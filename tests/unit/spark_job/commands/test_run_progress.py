@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from spark_job.commands.run_progress import Progress, ProgressLine
+from spark_job.commands.run_job import Progress, ProgressLine
 
 
 def own_report(**changes: Any) -> str:
