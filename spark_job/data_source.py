@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kinesis_spout.errors import ConfigError
-from spark_job.settings import QuerySettings, SourceSettings
+from spark_job.settings import QuerySettings
 from state.failpoint import failpoint
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark passes an offset as `start` only after its batch is committed.
         """
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        with _told(self.driver):
+        with _reporting(self.driver):
             return self.driver.next_offset(start, max_records=max_records)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -122,11 +122,16 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._driver is None else self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        from kinesis_spout.service.surroundings import (  # noqa: PLC0415  # not in planning
+            for_executors,
+        )
+
         if start == end:
             return []
         failpoint("plan-logged")
-        aws = [_for_executors(stream) for stream in self._query.streams]
-        with _told(self.driver):
+        # How the driver reaches a stream: the executors have neither its files nor its environment.
+        aws = [for_executors(stream.aws, stream.stream) for stream in self._query.streams]
+        with _reporting(self.driver):
             tasks = self.driver.tasks(start, end)
         return [
             TaskPartition(plan_id, task, plan, aws[stream], stream)
@@ -138,7 +143,20 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(
                 f"partition is a {type(partition).__name__}, not a TaskPartition of this source"
             )
-        return _read(partition, self._query.streams[partition.stream], self._columns)
+        from spark_job.executor.task_reader import read_task  # noqa: PLC0415  # on executors only
+        from spark_job.process_services import ProcessServices  # noqa: PLC0415
+
+        settings = replace(self._query.streams[partition.stream], aws=partition.aws)
+        context = TaskContext.get()
+        return read_task(
+            partition.plan_id,
+            partition.task,
+            partition.plan,
+            services=ProcessServices.here(settings),
+            settings=settings,
+            columns=self._columns,
+            is_retry=context is not None and context.attemptNumber() > 0,
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing. The next `latestOffset` settles the plan; it comes also where `commit` does
@@ -152,41 +170,13 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 @contextmanager
-def _told(driver: QueryDriver) -> Iterator[None]:
-    """An error of a call ends the query: tell somebody who looks at the application."""
+def _reporting(driver: QueryDriver) -> Iterator[None]:
+    """An error of a call ends the query, so it is reported to whoever looks at the application."""
     try:
         yield
     except Exception as exc:
         driver.failed(exc)
         raise
-
-
-def _for_executors(settings: SourceSettings) -> AwsConfig:
-    """How the driver reaches a stream: the executors have neither its files nor its environment."""
-    from kinesis_spout.service.surroundings import (  # noqa: PLC0415  # not in planning
-        for_executors,
-    )
-
-    return for_executors(settings.aws, settings.stream)
-
-
-def _read(
-    partition: TaskPartition, settings: SourceSettings, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    from spark_job.executor.task_reader import read_task  # noqa: PLC0415  # on executors only
-    from spark_job.process_services import ProcessServices  # noqa: PLC0415
-
-    settings = replace(settings, aws=partition.aws)
-    context = TaskContext.get()
-    return read_task(
-        partition.plan_id,
-        partition.task,
-        partition.plan,
-        services=ProcessServices.here(settings),
-        settings=settings,
-        columns=columns,
-        is_retry=context is not None and context.attemptNumber() > 0,
-    )
 
 
 class KinesisDataSource(DataSource):

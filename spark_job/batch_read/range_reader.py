@@ -17,7 +17,7 @@ from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
-from spark_job.rows import ShardRows
+from spark_job.rows import FAIL, ShardRows
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class RangeFeed:
             self._report(f"record {self._range.start.sequence} is not there any more")
         if not part.count:
             return None
-        if self._settings.aggregated_records == "fail":
+        if self._settings.aggregated_records == FAIL:
             refuse_aggregates(part.records, part.shard_id)
         return part
 
