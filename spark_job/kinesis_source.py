@@ -258,13 +258,13 @@ class KinesisStreams(_Reads):
         """Reader options. They include the secrets that are set, and name the options of single
         streams as `stream.1.region`.
         """
-        texts = [one.options() for source in self.sources for one in source.split()]
-        refs = [one.pop("streamName", "") or one.pop("streamArn", "") for one in texts]
-        shared = dict(set.intersection(*(set(one.items()) for one in texts))) if texts else {}
+        options = [stream.options() for source in self.sources for stream in source.split()]
+        refs = [texts.pop("streamName", "") or texts.pop("streamArn", "") for texts in options]
+        shared = dict(set.intersection(*(set(texts.items()) for texts in options)))
         own = {
             f"stream.{number}.{name}": text
-            for number, one in enumerate(texts, start=1)
-            for name, text in one.items()
+            for number, texts in enumerate(options, start=1)
+            for name, text in texts.items()
             if name not in shared
         }
         total = OPTIONS["max_records_per_trigger_total"].name

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 # adds (`--py-files`) may hold what is pure Python.
 _COMPILED = ("msgspec", "pyarrow", "numpy")
 _PURE = ("botocore", "kazoo", "tenacity", "spark_job", "kinesis_spout", "state", "scheme")
-_LOOK = (
+_PROBE = (
     "import json, sys; from importlib.util import find_spec; print(json.dumps([sys.executable, "
-    "list(sys.version_info[:2]), [one for one in sys.argv[1:] if find_spec(one) is None]]))"
+    "list(sys.version_info[:2]), [name for name in sys.argv[1:] if find_spec(name) is None]]))"
 )
-_LOOK_S = 30.0
+_PROBE_S = 30.0
 SERVICE_READS_PER_SECOND = 5
 RETRY_FOR_S = 15.0  # short, because a user is waiting at the line that starts the query
 
@@ -98,7 +98,7 @@ def refuse_other_python(spark: SparkSession) -> None:
     """
     try:
         context = spark.sparkContext
-        named, added_files = context.pythonExec, context._python_includes  # noqa: SLF001  # told nowhere else
+        named, added_files = context.pythonExec, context._python_includes  # noqa: SLF001  # nothing public has them
     except Exception:  # noqa: BLE001  # Connect raises several kinds
         return
     found = shutil.which(named)
@@ -107,7 +107,7 @@ def refuse_other_python(spark: SparkSession) -> None:
     needed = _COMPILED if added_files else (*_COMPILED, *_PURE)
     try:
         answer = subprocess.run(
-            [found, "-c", _LOOK, *needed], capture_output=True, timeout=_LOOK_S, check=True
+            [found, "-c", _PROBE, *needed], capture_output=True, timeout=_PROBE_S, check=True
         ).stdout
         executable, version, missing = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError):

@@ -131,7 +131,7 @@ def settled_in_s(ranges: Sequence[ShardRange], service_time_ms: int) -> float:
     """Seconds until the tips of the shards show all that the ranges hold, at a service time that is
     cut to the second.
     """
-    until_ms = max((one.until_ms for one in ranges), default=0)
+    until_ms = max((each.until_ms for each in ranges), default=0)
     return max(0, until_ms + TIP_MARGIN_MS - service_time_ms) / 1000
 
 

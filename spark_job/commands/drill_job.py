@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 TRIGGER = "100 milliseconds"
 WRITTEN = "key STRING, number BIGINT, attempt INT"
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _COLUMNS = ("messageId", "shardId", "sequenceNumber", "partitionKey", "data", "attempt")
 
 
@@ -209,7 +209,7 @@ def run(given: SparkArguments, ending: threading.Event) -> None:
         .start()
     )
     while not ending.is_set():
-        query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # it takes parts of seconds
+        query.awaitTermination(_POLL_S)  # type: ignore[arg-type]  # it takes parts of seconds
     query.stop()
     spark.stop()
 
