@@ -9,35 +9,21 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.hash_range import hash_key_of
 from kinesis_spout.aggregation.message import Aggregate, encoded_record, sealed, varint
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesis_spout.aggregation.hash_range import HashRange
+    from kinesis_spout.aggregation.hash_range import HashRange, UserRecord
 
 # The default of the KPL, AggregationMaxSize: a shard takes 1 MiB a second.
 AGGREGATE_BYTES = 51_200
 # As the KPL: the hash key addresses the shard, and the user records have their own keys.
 PARTITION_KEY = "a"
 _AROUND_BYTES = len(KPL_MAGIC) + KPL_CHECKSUM_BYTES + len(PARTITION_KEY)
-
-
-class UserRecord(NamedTuple):
-    """A record to pack."""
-
-    partition_key: str
-    data: bytes
-    explicit_hash_key: str | None = None
-
-    @property
-    def hash_key(self) -> int:
-        """See `hash_key_of`, also for what it raises."""
-        return hash_key_of(self.partition_key, self.explicit_hash_key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, described
+from kinesis_spout.programs.installation import OUR_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-OUR_FOLDER = Path(__file__).resolve().parents[2]
 
 
 def split_name(text: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.aggregation.packing import UserRecord
+from kinesis_spout.aggregation.hash_range import UserRecord
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef

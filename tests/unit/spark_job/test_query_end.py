@@ -71,10 +71,10 @@ def test_a_listener_raises_nothing() -> None:
     event: Any = SimpleNamespace(id="1", runId="2", exception=None)
     ends.onQueryTerminated(event)
     ends.onQueryStarted(event)
-    ends.tell_the_rest()
+    ends.report_the_rest()
     assert len(asked) == 1
-    ends.tell_the_rest()
+    ends.report_the_rest()
     assert len(asked) == 1, "it was told"
     broken = QueryEnds(SimpleNamespace(), SystemClock())
     broken.onQueryStarted(event)
-    broken.tell_the_rest()
+    broken.report_the_rest()

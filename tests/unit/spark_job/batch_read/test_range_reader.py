@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.page import Page
 from spark_job.batch_read.batch_settings import BatchSettings
-from spark_job.batch_read.range_feed import RangeFeed
+from spark_job.batch_read.range_reader import RangeFeed
 from spark_job.batch_read.shard_ranges import ShardRange
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
