@@ -15,12 +15,10 @@ from spark_job.tracking.tracked_batch import TrackedBatch, running
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from spark_job.tracking.batch_frame import BatchFrame
     from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.evaluation import Evaluation
-    from state.plan import TaskResult
+    from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
 SWALLOWED = (
@@ -43,27 +41,29 @@ class BatchRun:
     evaluations: list[Evaluation] = field(default_factory=list)
 
     @property
-    def spark(self) -> SparkSession:
-        return self.frame.cheapest.sparkSession
-
-    @property
     def has_read(self) -> bool:
         """Whether the function may have read a row of the batch."""
         return bool(self.evaluations) or self.frame.is_persisted
 
-    def content(self, ends: Mapping[int, TaskResult], *, tasks: int) -> dict[str, ShardContent]:
+    def content(
+        self,
+        firsts: Mapping[str, SequenceNumber | None],
+        partitions: Sequence[int],
+        *,
+        are_all: bool,
+    ) -> dict[str, ShardContent]:
         """The content of the batch by shard. May run a job.
 
-        `tasks` is the number of the plan's tasks. Those without an end were not read, because the
-        function took only a part of its frame.
+        `firsts` is that of `BatchFrame.content`. `partitions` are those that were read, perhaps not
+        all of them, because the function took only a part of its frame.
         """
         if self.is_whole and self.evaluations:
             return dict(self.evaluations[0].content)
-        if not ends:
+        if not partitions:
             return {}
-        if len(ends) < tasks:
-            return self.frame.content_of(sorted(ends), ends)
-        return self.frame.content(ends)
+        if are_all:
+            return self.frame.content(firsts)
+        return self.frame.content_of(sorted(partitions), firsts)
 
     def all_failures(self) -> list[FailedRecord]:
         """The failures, and the records that were withheld from the function. May run a job."""
