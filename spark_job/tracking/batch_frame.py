@@ -6,7 +6,8 @@ them by message id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import hashlib
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -39,14 +40,6 @@ _WITHHOLDING_COLUMNS = (
     "attempt",
 )
 _WORD = 2**64
-
-
-class Fingerprint(NamedTuple):
-    """Identifies a set of records: their count, and two XORs over hashes of shard and number."""
-
-    records: int
-    first_xor: int
-    second_xor: int
 
 
 def check_columns(frame: DataFrame) -> None:
@@ -276,19 +269,23 @@ class BatchFrame:
             for ordinal, (_, _, message_id) in enumerate(sorted(shard))
         }  # fmt: skip
 
-    def fingerprint(self) -> Fingerprint:
-        """The fingerprint of the given records. Order and attempt do not change it. Runs a job."""
+    def token(self) -> str:
+        """32 hexadecimal digits that identify the set of the given records. Order and attempt do
+        not change it. Runs a job.
+        """
         number = [self._shard, F.col("sequenceNumber"), F.col("subSequenceNumber")]
         row = (
             self.given()
             .agg(
                 F.count(F.lit(1)).alias("count"),
+                # Two hashes, as two records may have one in common.
                 F.bit_xor(F.xxhash64(*number)).alias("first"),
                 F.bit_xor(F.xxhash64(F.lit("second"), *number)).alias("second"),
             )
             .collect()[0]
         )
-        return Fingerprint(row["count"], (row["first"] or 0) % _WORD, (row["second"] or 0) % _WORD)
+        first, second = ((row[name] or 0) % _WORD for name in ("first", "second"))
+        return hashlib.sha256(f"{row['count']}:{first:x}:{second:x}".encode()).hexdigest()[:32]
 
     def indexes(self) -> list[int]:
         """The indexes of the given rows, ascending. Needs a frame with an index. Runs a job."""

@@ -110,7 +110,7 @@ def run_batch(
     try:
         _call(process, TrackedBatch(frame, batch_id=None), run)
     except Exception as exc:  # noqa: BLE001  # whatever a user's function raises may be a record's fault
-        _Bisecting(process, frame, run, exc).run()
+        _run_in_parts(process, frame, run, exc)
     return run
 
 
@@ -130,58 +130,45 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
         raise error from None
 
 
-class _Bisecting:
-    def __init__(
-        self,
-        process: Callable[[TrackedBatch], object],
-        frame: BatchFrame,
-        run: BatchRun,
-        error: Exception,
-    ) -> None:
-        self._process = process
-        self._frame = frame
-        self._run = run
-        self._error = error
-        self._errors: dict[Part, Exception] = {}
-        self._indexes: list[int] = []
+def _run_in_parts(
+    process: Callable[[TrackedBatch], object], frame: BatchFrame, run: BatchRun, error: Exception
+) -> None:
+    """Run a batch that failed with `error` in parts, and note the records that fail in them.
 
-    def run(self) -> None:
-        self._indexes = self._frame.indexes()
-        count = len(self._indexes)
-        found = bisect(count, self._succeeds)
-        if found.failed or not count:
-            raise self._error
-        for one in found.poison:
-            self._note((one, one + 1), Outcome.RETRY, self._errors[one, one + 1])
-        for one in found.alone:
-            self._note((one, one + 1), Outcome.ALONE, self._errors[one, one + 1])
-        for part in found.unresolved:
-            self._note(part, Outcome.UNCOUNTED, self._errors.get(part, self._error))
-        log.warning(
-            "a batch of %d records failed (%s); it was run in parts: %d of its records fail by "
-            "themselves, and %d are queued again",
-            count,
-            _reason(self._error),
-            len(found.poison) + len(found.alone),
-            sum(last - first for first, last in found.unresolved),
-        )
+    Raises `error` if most of the batch fails.
+    """
+    indexes = frame.indexes()
+    errors: dict[Part, Exception] = {}
 
-    def _succeeds(self, part: Part) -> bool:
+    def rows_of(part: Part) -> BatchFrame:
+        return frame.part(indexes[part[0]], indexes[part[1] - 1])
+
+    def succeeds(part: Part) -> bool:
         try:
-            _call(self._process, TrackedBatch(self._rows(part), batch_id=None), self._run)
+            _call(process, TrackedBatch(rows_of(part), batch_id=None), run)
         except Exception as exc:  # noqa: BLE001  # whatever a user's function raises may be a record's fault
-            self._errors[part] = exc
+            errors[part] = exc
             return False
         return True
 
-    def _rows(self, part: Part) -> BatchFrame:
-        return self._frame.part(self._indexes[part[0]], self._indexes[part[1] - 1])
-
-    def _note(self, part: Part, outcome: Outcome, error: Exception) -> None:
-        for message_id in self._rows(part).message_ids():
-            self._run.failures[message_id] = FailedRecord.of(
-                message_id, outcome, reason=_reason(error)
-            )
+    found = bisect(len(indexes), succeeds)
+    if found.failed or not indexes:
+        raise error
+    failed = [((one, one + 1), Outcome.RETRY) for one in found.poison]
+    failed += [((one, one + 1), Outcome.ALONE) for one in found.alone]
+    failed += [(part, Outcome.UNCOUNTED) for part in found.unresolved]
+    for part, outcome in failed:
+        reason = _reason(errors.get(part, error))
+        for message_id in rows_of(part).message_ids():
+            run.failures[message_id] = FailedRecord.of(message_id, outcome, reason=reason)
+    log.warning(
+        "a batch of %d records failed (%s); it was run in parts: %d of its records fail by "
+        "themselves, and %d are queued again",
+        len(indexes),
+        _reason(error),
+        len(found.poison) + len(found.alone),
+        sum(last - first for first, last in found.unresolved),
+    )
 
 
 def _reason(error: Exception) -> str:

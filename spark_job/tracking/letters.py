@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from kinesis_spout.errors import KinesisError
 from spark_job.dead_letter.letter import LETTER_DDL
 from spark_job.tracking.options import OnExhausted
-from spark_job.tracking.record_note import ORIGINAL
+from spark_job.tracking.record_mapping import ORIGINAL
 from spark_job.tracking.spark_sql import guarded, literal, only
 
 if TYPE_CHECKING:
