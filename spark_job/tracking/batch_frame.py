@@ -142,7 +142,7 @@ class BatchFrame:
         """
         known = pa.table(
             {
-                "endShard": pa.array(firsts, pa.string()),
+                "endShard": pa.array(list(firsts), pa.string()),
                 "endFirst": pa.array(
                     [str(first.sequence) if first else None for first in firsts.values()],
                     pa.string(),
@@ -298,6 +298,7 @@ class BatchFrame:
         """
         rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
         part = BatchFrame(self._frame, on_failure=self.on_failure, several=self.several)
+        # Not persisted itself: its rows are a filter over persisted ones.
         part._persisted, part._is_part = rows, True
         return part
 

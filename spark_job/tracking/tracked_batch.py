@@ -178,7 +178,7 @@ class TrackedBatch:
         evaluation.run()
         if frame.on_failure is not OnFailure.CONTINUE and not evaluation.in_order:
             raise BatchContentError(NOT_IN_ORDER)
-        self.add(evaluation.failures)
+        self._add(evaluation.failures)
         return evaluation.output()
 
     def parsed(self, scheme: RecordScheme, *, into: str = "parsed") -> DataFrame:
@@ -213,7 +213,7 @@ class TrackedBatch:
         for evaluation in self._evaluations:
             evaluation.close()
 
-    def add(self, records: Iterable[FailedRecord]) -> None:
+    def _add(self, records: Iterable[FailedRecord]) -> None:
         """Note failures. Of two notes on one record, the higher `Outcome` stays."""
         for record in records:
             known = self._failed.get(record.message_id)
@@ -265,7 +265,7 @@ class TrackedBatch:
             for message_id, reason in reasons.items()
         ]
         waiting = self._frame.waiting_for(records, failure_rules(records, self._frame.on_failure))
-        self.add([*records, *waiting])
+        self._add([*records, *waiting])
         return {record.message_id for record in [*records, *waiting]}
 
 
