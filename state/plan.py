@@ -362,7 +362,7 @@ class RetryRead(NamedTuple):
 
 def retries_read(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[RetryRead]:
     """What `end` says was read of the planned `retries`, in their order; the others were not read.
-    One that is gone counts as read, also after one of which rows are withheld (`unanswered`).
+    One that is gone counts as read, also after one of which rows are deferred (`poison_search`).
     """
     gone = set(end.retries_gone)
     missing = {one.first: one.missing for one in end.retries_short}

@@ -266,7 +266,7 @@ class QueryDriver:
         tasks_of = partial(_tasks_of, ends=ends, wanted=wanted, is_of_one=self._query.is_of_one)
         found = self._each(self._streams, tasks_of, strict=True)
         # Those of open plans first. A tracked batch has reports for these, and counts its
-        # partitions without those of the others (`tracking.stream_parts`).
+        # partitions without those of the others (`tracking.stream_part`).
         return [
             task
             for is_open in (True, False)

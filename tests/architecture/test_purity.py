@@ -44,7 +44,7 @@ PURE = (
     "spark_job/driver/*planner.py",
     *(
         f"spark_job/tracking/{name}.py"
-        for name in ("outcome_rules", "withholding", "content_check", "unanswered", "bisect")
+        for name in ("outcome_rules", "withholding", "content_check", "poison_search", "bisect")
     ),
 )
 # In these rooms, what reads for those that decide.

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_job.tracking.unanswered import (
-    Delivery,
-    Given,
-    RowOrder,
-    delivery,
+from spark_job.tracking.poison_search import (
+    BatchSubset,
+    FirstRows,
+    SearchStep,
     died,
-    give,
-    is_limited,
+    is_searching,
     rows_in,
-    with_withheld,
+    search_step,
+    subset,
+    with_deferred,
 )
 from state.plan import (
     Plan,
@@ -88,16 +88,16 @@ def give_first(
     state: ShardState,
     sliced: ShardSlice,
     *ends: ShardReadResult,
-) -> Given:
+) -> BatchSubset:
     """The first rows of shard `s`, whose rows have these numbers."""
     read = [SequenceNumber(number) for number in numbers[: count + 1]]
     task = TaskPlan(shards=(sliced,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
     plan = Plan(plan_id="1-a", created_ms=0, tasks=(task,))
     results = {number: TaskResult(shards=(end,)) for number, end in enumerate(ends)}
-    return give(RowOrder((), "s", count), read, plan, results, {"s": state})
+    return subset(FirstRows((), "s", count), read, plan, results, {"s": state})
 
 
-def given_first(count: int) -> Given:
+def given_first(count: int) -> BatchSubset:
     return give_first(count, NUMBERS, STATE, SLICE, END, OTHER)
 
 
@@ -121,18 +121,18 @@ def test_a_delivery_that_did_not_answer_is_repeated_with_a_quarter_of_its_record
     """The first crash costs nothing, nor does the second of a plan without a limit. From then on
     each delivery of a single record that did not answer is one of its attempts.
     """
-    assert delivery(records, openings, planned) == Delivery(given, attempts)
-    assert is_limited(openings, planned) is (openings >= 2 or planned is not None)
+    assert search_step(records, openings, planned) == SearchStep(given, attempts)
+    assert is_searching(openings, planned) is (openings >= 2 or planned is not None)
 
 
 @given(count=st.integers(1, 16))
 def test_every_row_is_either_given_or_queued_again_as_it_was(count: int) -> None:
-    """Settled with its report, the withheld rows are unresolved with unchanged attempts and due at
+    """Settled with its report, the deferred rows are unresolved with unchanged attempts and due at
     once, and the others are acked. The ends of the given rows count exactly these.
     """
     made = given_first(count)
     assert (made.records, rows_in(made.ends)) == (count, count)
-    report = with_withheld(PlanReport(), made)
+    report = with_deferred(PlanReport(), made)
     assert report.delivery_limit == 2 * count
     outcomes = {outcome.shard_id: outcome for outcome in report.shards}
     assert [one.count for one in outcomes["t"].unresolved] == [4]
@@ -154,7 +154,7 @@ def test_every_row_is_either_given_or_queued_again_as_it_was(count: int) -> None
 
 
 @pytest.mark.parametrize("count", range(1, 7))
-def test_a_retry_that_is_gone_gets_its_letter_though_rows_before_it_are_withheld(
+def test_a_retry_that_is_gone_gets_its_letter_though_rows_before_it_are_deferred(
     count: int,
 ) -> None:
     """It is settled with this batch. Its letter would be written in no other."""
@@ -179,31 +179,31 @@ def test_a_range_counts_what_it_still_owes_and_at_least_its_own_ends(
     made = give_first(count, [4, *NUMBERS[:5], *NUMBERS[6:]], state, sliced, end)
     letters = sum(one.missing for one in retries_read(sliced.retries, made.ends[0].shards[0]))
     assert letters == (missing if count > 1 else 0)
-    report = with_withheld(PlanReport(), made)
+    report = with_deferred(PlanReport(), made)
     outcome = next(iter(report.shards))
     left = settle_tracked(state, sliced, end, outcome, "1-a").unresolved
     owed = {1: stored, 5: 1}.get(count, max(2, stored - missing - (count - 1)))
     assert [one.count for one in left if one.last == before.last] == [owed] * (count < 6)
 
 
-def test_of_a_range_that_was_read_in_part_only_what_was_read_is_withheld() -> None:
+def test_of_a_range_that_was_read_in_part_only_what_was_read_is_deferred() -> None:
     """Nothing of it is, if all of that is given. Its rest is queued by the settling."""
     part = RangePart(last=SequenceNumber(12), rest=SequenceNumber(13), count=3)
     end = replace(END, retries_done=0, retry_rows=3, retries_gone=(), retry_part=part)
     numbers = [10, 11, 12, *NUMBERS[6:]]
-    for count, withheld in ((1, [(11, 12, 2)]), (2, [(12, 12, 1)]), (3, []), (5, [])):
+    for count, deferred in ((1, [(11, 12, 2)]), (2, [(12, 12, 1)]), (3, []), (5, [])):
         made = give_first(count, numbers, STATE, SLICE, end)
-        (outcome,) = with_withheld(PlanReport(), made).shards
+        (outcome,) = with_deferred(PlanReport(), made).shards
         left = settle_tracked(STATE, SLICE, end, outcome, "1-a").unresolved
         found = [(one.first.sequence, one.last.sequence, one.count) for one in left]
         new = 100 + max(0, count - 3), 109, 10 - max(0, count - 3)
-        assert found == [*withheld, (13, 14, 2), (20, 20, 1), (22, 22, 1), new]
+        assert found == [*deferred, (13, 14, 2), (20, 20, 1), (22, 22, 1), new]
 
 
-def test_records_that_failed_come_before_the_withheld_ones_of_their_shard() -> None:
+def test_records_that_failed_come_before_the_deferred_ones_of_their_shard() -> None:
     failed = replace(BEFORE, first=SequenceNumber(11), last=SequenceNumber(11), count=1)
     report = PlanReport(shards=(ShardOutcome(shard_id="s", unresolved=(failed,)),), failed=1)
-    joined = with_withheld(report, given_first(5))
+    joined = with_deferred(report, given_first(5))
     assert joined.shards[0].unresolved[0] == failed
     assert [one.first.sequence for one in joined.shards[0].unresolved] == [11, 20, 100]
     assert joined.failed == 1
@@ -248,7 +248,7 @@ def test_a_search_finds_the_record_in_logarithmic_time_and_blames_no_other() -> 
         while waiting:
             openings = 0
             while True:
-                now = delivery(len(waiting), openings, planned)
+                now = search_step(len(waiting), openings, planned)
                 part = waiting[: now.records]
                 if now.attempts > 3:
                     found = part[0]

@@ -1,4 +1,8 @@
-"""Reads back the files of dead letters that a DeadLetter has written."""
+"""Reads back the files of dead letters that a DeadLetter has written.
+
+They may also come from a stream of letters. A stream takes a large payload only in several records,
+so such a letter is in parts, which are joined here.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,16 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spa
 
 from kinesis_spout.errors import KinesisError
 from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL
-from spark_job.dead_letter.letter_parts import PARTS_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "json", "orc")
+PARTS_DDL = "part INT, parts INT"
+IS_INCOMPLETE = "isIncomplete"
+# Whose rows are the parts of one letter. A whole aggregate has the message id of its first user
+# record, and no sub-sequence number.
+_LETTER = ("streamName", "messageId", "subSequenceNumber", "parts")
 _DDL = f"{LETTER_DDL}, {PARTS_DDL}"
 
 
@@ -84,3 +92,41 @@ def _format_of(spark: SparkSession, path: str) -> str | None:
             "letters with --format"
         )
     return formats[0] if formats else None
+
+
+def joined(rows: DataFrame) -> DataFrame:
+    """The letters of `rows`, with the columns of `LETTER_DDL` and `isIncomplete`.
+
+    `rows` has the columns of `LETTER_DDL` and `PARTS_DDL`, the latter null for a letter in one
+    piece. A part that is there twice counts once. A letter of which a part is missing has null
+    `data`, and is incomplete.
+    """
+    is_part = F.coalesce(F.col("parts") > 1, F.lit(False))  # noqa: FBT003  # Spark's literal
+    whole = rows.where(~is_part).select(
+        *LETTER_COLUMNS,
+        F.lit(False).alias(IS_INCOMPLETE),  # noqa: FBT003  # Spark's literal
+    )
+    others = [name for name in LETTER_COLUMNS if name not in (*_LETTER, "data")]
+    pieces = (
+        rows.where(is_part)
+        .dropDuplicates([*_LETTER, "part"])
+        .groupBy(*_LETTER)
+        .agg(
+            F.array_sort(F.collect_list(F.struct("part", "data"))).alias("pieces"),
+            F.first(F.struct(*others)).alias("others"),
+        )
+        .withColumn(IS_INCOMPLETE, F.size("pieces") < F.col("parts"))
+    )
+    payload = F.aggregate(
+        "pieces", F.lit(b""), lambda before, piece: F.concat(before, piece["data"])
+    )
+    return whole.unionByName(
+        pieces.select(
+            "streamName",
+            "messageId",
+            "subSequenceNumber",
+            "others.*",
+            F.when(~F.col(IS_INCOMPLETE), payload).alias("data"),
+            IS_INCOMPLETE,
+        )
+    )

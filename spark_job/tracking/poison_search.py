@@ -4,7 +4,7 @@ Theory of operation. A batch that never answers leaves no trace but the count of
 openings (`state.report.OpenReport`): each one of them ended with the process, of whatever cause.
 One or two may be anything, a deployment or a machine that was lost, so the batch is delivered as
 before. From the third on, the function gets only the first records of the batch, a quarter of those
-of the delivery before. The others are withheld: they were not tried, and are queued again as they
+of the delivery before. The others are deferred: they were not tried, and are queued again as they
 were. The order of the rows is fixed by the published ends, so the same records come first in each
 replay.
 
@@ -13,7 +13,7 @@ never answers. Each delivery of it alone counts as one of its attempts. When the
 dead-lettered without being delivered again.
 
 A batch that has answered with a part of its records says so in its report. The next plan gives the
-function at most twice as many, the plan after it twice as many again, until nothing is withheld. No
+function at most twice as many, the plan after it twice as many again, until nothing is deferred. No
 new records are read meanwhile (`driver.outcome_summary`), so the search is over a set that only
 gets smaller.
 """
@@ -53,7 +53,7 @@ _DEATHS = (
 _DEAD_JVM = "Py4JNetworkError"
 
 
-class Delivery(NamedTuple):
+class SearchStep(NamedTuple):
     """How many records the function is given, and how many deliveries of a single record have not
     answered before, which count as its attempts.
     """
@@ -62,8 +62,8 @@ class Delivery(NamedTuple):
     attempts: int
 
 
-class RowOrder(NamedTuple):
-    """The first rows of a batch: all rows of `shards`, then the first `rows` of shard `last`."""
+class FirstRows(NamedTuple):
+    """The first rows of a stream: all rows of `shards`, then the first `rows` of shard `last`."""
 
     shards: tuple[str, ...]
     last: str
@@ -71,39 +71,34 @@ class RowOrder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """The part of a batch that the function is given.
+class BatchSubset:
+    """The records of a stream that the function is given, where it does not get all of them.
 
+    - `records`: their number.
     - `ends`: the results of the tasks, cut to these rows.
-    - `withheld`: the other records that were read, by shard, as they are queued again.
-    - `records`: the number of the rows that are given.
+    - `deferred`: the other records that were read, by shard, as they are queued again.
     """
 
     records: int
     ends: dict[int, TaskResult]
-    withheld: dict[str, tuple[UnresolvedRecord, ...]]
+    deferred: dict[str, tuple[UnresolvedRecord, ...]]
 
 
-def is_limited(openings: int, planned: int | None) -> bool:
+def is_searching(openings: int, planned: int | None) -> bool:
     """Whether the function may get only a part of a batch, after so many openings without an
     answer. `planned` is the plan's own limit.
     """
     return planned is not None or openings >= UNLIMITED_OPENINGS
 
 
-def delivery(records: int, openings: int, planned: int | None) -> Delivery:
-    """The delivery of a batch of `records`, after so many openings without an answer."""
+def search_step(records: int, openings: int, planned: int | None) -> SearchStep:
+    """The next delivery of a batch of `records`, after so many openings without an answer."""
     forgiven = UNLIMITED_OPENINGS if planned is None else 1
-    before = [_given(records, opening, planned) for opening in range(forgiven, openings)]
-    return Delivery(_given(records, openings, planned), before.count(1))
+    before = [_records_at(records, opening, planned) for opening in range(forgiven, openings)]
+    return SearchStep(_records_at(records, openings, planned), before.count(1))
 
 
-def next_limit(given: int) -> int:
-    """The limit of the next plan, after a batch that has answered with a part of its records."""
-    return 2 * given
-
-
-def _given(records: int, openings: int, planned: int | None) -> int:
+def _records_at(records: int, openings: int, planned: int | None) -> int:
     most = records if planned is None else min(records, planned)
     quarters = openings if planned is not None else max(0, openings - UNLIMITED_OPENINGS + 1)
     return min(records, max(1, most >> (_QUARTER * quarters)))
@@ -114,7 +109,7 @@ def rows_in(ends: Mapping[int, TaskResult]) -> int:
     return sum(end.count + end.retry_rows for task in ends.values() for end in task.shards)
 
 
-def first_rows(ends: Mapping[int, TaskResult], count: int) -> RowOrder:
+def first_rows(ends: Mapping[int, TaskResult], count: int) -> FirstRows:
     """The first `count` rows, at least one and at most all: in the order of the tasks and of their
     shards, each shard's by number.
     """
@@ -123,46 +118,47 @@ def first_rows(ends: Mapping[int, TaskResult], count: int) -> RowOrder:
     for end in (end for _, task in sorted(ends.items()) for end in task.shards):
         rows = end.count + end.retry_rows
         if rows >= left:
-            return RowOrder(tuple(whole), end.shard_id, left)
+            return FirstRows(tuple(whole), end.shard_id, left)
         if rows:
             whole.append(end.shard_id)
             left -= rows
     raise ValueError(f"the tasks have published fewer rows than {count}")
 
 
-def give(
-    order: RowOrder,
+def subset(
+    chosen: FirstRows | None,
     numbers: Sequence[SequenceNumber],
     plan: Plan,
     ends: Mapping[int, TaskResult],
     states: Mapping[str, ShardState],
-) -> Given:
-    """Cut the ends to these first rows, and queue the others again.
+) -> BatchSubset:
+    """Cut the ends of a stream to these first rows (None: to none), and queue the others again.
 
-    `numbers` are those of the first rows of shard `order.last`: `order.rows`, and one more if it
+    `numbers` are those of the first rows of shard `chosen.last`: `chosen.rows`, and one more if it
     has more rows.
     """
+    shards, last, rows = chosen or FirstRows((), "", 0)
     planned = plan.slices
     given: dict[int, TaskResult] = {}
-    withheld: dict[str, tuple[UnresolvedRecord, ...]] = {}
+    deferred: dict[str, tuple[UnresolvedRecord, ...]] = {}
     for task, result in ends.items():
-        shards: list[ShardReadResult] = []
+        cut_ends: list[ShardReadResult] = []
         for end in result.shards:
-            if end.shard_id in order.shards:
-                shards.append(end)
+            if end.shard_id in shards:
+                cut_ends.append(end)
                 continue
-            is_cut = end.shard_id == order.last
+            is_cut = end.shard_id == last
             cut = _Cut(
                 end,
                 planned[end.shard_id].retries if end.shard_id in planned else (),
-                numbers[: order.rows] if is_cut else (),
-                numbers[order.rows] if is_cut and len(numbers) > order.rows else None,
+                numbers[:rows] if is_cut else (),
+                numbers[rows] if is_cut and len(numbers) > rows else None,
             )
-            shards.append(cut.given())
-            if rest := tuple(cut.withheld(states.get(end.shard_id))):
-                withheld[end.shard_id] = rest
-        given[task] = replace(result, shards=tuple(shards))
-    return Given(records=rows_in(given), ends=given, withheld=withheld)
+            cut_ends.append(cut.given())
+            if rest := tuple(cut.deferred(states.get(end.shard_id))):
+                deferred[end.shard_id] = rest
+        given[task] = replace(result, shards=tuple(cut_ends))
+    return BatchSubset(records=rows_in(given), ends=given, deferred=deferred)
 
 
 class _Cut:
@@ -202,11 +198,11 @@ class _Cut:
             retry_part=part,
         )
 
-    def withheld(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
+    def deferred(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
         """The records that are not given. A retry is queued again as `state` has it."""
         stored = {} if state is None else {one.first: one for one in state.unresolved}
         for read in retries_read(self._planned, self._end):
-            if read.is_gone or not self._withholds(read.last):
+            if read.is_gone or not self._defers(read.last):
                 continue
             retry = read.retry
             known = stored.get(retry.first) or UnresolvedRecord(
@@ -218,7 +214,7 @@ class _Cut:
         end = self._end
         if not end.count:  # aggregates without a user record of the shard
             return
-        if end.first is not None and end.last is not None and self._withholds(end.last):
+        if end.first is not None and end.last is not None and self._defers(end.last):
             yield self._rest(
                 UnresolvedRecord(
                     first=end.first,
@@ -230,12 +226,12 @@ class _Cut:
                 )
             )
 
-    def _withholds(self, last: SequenceNumber) -> bool:
-        """Whether rows up to this number are withheld, of the read that ends with it."""
+    def _defers(self, last: SequenceNumber) -> bool:
+        """Whether rows up to this number are deferred, of the read that ends with it."""
         return not self._given or (self._following is not None and self._following <= last)
 
     def _rest(self, read: UnresolvedRecord) -> UnresolvedRecord:
-        """What is withheld of the records that were read together."""
+        """What is deferred of the records that were read together."""
         given = self._given_in(read.first, read.last)
         following = read.first if self._following is None else self._following
         return rest_of_range(read, following if given else read.first, read.count - given)
@@ -247,7 +243,7 @@ class _Cut:
         """How many of the planned retries are given as a whole, or gone, from the first on."""
         for index, retry in enumerate(self._planned[: self._end.retries_done]):
             is_gone = retry.first in self._end.retries_gone
-            if not is_gone and self._withholds(retry.end):
+            if not is_gone and self._defers(retry.end):
                 return index
         return self._end.retries_done
 
@@ -260,9 +256,9 @@ class _Cut:
         return RangePart(last=until, rest=self._following or until, count=count)
 
 
-def with_withheld(report: PlanReport, given: Given) -> PlanReport:
-    """The report of a batch of which only a part was given: the other records stay unresolved."""
-    if not given.withheld:
+def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
+    """The report of a batch of which only these records were given: the others stay unresolved."""
+    if not given.deferred:
         return report
     failed = {outcome.shard_id: outcome.unresolved for outcome in report.shards}
     return replace(
@@ -272,14 +268,14 @@ def with_withheld(report: PlanReport, given: Given) -> PlanReport:
                 shard_id=shard,
                 unresolved=tuple(
                     sorted(
-                        (*failed.get(shard, ()), *given.withheld.get(shard, ())),
+                        (*failed.get(shard, ()), *given.deferred.get(shard, ())),
                         key=lambda one: one.first,
                     )
                 ),
             )
-            for shard in sorted(failed.keys() | given.withheld.keys())
+            for shard in sorted(failed.keys() | given.deferred.keys())
         ),
-        delivery_limit=next_limit(given.records),
+        delivery_limit=2 * given.records,
     )
 
 

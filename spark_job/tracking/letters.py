@@ -1,26 +1,34 @@
-"""The dead letters of a batch as a DataFrame: each failed record joined with its failures.
+"""Writes the dead letters of a batch: each exhausted record joined with its failures.
 
 The payloads stay on the executors.
 """
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
+from kinesis_spout.errors import KinesisError
 from spark_job.dead_letter.letter import LETTER_DDL
-from spark_job.tracking.record_note import ORIGINAL
+from spark_job.tracking.options import OnExhausted
+from spark_job.tracking.record_mapping import ORIGINAL
 from spark_job.tracking.spark_sql import guarded, literal, only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from spark_job.tracking.batch_frame import BatchFrame
-    from spark_job.tracking.evaluation import Evaluation
+    from spark_job.settings import SourceSettings
+    from spark_job.tracking.batch_run import BatchRun
+    from spark_job.tracking.options import TrackOptions
     from spark_job.tracking.outcome_rules import LetterNote
+    from spark_job.tracking.stream_part import StreamPart
+
+log = logging.getLogger("kinesis_spout")
 
 _TIME = pa.timestamp("us", tz="UTC")
 _NOTES = pa.schema(
@@ -46,23 +54,53 @@ LOST = (
 )
 
 
-def letters_frame(
-    spark: SparkSession,
-    letters: Sequence[LetterNote],
-    *,
-    frame: BatchFrame,
-    evaluations: Sequence[Evaluation],
-    stream: str,
-    application: str,
-) -> DataFrame:
-    """The letters in the columns of LETTER_DDL.
+class ExhaustedRecordError(KinesisError):
+    """A record's retries are used up, and `on_exhausted` is stop. Nothing of its batch is acked."""
 
-    Evaluating the frame raises if a record is not found that is not gone from the stream.
+
+def write_letters(
+    part: StreamPart, letters: Sequence[LetterNote], run: BatchRun, options: TrackOptions
+) -> None:
+    """Write the dead letters of one stream, or log or raise as `on_exhausted` says.
+
+    If the plan was reported before, this writes also if there are no letters: an earlier run of the
+    batch may have written some, and they must be replaced. Blocks on a Spark job and on the place
+    of the letters. Evaluating their frame raises if a record is not found that is not gone from the
+    stream.
     """
+    prefix, plan_id = part.settings.id_prefix, part.plan.plan_id
+    # The letter of a record that is gone has no row, whose message id names the stream.
+    letters = [
+        one
+        if one.message_id.startswith(prefix)
+        else replace(one, message_id=prefix + one.message_id)
+        for one in letters
+    ]
+    if letters and options.on_exhausted is OnExhausted.STOP:
+        first = letters[0]
+        raise ExhaustedRecordError(
+            f"record {first.message_id} failed {first.attempts} times and may not be tried again "
+            f"({first.reason}), and on_exhausted is stop, so nothing of its batch is acked; repair "
+            "the function, or give tracked(...) a dead_letter"
+        )
+    if letters and options.on_exhausted is OnExhausted.DROP:
+        log.warning(
+            "plan %s: %d records may not be tried again and are dropped; the first is %s",
+            plan_id,
+            sum(letter.records for letter in letters),
+            letters[0].message_id,
+        )
+    if options.dead_letter is not None and (letters or part.opened.reopened):
+        options.dead_letter.write(_frame(part.settings, letters, run), plan_id=plan_id)
+
+
+def _frame(stream: SourceSettings, letters: Sequence[LetterNote], run: BatchRun) -> DataFrame:
+    """The letters in the columns of LETTER_DDL."""
+    spark = run.frame.cheapest.sparkSession
     if not letters:
         return spark.createDataFrame([], LETTER_DDL)
     notes = spark.createDataFrame(_notes_table(letters))
-    originals = _originals(letters, frame, evaluations)
+    originals = _originals(letters, run)
     if originals is None:
         originals = spark.createDataFrame(
             [], ", ".join(f"{name} {ddl}" for name, (_, ddl) in ORIGINAL.items())
@@ -74,27 +112,25 @@ def letters_frame(
     )
     columns = {
         "messageId": "letterId",
-        "streamName": literal(stream),
+        "streamName": literal(stream.label),
         "shardId": "coalesce(shardId, goneShard)",
         "sequenceNumber": "coalesce(sequenceNumber, substring_index(goneSequence, '.', 1))",
         "subSequenceNumber": f"IF(isWhole AND {_SUB} = 0, NULL, {_SUB})",
-        "application": literal(application),
+        "application": literal(stream.application),
     }
     typed = (column.split() for column in LETTER_DDL.split(", "))
     shown = ", ".join(f"CAST({columns.get(name, name)} AS {ddl}) AS {name}" for name, ddl in typed)
     return safe.selectExpr(f"struct({shown}) AS letter").select("letter.*")
 
 
-def _originals(
-    letters: Sequence[LetterNote], frame: BatchFrame, evaluations: Sequence[Evaluation]
-) -> DataFrame | None:
+def _originals(letters: Sequence[LetterNote], run: BatchRun) -> DataFrame | None:
     """The records of the letters; None if all of them are gone from the stream.
 
     They come from the evaluation in which they failed, which holds them, or else from the batch.
     """
     wanted = {letter.message_id for letter in letters if letter.gone is None}
     parts: list[DataFrame] = []
-    for evaluation in evaluations:
+    for evaluation in run.evaluations:
         here = wanted & {record.message_id for record in evaluation.failures}
         if here == wanted and not parts:
             # May hold more records than are wanted: the join with the notes leaves them out.
@@ -103,13 +139,8 @@ def _originals(
             parts.append(only(evaluation.originals(), here))
             wanted -= here
     if wanted:
-        parts.append(only(frame.rows().select(*ORIGINAL), wanted))
-    if not parts:
-        return None
-    united = parts[0]
-    for part in parts[1:]:
-        united = united.unionByName(part)
-    return united
+        parts.append(only(run.frame.rows().select(*ORIGINAL), wanted))
+    return reduce(DataFrame.unionByName, parts) if parts else None
 
 
 def _notes_table(letters: Sequence[LetterNote]) -> pa.Table:
