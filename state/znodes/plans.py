@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.codec.task_logs import decode_log
-from state.codec.values import PlanHeader, decode, encode
+from state.codec.plans import PlanHeader, decode_log
+from state.codec.values import decode, encode
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
 from state.store.plans import StoredLog

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from state.codec.plans import PlanHeader, decode_log
 from state.codec.reports import decode_header
-from state.codec.task_logs import decode_log
-from state.codec.values import PlanHeader, decode
+from state.codec.values import decode
 from state.errors import StateError, StoredDataError
 from state.moves.history import held_since_ms, newest_move, worth_reading
 from state.plan import PlanPointer, TaskPlan, plan_number
