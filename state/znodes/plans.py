@@ -133,9 +133,6 @@ class PlanZnodes(FencedNodes):
             format=header.format,
         )
 
-    def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
-        return self._decoded(self._paths.task(plan_id, task), TaskPlan)
-
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         header = self.header(plan_id)
         paths = {
