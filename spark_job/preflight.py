@@ -51,9 +51,9 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     services.client.describe()
     with closing(services.store) as store:
         pin = store.identity.read_start()
-    if pin is None or settings.start_is_default or pin.wish == settings.starting_position.text:
+    if pin is None or settings.start_is_default or pin.requested == settings.starting_position.text:
         return warnings
-    return [*warnings, _stored_state_wins(settings, pin.wish)]
+    return [*warnings, _stored_state_wins(settings, pin.requested)]
 
 
 def _too_fast(settings: SourceSettings) -> Iterator[str]:

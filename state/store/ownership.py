@@ -33,8 +33,10 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     process_start: str = ""
 
 
-class Sight(StrEnum):
-    """How its machine sees the process. `STOPPED`: by SIGSTOP, a terminal or a debugger."""
+class ProcessState(StrEnum):
+    """The state of a process, as its machine sees it. `STOPPED`: by SIGSTOP, a terminal or a
+    debugger.
+    """
 
     RUNS = "runs"
     STOPPED = "stopped"

@@ -146,7 +146,7 @@ IDENTITY = StreamIdentity(
 )
 START = StartPin(
     time_ms=T,
-    wish="LATEST",
+    requested="LATEST",
     position=Position.at_timestamp(T),
     shards=(SHARD, "shardId-000000000001"),
     shard_positions={"shardId-000000000001": TRIM_HORIZON},
