@@ -202,14 +202,14 @@ def _apply(
         rest = read.retry.rest_of(stored)
         left = left if rest is None else [*left, rest]
         # It was read as it had failed, whatever the option is now.
-        left = [replace(one, whole=stored.whole) for one in left]
+        left = [replace(record, whole=stored.whole) for record in left]
     tracker.ack_except(emission.sequence, emission.attempt, left)
 
 
 def _reads(planned: ShardSlice | None, end: ShardReadResult) -> list[_Read]:
     """The reads, ascending. The retries lie before the new range."""
     retries = [] if planned is None else retries_read(planned.retries, end)
-    reads = [_Read(one.retry.first, one.last, one) for one in retries]
+    reads = [_Read(read.retry.first, read.last, read) for read in retries]
     if end.first is not None and end.last is not None:
         reads.append(_Read(end.first, end.last, None))
     return sorted(reads, key=lambda read: read.first)

@@ -216,6 +216,7 @@ def in_transactions(writes: Iterable[W], max_writes: int = MAX_OPERATIONS) -> It
 
 
 def _is_done(operation: Operation, node: Znode | None) -> bool:
+    # The version counts, too: the same bytes in a later version may be those of another process.
     match operation:
         case Create(_, data):
             return node is not None and node.version == 0 and node.data == data

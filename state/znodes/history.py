@@ -67,6 +67,8 @@ class HistoryZnodes(FencedNodes):
         deletions = [Delete(self._paths.history_part(name)) for name in gone]
         version = index.version
         transactions = list(in_transactions(creations)) or [[]]
+        # The head goes with every part, so that two writers never mix; what entries take the place
+        # of goes with the last part: a writer that is stopped leaves an entry twice, never none.
         for at, transaction in enumerate(transactions):
             head: Operation = Create(path, data) if version is None else Set(path, data, version)
             is_last = at == len(transactions) - 1

@@ -110,7 +110,7 @@ class IdentityZnodes(FencedNodes):
             with suppress(TransactionRefusedError):  # another operator was faster
                 self._tree.commit([note])
             paths = {f"{self._paths.base}/{name}" for name in names} - stay
-            for path in [*sorted(paths.difference(last)), *(one for one in last if one in paths)]:
+            for path in [*sorted(paths.difference(last)), *last]:
                 if not self._fence.remove_tree(path):
                     raise StateError(
                         f"{path} was written to while it was being removed; stop the process that "

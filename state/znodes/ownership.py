@@ -104,7 +104,7 @@ class OwnershipZnodes(FencedNodes):
 
     def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
         if held != wanted:
-            owned, other = ("all" if one is None else one.label for one in (held, wanted))
+            owned, other = ("all" if task is None else task.label for task in (held, wanted))
             raise ValueError(
                 f"this store owns {owned} of {subject(self._paths)}, not {other} of it; release "
                 "the ownership first"

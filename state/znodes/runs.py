@@ -38,7 +38,8 @@ class RunZnodes(FencedNodes):
         node = self._read(path)
         log = RunLog() if node is None else _log(node.data, path)
         operations: list[Operation] = [put(path, encode(log.begun(run), path), node)]
-        # Those of another number of shares: nobody can own one of them any more.
+        # Those of another number of shares: nobody can own one of them any more. What does not fit
+        # the transaction is left to the next run.
         total = None if held.task is None else held.task.total
         for name in self._names(self._paths.runs):
             task = _share(name)

@@ -88,7 +88,7 @@ class ShardStateZnodes(FencedNodes):
         cache: dict[str, StoredState],
         max_per_write: int | None,
     ) -> list[StoredState]:
-        # All of them are encoded before the first is written.
+        # All are encoded before the first is written: one that is too large refuses them all.
         writes = [self._write(change) for change in changes]
         if len({write.path for write in writes}) < len(writes):
             raise ValueError(

@@ -110,7 +110,7 @@ class ViewZnodes(Nodes):
                 )
                 for name in sorted(names or ())
             ]
-            states = [paths.shard_state(one) for one in sorted(shard_ids)[:_MAX_STATES]]
+            states = [paths.shard_state(shard_id) for shard_id in sorted(shard_ids)[:_MAX_STATES]]
             leaves = [paths.plan, paths.shard_list, *below, *states]
             granted = self._tree.grants([*parents, *leaves])
         except StateError:
@@ -118,11 +118,11 @@ class ViewZnodes(Nodes):
         return {
             path: NodeAccess(
                 frozenset(
-                    one.identity
-                    for one in grants
-                    if (one.may_create if path in parents else one.may_write)
+                    grant.identity
+                    for grant in grants
+                    if (grant.may_create if path in parents else grant.may_write)
                 ),
-                frozenset(one.identity for one in grants if one.may_administer),
+                frozenset(grant.identity for grant in grants if grant.may_administer),
             )
             for path, grants in zip([*parents, *leaves], granted, strict=True)
             if grants is not None
@@ -192,6 +192,8 @@ class ViewZnodes(Nodes):
 
     def _previous_ms(self, plan_id: str) -> int | None:
         """When the plan before this one was made, if it is still there."""
-        earlier = [one for one in self._plans.known() if plan_number(one) < plan_number(plan_id)]
+        earlier = [
+            known for known in self._plans.known() if plan_number(known) < plan_number(plan_id)
+        ]
         header = self._plans.header(earlier[-1]) if earlier else None
         return None if header is None else header.created_ms
