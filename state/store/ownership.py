@@ -92,7 +92,8 @@ class OwnershipStore(Protocol):
     """The ownership of an application.
 
     Needs: an ephemeral owner, which ends with the session of the process; a transaction that counts
-    up the epoch and creates the owner; a watch for the end of a holder's session.
+    up the epoch and creates the owner; a watch for the end of a holder's session; for
+    `save_unclean_starts`, a compare-and-set with the owner's fence.
     """
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:

@@ -50,7 +50,10 @@ class TaskLogStore(Protocol):
 
 
 class PlanReader(Protocol):
-    """The part of a tracked batch, and of whoever only looks. Needs: plain reads alone."""
+    """The part of a tracked batch, and of whoever only looks.
+
+    Needs: plain reads alone.
+    """
 
     def pointer(self) -> PlanPointer | None:
         """The newest plan's id and status, or None before the first plan."""
