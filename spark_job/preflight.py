@@ -52,10 +52,10 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     with closing(services.store) as store:
         pin = store.identity.read_start()
     start = settings.starting_position.text
-    if pin is not None and not settings.start_is_default and pin.wish != start:
+    if pin is not None and not settings.start_is_default and pin.requested != start:
         application, stream = settings.application, settings.stream.name
         warnings.append(
-            f"application {application} has progress on stream {stream} (started at {pin.wish}), "
+            f"application {application} has progress on stream {stream} (started at {pin.requested}), "
             f"so startingPosition {start} has no effect; use another applicationName, or remove "
             f"the progress with `kinesis-spout reset --application {application} --stream {stream} "
             f"--zookeeper {settings.zookeeper}`"

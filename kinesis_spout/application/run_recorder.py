@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
 from state.errors import StaleOwnerError, StateError, StoreUnavailableError
-from state.process import is_below, sight_of, this_process
-from state.store.ownership import Sight
+from state.process import is_below, state_of, this_process
+from state.store.ownership import ProcessState
 from state.store.runs import FAILED, NotSubscribed, RunEnd, sentence
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _may_be_of_here(owner: OwnerInfo) -> bool:
     """Whether the owner may be a process of this driver, also one that has ended. Another driver on
     this machine may have taken over the application since then.
     """
-    runs = sight_of(owner) is Sight.RUNS
+    runs = state_of(owner) is ProcessState.RUNS
     return owner.host == this_process(0).host and (not runs or is_below(owner, os.getpid()))
 
 

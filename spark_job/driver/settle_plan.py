@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from state.errors import PlanMismatchError
 from state.failpoint import failpoint
 from state.plan import retries_read
-from state.settle import children_first, settle_shard, settle_tracked
+from state.settle import children_first, settle_shard
 from state.store.shard_states import StateChange, StoredState
 
 if TYPE_CHECKING:
@@ -244,11 +244,8 @@ def _changes(
             continue  # it was removed while the plan was open; the shard list brings it again
         shard = planned.get(end.shard_id)
         try:
-            if report is None or shard is None:
-                after = settle_shard(before.state, end, plan_id, shard)
-            else:
-                outcome = outcomes.get(end.shard_id)
-                after = settle_tracked(before.state, shard, end, outcome, plan_id)
+            outcome = None if shard is None else outcomes.get(end.shard_id)
+            after = settle_shard(before.state, end, plan_id, shard, outcome)
         except PlanMismatchError as exc:
             log.warning(
                 "%s; nothing of it is settled, and its records are delivered again from where the "

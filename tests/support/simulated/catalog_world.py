@@ -27,7 +27,7 @@ GONE = ShardState(
 )
 PIN = StartPin(
     time_ms=START_MS,
-    wish="LATEST",
+    requested="LATEST",
     position=Position.at_timestamp(1_000),
     shards=(shard(0), shard(1)),
 )

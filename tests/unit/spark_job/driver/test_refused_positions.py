@@ -68,7 +68,7 @@ def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
     strange = Position.after(SequenceNumber(numbers[0] * 7))
     with closing(one.store()) as store:
         store.identity.pin_start(
-            StartPin(time_ms=0, wish=str(strange), position=strange, shards=(shard(0),))
+            StartPin(time_ms=0, requested=str(strange), position=strange, shards=(shard(0),))
         )
     for _ in range(2):
         driver = coordinator(one)

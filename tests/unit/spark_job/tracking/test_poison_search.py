@@ -34,7 +34,7 @@ from state.plan import (
 from state.position import Position
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
-from state.settle import settle_tracked
+from state.settle import settle_shard
 from state.shard_state import ShardState, UnresolvedRecord
 
 BEFORE = UnresolvedRecord(
@@ -136,7 +136,7 @@ def test_every_row_is_either_given_or_queued_again_as_it_was(count: int) -> None
     assert report.delivery_limit == 2 * count
     outcomes = {outcome.shard_id: outcome for outcome in report.shards}
     assert [one.count for one in outcomes["t"].unresolved] == [4]
-    state = settle_tracked(STATE, SLICE, END, outcomes.get("s"), "1-a")
+    state = settle_shard(STATE, END, "1-a", SLICE, outcomes.get("s"))
     left = NUMBERS[count:]
     assert sum(one.count for one in state.unresolved) == len(left)
     for one in state.unresolved:
@@ -181,7 +181,7 @@ def test_a_range_counts_what_it_still_owes_and_at_least_its_own_ends(
     assert letters == (missing if count > 1 else 0)
     report = with_deferred(PlanReport(), made)
     outcome = next(iter(report.shards))
-    left = settle_tracked(state, sliced, end, outcome, "1-a").unresolved
+    left = settle_shard(state, end, "1-a", sliced, outcome).unresolved
     owed = {1: stored, 5: 1}.get(count, max(2, stored - missing - (count - 1)))
     assert [one.count for one in left if one.last == before.last] == [owed] * (count < 6)
 
@@ -194,7 +194,7 @@ def test_of_a_range_that_was_read_in_part_only_what_was_read_is_deferred() -> No
     for count, deferred in ((1, [(11, 12, 2)]), (2, [(12, 12, 1)]), (3, []), (5, [])):
         made = give_first(count, numbers, STATE, SLICE, end)
         (outcome,) = with_deferred(PlanReport(), made).shards
-        left = settle_tracked(STATE, SLICE, end, outcome, "1-a").unresolved
+        left = settle_shard(STATE, end, "1-a", SLICE, outcome).unresolved
         found = [(one.first.sequence, one.last.sequence, one.count) for one in left]
         new = 100 + max(0, count - 3), 109, 10 - max(0, count - 3)
         assert found == [*deferred, (13, 14, 2), (20, 20, 1), (22, 22, 1), new]
