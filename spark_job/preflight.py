@@ -55,8 +55,8 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     if pin is not None and not settings.start_is_default and pin.requested != start:
         application, stream = settings.application, settings.stream.name
         warnings.append(
-            f"application {application} has progress on stream {stream} (started at {pin.requested}), "
-            f"so startingPosition {start} has no effect; use another applicationName, or remove "
+            f"application {application} has progress on stream {stream} (started at "
+            f"{pin.requested}), so startingPosition {start} has no effect; use another applicationName, or remove "
             f"the progress with `kinesis-spout reset --application {application} --stream {stream} "
             f"--zookeeper {settings.zookeeper}`"
         )

@@ -185,7 +185,8 @@ class StreamHistory(History):
         before = self.query.offsets[-2] if len(self.query.offsets) > 1 else {}
         after = self.query.offsets[-1]
         if "plan" in after:  # of a query of one stream, which the offset does not name
-            return after["plan"] in (self.newest_plan() or "")
+            plan: str = after["plan"]
+            return plan in (self.newest_plan() or "")
         name = self.world.settings.state_name
         return after["plans"].get(name, "") != before.get("plans", {}).get(name, "")
 
