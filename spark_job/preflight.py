@@ -56,7 +56,8 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
         application, stream = settings.application, settings.stream.name
         warnings.append(
             f"application {application} has progress on stream {stream} (started at "
-            f"{pin.requested}), so startingPosition {start} has no effect; use another applicationName, or remove "
+            f"{pin.requested}), so startingPosition {start} has no effect; use another "
+            f"applicationName, or remove "
             f"the progress with `kinesis-spout reset --application {application} --stream {stream} "
             f"--zookeeper {settings.zookeeper}`"
         )
