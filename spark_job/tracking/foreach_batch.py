@@ -140,8 +140,8 @@ class Tracked:
         plans = [(stream, _open_plan(stream)) for stream in self._streams]  # 2
         still_open = [(stream, plan) for stream, plan in plans if plan is not None]
         closed = [stream for stream, plan in plans if plan is None]
-        # A report that is done holds while its plan is open, too, so it must not be opened again.
-        # Where no plan is open, none is.
+        # Before a report is opened, since that voids it: those of the open plans, if there are any,
+        # are done and hold as well.
         if (
             closed
             and all(_is_reported(stream, plan) for stream, plan in still_open)
@@ -292,20 +292,22 @@ class Tracked:
             for shard, rules in plan_rules(part.plan, part.states, self._on_failure).items()
         }
         with closing(self._batch_frame(frame, rules)) as whole:
-            step = self._search_step(parts, whole)
+            step = self._search_step(parts, whole)  # 4
             with (
                 closing(whole if step is None else _given(parts, whole, step)) as batch,
                 closing(self._run(parts, batch, step, batch_id)) as run,
             ):
-                rows = _checked_rows(parts, run)
+                rows = _checked_rows(parts, run)  # 5
                 # No ends: the function has read nothing, so nothing can have failed.
                 failed = run.all_failures() if any(part.ends for part in parts) else []
                 now_ms = self._clock.now_ms()
+                # 6. All letters are written before the first report is done: a plan that is done is
+                # acked, also if the letters of another stream fail.
                 decided = [(part, self._decide(part, run, failed, now_ms)) for part in parts]
                 for part, outcomes in decided:
                     write_letters(part, outcomes.letters, run, self._options)
                 failpoint("dead-letters-written")
-                for part, outcomes in decided:
+                for part, outcomes in decided:  # 7
                     self._finish(part, outcomes)
                 if len(failed) < rows:
                     self._succeeded_ms = now_ms
