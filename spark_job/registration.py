@@ -97,6 +97,8 @@ def register(spark: SparkSession, name: str = "kinesis") -> None:
     refuse_other_python(spark)
     master, task_slots = spark_master(spark), _task_slots(spark)
 
+    # Spark makes the objects of a class in other processes, from the options alone. So what the
+    # session says is in a class of its own, which Spark sends by value.
     class KinesisSourceOfSession(RegisteredSource):
         @classmethod
         def name(cls) -> str:

@@ -56,7 +56,7 @@ def read_ranges(
     with closing(
         KinesisClient(settings.aws, settings.stream, clock=clock, answered_before=True)
     ) as client:
-        shards = []
+        readings = []
         for shard in ranges:
             feed = RangeFeed(shard, settings, retention_ms=retention_ms)
             getter = KinesisShardGetter(
@@ -77,21 +77,21 @@ def read_ranges(
             buffered = BufferedGetter(
                 getter, max_records=HELD_RECORDS, budget=budget, page_bytes=FIRST_PAGE_BYTES
             )
-            shards.append(_ShardReading(buffered, feed, rows))
+            readings.append(_ShardReading(buffered, feed, rows))
         with RoundRobinReader(
-            [reading.getter for reading in shards], max_concurrent=MAX_CONCURRENT, clock=clock
+            [reading.getter for reading in readings], max_concurrent=MAX_CONCURRENT, clock=clock
         ) as reader:
-            while shards:
-                for reading in shards:
+            while readings:
+                for reading in readings:
                     for page in reading.pages():
                         reader.step(0)  # keeps fetching while the consumer has the rows
                         for batch in reading.rows.of(page.records):
                             yield filters.apply(batch)
-                going_on = [reading for reading in shards if not reading.feed.is_done]
-                if len(going_on) < len(shards):
-                    shards = going_on
-                    reader.replace([reading.getter for reading in shards])
-                if shards:
+                going_on = [reading for reading in readings if not reading.feed.is_done]
+                if len(going_on) < len(readings):
+                    readings = going_on
+                    reader.replace([reading.getter for reading in readings])
+                if readings:
                     reader.step(STEP_S)
 
 
