@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kinesis_spout.spout.assigner import SpoutAssigner
-    from kinesis_spout.spout.scheduler import AssignedShard
+    from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
 
 
@@ -40,13 +40,13 @@ class StallWatch:
         """The reason, at two calls in a row; None without one. Does no I/O."""
         if (since_ms := self.deactivated_ms) is not None:
             return Hold(kind=DEACTIVATED, since_ms=since_ms)
-        scheduler = self._context.scheduler
+        scheduler, rotation = self._context.scheduler, self._context.scheduler.rotation
         now_ms = self._context.services.clock.now_ms()
         with self._context.changed:
             kind = None
-            if scheduler.at_limit and not (scheduler.is_full or scheduler.is_paused):
+            if rotation.at_limit and not (rotation.is_full or rotation.is_paused):
                 kind = FULL
-            elif scheduler.may_emit(self._context.now_ms()):
+            elif rotation.may_emit(self._context.now_ms()):
                 kind = NOT_TAKEN
             emitted = 0 if kind is None else scheduler.emitted
         if kind is None:
@@ -124,7 +124,7 @@ class SpoutCommitter:
         """
         if in_order:
             with self._context.changed:
-                self._context.scheduler.withdraw()
+                self._context.scheduler.rotation.isolation.withdraw()
         if not self.commit():
             return False
         if in_order:
@@ -159,8 +159,8 @@ class SpoutCommitter:
                 if (change := self._change(assigned)) is not None
             }
             ends = self._ends(changes)
-            careful = scheduler.careful
-            with_outcome = careful is not None and careful.has_outcome
+            isolated = scheduler.rotation.isolation.delivery
+            with_outcome = isolated is not None and isolated.has_outcome
             resolved = scheduler.resolved
         try:
             written = children_first(
@@ -176,9 +176,9 @@ class SpoutCommitter:
                     assigned.is_dirty = True
             raise
         self._context.outages.succeeded(SpoutPart.COMMIT)
-        if careful is not None:
+        if isolated is not None:
             with changed:
-                careful.on_commit(with_outcome=with_outcome)
+                isolated.on_commit(with_outcome=with_outcome)
                 changed.notify_all()
         self._stored = resolved
         return given_up, dirty, changes

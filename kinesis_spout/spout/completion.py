@@ -45,7 +45,7 @@ class SpoutCompletion:
             assigned.shard.unresolved for assigned in self._scheduler.assigned.values()
         ):
             return False
-        if self._scheduler.is_full:
+        if self._scheduler.rotation.is_full:
             return True
         if not self._config.shards and self._catalog.unfollowed():
             return False  # a shard has ended, and its children are not known yet

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from concurrent.futures import Future
 
+    from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.retry_buffer import DueLetter
-    from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
 

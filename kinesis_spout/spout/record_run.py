@@ -200,14 +200,6 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
         """Of a user record in its aggregate, from 0; 0 for any other record."""
         return int(self.run.texts[self.index].partition(".")[2] or 0)
 
-    @property
-    def partition_key(self) -> str | None:
-        return self.run.keys[self.index]
-
-    @property
-    def arrival_ms(self) -> int:
-        return self.run.arrivals[self.index]
-
 
 class PageSource(Protocol):
     """A buffer of pages in the shard's order, which another thread fills. `drop` removes `page` if

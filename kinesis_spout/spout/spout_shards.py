@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kinesis_spout.shards.catalog import ShardCatalog
+    from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.prefetcher import SpoutPrefetcher
-    from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
 

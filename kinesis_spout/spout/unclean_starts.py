@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
-MAX_UNCLEAN = 2  # from so many openings in a row on, the next spout delivers carefully
-CAREFUL_RECORDS = 1_000  # for each of these openings, but not for more than ten
+MAX_UNCLEAN = 2  # from so many openings in a row on, the next spout isolates its deliveries
+ISOLATED_RECORDS = 1_000  # for each of these openings, but not for more than ten
 _MAX_OPENINGS = 10
 
 
@@ -29,7 +29,7 @@ class UncleanStarts:
         self._scheduler = context.scheduler
         self._changed = context.changed
         self._count = 0
-        self._emitted_before: int | None = 0  # it became fast; None while it is careful
+        self._emitted_before: int | None = 0  # isolation; None during it
         self._marks: dict[str, SequenceNumber] | None = None
 
     def begin(self) -> None:
@@ -41,7 +41,7 @@ class UncleanStarts:
             return
         self._emitted_before = None
         with self._changed:
-            self._scheduler.begin_careful(CAREFUL_RECORDS * min(before, _MAX_OPENINGS))
+            self._scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
             "the last %d spouts of this task ended without being closed; in case a record ends its "
             "process, records are delivered one at a time for a while, and each is counted as an "
@@ -69,16 +69,16 @@ class UncleanStarts:
         """Whether all that was in flight when an earlier spout ended has an outcome: the records
         that it left, and as many new ones as can have been in flight, or all that there are.
         """
-        scheduler = self._scheduler
-        if scheduler.is_careful or scheduler.has_restored(self._now_ms()):
+        rotation = self._scheduler.rotation
+        if rotation.isolation.is_on or rotation.has_restored(self._now_ms()):
             return False
-        if scheduler.is_idle:
+        if rotation.is_idle:
             return True
-        emitted = scheduler.emitted
+        emitted = self._scheduler.emitted
         if self._emitted_before is None:
             self._emitted_before = emitted
         if self._marks is None:
-            if emitted - self._emitted_before >= CAREFUL_RECORDS:
-                self._marks = scheduler.marks()
+            if emitted - self._emitted_before >= ISOLATED_RECORDS:
+                self._marks = rotation.marks()
             return False
-        return scheduler.has_passed(self._marks)
+        return rotation.has_passed(self._marks)

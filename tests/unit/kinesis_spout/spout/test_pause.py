@@ -86,6 +86,21 @@ def test_a_paused_spout_commits_and_reads_nothing() -> None:
         assert not spout.is_paused
 
 
+def test_records_that_were_read_before_a_pause_come_after_it() -> None:
+    """Also those that nothing else would hold up."""
+    under_test = SpoutUnderTest()
+    put = under_test.put(5)
+    with under_test.fresh() as spout:
+        under_test.loops.take("fetch")
+        came = [spout.next_tuple() for _ in range(2)]
+        with paused(under_test):
+            under_test.loops.take("coordinate")
+            assert spout.next_tuple() is None
+        under_test.loops.take("coordinate")
+        came += drain(spout, under_test.loops)
+        assert [f"{one.shard_id}:{one.sequence_number}" for one in came if one] == put
+
+
 def test_a_pause_is_obeyed_and_ended_at_once() -> None:
     """In real threads: a watch wakes the spout, not an interval."""
     under_test = SpoutUnderTest(clock=PassingClock())

@@ -51,7 +51,7 @@ def killed(job: SimulatedJob, times: int) -> None:
 
 
 def announced(spout: SteppedSpout, *, after_s: float = 0.0) -> SpoutEmission:
-    """The next careful delivery: it goes out once it is stored."""
+    """The next isolated delivery: it goes out once it is stored."""
     assert spout.spout.next_tuple() is None
     spout.after(after_s).step("timeouts")
     spout.coordinate()
@@ -60,13 +60,13 @@ def announced(spout: SteppedSpout, *, after_s: float = 0.0) -> SpoutEmission:
     return emission
 
 
-def test_one_crash_does_not_make_the_next_spout_careful(one: SimulatedJob) -> None:
+def test_one_crash_does_not_isolate_the_deliveries_of_the_next_spout(one: SimulatedJob) -> None:
     one.put(5)
     killed(one, 1)
     assert len(reading(one).drain(ack=False)) == 5
 
 
-def test_a_careful_delivery_is_stored_before_it_goes_out(job: SimulatedJob) -> None:
+def test_an_isolated_delivery_is_stored_before_it_goes_out(job: SimulatedJob) -> None:
     """As a failed attempt, once the store takes it. It is the only one in flight on all shards."""
     for index in (0, 1):
         job.put(2, key=job.key_of(index))
@@ -111,7 +111,7 @@ def test_full_speed_begins_when_the_last_outcome_is_stored(one: SimulatedJob) ->
     assert [each.attempts for each in one.states()[shard(0)].unresolved] == [1], "the next one"
 
 
-def test_a_record_that_has_ended_a_process_is_always_delivered_carefully(
+def test_a_record_that_has_ended_a_process_is_always_delivered_alone(
     one: SimulatedJob,
 ) -> None:
     """Also after a spout that was closed in order before it came to the record."""
@@ -127,7 +127,7 @@ def test_a_record_that_has_ended_a_process_is_always_delivered_carefully(
     assert one.states()[shard(0)].unresolved[0].attempts == 2
 
 
-def test_a_deadline_begins_when_the_careful_delivery_goes_out(one: SimulatedJob) -> None:
+def test_a_deadline_begins_when_the_isolated_delivery_goes_out(one: SimulatedJob) -> None:
     """A store that is slow to take its announcement does not use it up."""
     one.put(1)
     killed(one, 2)
