@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import (
     KinesisError,
     MalformedResponseError,
@@ -15,13 +17,12 @@ from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
-from kinesis_spout.reading.shard_getter import FetchPostponedError
+from kinesis_spout.reading.shard_getter import FetchPostponedError, OneAttemptGetter
 from kinesis_spout.reading.subscribed_getter import SubscribedGetter
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
 from kinesis_spout.reading.user_records import begins_within, unpacked_page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.spout.outages import SpoutPart
-from kinesis_spout.spout.tip_getter import TipGetter
 from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.aggregation.unpacking import Unpacker
     from kinesis_spout.reading.subscription_totals import SubscriptionTotals
-    from kinesis_spout.spout.services import SpoutContext
+    from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.services import SpoutContext, SpoutServices
     from state.position import Position
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -40,10 +42,62 @@ _ONE_RECORD = (
     b'"NextShardIterator":"i","MillisBehindLatest":0}'
 )
 _NOTHING_TO_DO_S = 1.0
+_EMPTY_BEFORE_BACKOFF = 8  # pages of a shard at its tip
+_IDLE_GROWTH = 1.5
 _REMEDY = (
     "set aggregated_records to unpack for its user records, or set aggregated_records to raw for "
     "its bytes"
 )
+
+
+class TipGetter(OneAttemptGetter):
+    """The getter of a spout that polls. It reads on from a shard's read position. After a page at
+    the tip it waits for the idle poll of the configuration.
+    """
+
+    keeps_lists = True
+
+    def __init__(
+        self,
+        config: SpoutConfig,
+        services: SpoutServices,
+        state: ShardState,
+        *,
+        ending_sequence: SequenceNumber | None,
+    ) -> None:
+        super().__init__(
+            services.client,
+            state.shard_id,
+            state.read_position,
+            pacer=services.pacer(state.shard_id),
+            clock=services.clock,
+            random=services.random,
+            ending_sequence=ending_sequence,
+            patience_s=math.inf,  # `SpoutOutages` tells how long is too long
+        )
+        self._idle = Backoff(
+            config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_IDLE_GROWTH
+        )
+        self._idle_until_s = float("-inf")
+        self._empty_in_a_row = 0
+
+    def ready_at_s(self) -> float:
+        return max(super().ready_at_s(), self._idle_until_s)
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        page = super().fetch_unless_throttled(limit)
+        if page.at_tip:
+            # With records too: a call at once would use up the second's calls for single records,
+            # and then wait for the next second.
+            self._idle_until_s = self._clock.monotonic_s() + self._idle_s(page)
+        return page
+
+    def _idle_s(self, page: Page) -> float:
+        """Longer from the ninth empty page on. A shard whose records come a second apart stays
+        below that, and is polled at the same rate.
+        """
+        self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
+        return self._idle.wait_s(1 + self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
 
 
 class SpoutShardGetter:
@@ -67,7 +121,6 @@ class SpoutShardGetter:
         self._source = source
         self._outages = context.outages
         self._scheduler = context.scheduler
-        self._changed = context.changed
         self._start = source.position
         self._aggregates = context.config.aggregated_records
         self._unpacker = unpacker
@@ -132,7 +185,7 @@ class SpoutShardGetter:
         """Whether records of the shard that were read have no outcome yet. Who passes over the one
         that stops the spout must not pass over these with it.
         """
-        with self._changed:
+        with self._scheduler.changed:
             assigned = self._scheduler.assigned.get(self.shard_id)
             return assigned is not None and assigned.shard.has_unresolved
 
@@ -205,8 +258,8 @@ class Prefetched:
 
 
 class SpoutPrefetcher:
-    """One per open spout. One thread calls `step`; any thread may call the rest, with the spout's
-    lock held.
+    """One per open spout. One thread calls `step`, which `wake` wakes; any thread may call the rest,
+    with the scheduler's lock held, which guards the list of buffers.
     """
 
     def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
@@ -214,8 +267,7 @@ class SpoutPrefetcher:
         self._config = config = context.config
         services = context.services
         self._scheduler = context.scheduler
-        self._changed = context.changed
-        self._wake = wake
+        self.wake = wake  # also when a pause is over
         self._budget = ByteBudget(config.prefetch_bytes)
         self._buffers: dict[str, Prefetched] = {}
         self._is_stale = False  # the reader's list of buffers is out of date
@@ -259,9 +311,9 @@ class SpoutPrefetcher:
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget
         )
-        pages = self._buffers[state.shard_id] = Prefetched(getter, buffer, self._wake)
+        pages = self._buffers[state.shard_id] = Prefetched(getter, buffer, self.wake)
         self._is_stale = True
-        self._wake()
+        self.wake()
         return pages
 
     def remove(self, shard_id: str) -> None:
@@ -279,15 +331,11 @@ class SpoutPrefetcher:
         """What subscribing has come to; None for a spout that polls."""
         return None if self._consumer is None else self._subscriptions.totals()
 
-    def wake(self) -> None:
-        """Fetch again: a pause is over."""
-        self._wake()
-
     def step(self) -> float:
         """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
         until there is more to fetch, unless a page is dropped before.
         """
-        with self._changed:
+        with self._scheduler.changed:
             if self._scheduler.is_paused:
                 self._reader.replace([])  # what is in flight still comes
                 self._is_stale = True
@@ -298,10 +346,10 @@ class SpoutPrefetcher:
         now_s = self._context.services.clock.monotonic_s()
         self._context.outages.not_subscribed = self._subscriptions.refusal(now_s)
         if fetched:
-            with self._changed:
+            with self._scheduler.changed:
                 for buffer in fetched:
                     self._on_page(buffer)
-                self._changed.notify_all()
+                self._scheduler.changed.notify_all()
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
 
     def _source(

@@ -38,7 +38,7 @@ PURE = (
             "isolation",
         )
     ),
-    "kinesis_spout/tuple_tree/xor_ledger.py",
+    "kinesis_spout/tuple_tree/acker.py",
     "kinesis_spout/reading/pacing.py",
     *(f"kinesis_spout/shards/{name}.py" for name in ("assignment", "lineage", "start_position")),
     "spark_job/driver/*planner.py",
@@ -60,8 +60,11 @@ IMPURE_MODULES = frozenset({
     "threading", "time", "urllib3", "uuid",
 })
 # fmt: on
-# A lock around what msgspec does not do safely in several threads: no outcome depends on it.
-LOCKS = frozenset({("state/codec/values.py", "threading")})
+# Locks on which no outcome depends: around what msgspec does not do safely in several threads, and
+# around each step of the acker.
+LOCKS = frozenset(
+    {("state/codec/values.py", "threading"), ("kinesis_spout/tuple_tree/acker.py", "threading")}
+)
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 CLOCK_READS = frozenset({"now", "utcnow", "today"})
 # The class is passed in and seeded by whoever owns the randomness; the module's functions share one
