@@ -134,6 +134,14 @@ class AssignedShard:
         block = self.blocks[key] = self.blocks[key] or EmissionBlock()
         return block
 
+    def answer(self, number: str, attempt: int, *, acked: bool) -> None:
+        """Note the outcome of a delivery in the `with` block that it is in, if any. Raises
+        `IllegalAckerEventError` when it was given the other outcome there before.
+        """
+        block = self.block(number, attempt)
+        if block is not None:
+            block.answer(f"{self.shard.shard_id}:{number}:{attempt}", acked=acked)
+
 
 class SpoutEmission(Delivery, frozen=True, eq=False):
     """One delivery of one record. As a context manager it acks at the end of the block, and fails
@@ -217,7 +225,7 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         """
         assigned = self.assigned
         if assigned.blocks:
-            self._answer(acked=True)
+            assigned.answer(self.number, self.attempt, acked=True)
         return assigned.scheduler.resolve(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
@@ -226,7 +234,7 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
 
         False when the failure did not count: this emission had an outcome before, or has timed out.
         """
-        self._answer(acked=False)
+        self.assigned.answer(self.number, self.attempt, acked=False)
         effect = self.assigned.scheduler.record_failure(self, reason, retry=retry)
         return effect in COUNTED_FAILURES
 
@@ -248,11 +256,6 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         if (block := self.assigned.block(self.number, self.attempt)) is not None:
             block.tree = tree
         return tree
-
-    def _answer(self, *, acked: bool) -> None:
-        """Note the outcome in the `with` block that this delivery is in, if any."""
-        if (block := self.assigned.block(self.number, self.attempt)) is not None:
-            block.answer(self.message_id, acked=acked)
 
     def __enter__(self) -> Self:
         blocks, key = self.assigned.blocks, (self.run.texts[self.index], self.attempt)

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kinesis_spout.spout.outages import SpoutHealth
-    from kinesis_spout.spout.scheduler import SpoutScheduler
     from kinesis_spout.spout.services import SpoutServices
-    from state.sequence_number import SequenceNumber
 
 __all__ = ["FailRecordError", "KinesisSpout", "SpoutClosedError", "SpoutConfig", "SpoutEmission"]
 log = logging.getLogger("kinesis_spout")
@@ -214,10 +212,11 @@ class KinesisSpout:
         session = self._session
         if session is None:
             return False
-        emission = self._emission(session.scheduler, shard_id, sequence, attempt)
+        emission = session.find(shard_id, sequence, attempt)
         if emission is not None:
             return emission.ack()
-        _answer_unheld(session.scheduler, shard_id, sequence, attempt, acked=True)
+        if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
+            assigned.answer(str(sequence), attempt, acked=True)
         return session.scheduler.resolve_unheld(shard_id, sequence, attempt)
 
     def fail(self, message_id: str, reason: str | None = None, *, retry: bool = True) -> bool:
@@ -228,12 +227,12 @@ class KinesisSpout:
         session = self._session
         if session is None:
             return False
-        emission = self._emission(session.scheduler, shard_id, sequence, attempt)
+        emission = session.find(shard_id, sequence, attempt)
         if emission is not None:
             return emission.fail(reason, retry=retry)
-        # A late failure of a record whose payload is not in memory never counts.
-        _answer_unheld(session.scheduler, shard_id, sequence, attempt, acked=False)
-        return False
+        if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
+            assigned.answer(str(sequence), attempt, acked=False)
+        return False  # a late failure of a record whose payload is not in memory never counts
 
     # observations ---------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
@@ -271,29 +270,3 @@ class KinesisSpout:
         if session.scheduler.error is not None:
             raise session.scheduler.error
         return session
-
-    def _emission(
-        self, scheduler: SpoutScheduler, shard_id: str, sequence: SequenceNumber, attempt: int
-    ) -> SpoutEmission | None:
-        emission = scheduler.find(shard_id, sequence, attempt)
-        if emission is None or self.config.scheme is None:
-            return emission
-        try:
-            return emission.decoded(self.config.scheme)  # as it was when it was emitted
-        except Exception:  # noqa: BLE001  # the outcome counts, whatever the scheme does now
-            return emission
-
-
-def _answer_unheld(
-    scheduler: SpoutScheduler,
-    shard_id: str,
-    sequence: SequenceNumber,
-    attempt: int,
-    *,
-    acked: bool,
-) -> None:
-    """Note the outcome in the `with` block that the delivery is in, if any."""
-    assigned = scheduler.assigned.get(shard_id)
-    block = None if assigned is None else assigned.block(str(sequence), attempt)
-    if block is not None:
-        block.answer(f"{shard_id}:{sequence}:{attempt}", acked=acked)

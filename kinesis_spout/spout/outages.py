@@ -10,9 +10,11 @@ a missing stream, a missing permission or lost records, stops the spout at once.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kinesis_spout.backoff import Backoff
@@ -121,7 +123,7 @@ class SpoutOutages:
         self._hooks = hooks
         self._clock = clock
         self._random = random
-        self._give_up_after_s = give_up_after_s
+        self._give_up_after_s = math.inf if give_up_after_s is None else give_up_after_s
         self._lock = threading.Lock()
         self._troubles: dict[tuple[SpoutPart, str | None], _Trouble] = {}
         self._began_s: dict[SpoutPart, float] = {}  # by part with an outage that was logged
@@ -189,8 +191,10 @@ class SpoutOutages:
             if begins:
                 self._began_s[part] = trouble.since_s
                 self._counts[part] += 1
-        if not is_letter and self._give_up_after_s is not None:
-            _give_up(error, failing_s, self._give_up_after_s)
+        if not is_letter and failing_s >= self._give_up_after_s:
+            if isinstance(error, ThrottledError):
+                raise StillThrottledError(str(error)) from error  # a retryable one is waited for
+            raise error
         if begins:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
             log.warning(
@@ -249,7 +253,9 @@ class SpoutOutages:
                 )
                 for part in self._began_s
             }
-        outages = sorted((_outage(part, of) for part, of in parts.items()), key=_since_ms)
+        outages = sorted(
+            (_outage(part, of) for part, of in parts.items()), key=attrgetter("since_ms")
+        )
         if not outages:
             return SpoutHealth(ok=True)
         return SpoutHealth(
@@ -345,15 +351,6 @@ def said(error: Exception) -> str:
     return described(error)
 
 
-def _give_up(error: Exception, failing_s: float, after_s: float) -> None:
-    if failing_s < after_s:
-        return
-    if isinstance(error, ThrottledError):
-        # A retryable one would be waited for.
-        raise StillThrottledError(str(error)) from error
-    raise error
-
-
 def _blip_s(part: SpoutPart, error: Exception) -> float:
     """How long a part may fail before that counts as an outage."""
     if part not in (SpoutPart.FETCH, SpoutPart.RETRIES):
@@ -374,7 +371,3 @@ def _outage(part: SpoutPart, troubles: list[tuple[_Trouble, str]]) -> SpoutOutag
         since_ms=oldest.since_ms,
         last_error=said(oldest.error),
     )
-
-
-def _since_ms(outage: SpoutOutage) -> int:
-    return outage.since_ms

@@ -258,8 +258,8 @@ class Prefetched:
 
 
 class SpoutPrefetcher:
-    """One per open spout. One thread calls `step`, which `wake` wakes; any thread may call the rest,
-    with the scheduler's lock held, which guards the list of buffers.
+    """One per open spout. One thread calls `step`, and `wake` wakes it. Any thread may call the
+    rest, with the scheduler's lock held, which guards the buffers that there are.
     """
 
     def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:

@@ -61,58 +61,47 @@ def _wake_nobody(_loop: str) -> None:
 
 
 class SpoutTrees:
-    """The tuple trees of a spout's emissions. Any thread."""
+    """The tuple trees of a spout's emissions, whose outcomes it passes on
+    (`kinesis_spout.tuple_tree.tracked_tuple.Outcomes`). Any thread.
+    """
 
     def __init__(self, scheduler: SpoutScheduler, random: Random | None) -> None:
         self._scheduler = scheduler
         self._acker: Acker[TupleTree] = Acker(random)
-        self._roots: dict[str, int] = {}  # of the trees that have not ended, by message id
+        # The emissions of the trees that have not ended, with the roots, by message id.
+        self._open: dict[str, tuple[SpoutEmission, int]] = {}
 
     def begin(self, emission: SpoutEmission) -> TupleTree:
         """The tree times out with its emission: a later outcome would not count."""
         timeout_ms = self._scheduler.rotation.limits.message_timeout_ms
         deadline_ms = None if timeout_ms is None else int(self._scheduler.now_ms()) + timeout_ms
-        outcomes = _TreeOutcomes(self._scheduler, emission, self._roots)
-        tree = TupleTree(self._acker, emission.message_id, outcomes, deadline_ms=deadline_ms)
-        self._roots[emission.message_id] = tree.root
+        tree = TupleTree(self._acker, emission.message_id, self, deadline_ms=deadline_ms)
+        self._open[emission.message_id] = emission, tree.root
         return tree
 
-    def extend(self, emission: SpoutEmission, deadline_ms: int | None) -> None:
-        """The emission's deadline was moved."""
-        if (root := self._roots.get(emission.message_id)) is not None:
-            self._acker.extend(root, deadline_ms)
+    def on_extended(self, message_id: str, deadline_ms: int | None) -> None:
+        """The deadline of an emission was moved."""
+        if (found := self._open.get(message_id)) is not None:
+            self._acker.extend(found[1], deadline_ms)
 
     def expire(self, now_ms: int) -> int | None:
         """Fail the emissions of the trees whose deadline has come. Returns the next deadline."""
         fail_timed_out(self._acker, now_ms)
         return self._acker.next_deadline_ms()
 
-
-class _TreeOutcomes:
-    """Passes the outcome of a tuple tree to its emission
-    (`kinesis_spout.tuple_tree.tracked_tuple.Outcomes`). To the scheduler, and not by the emission's
-    own methods: a tree that times out gives no outcome inside a `with` block.
-    """
-
-    __slots__ = ("_emission", "_roots", "_scheduler")
-
-    def __init__(
-        self, scheduler: SpoutScheduler, emission: SpoutEmission, roots: dict[str, int]
-    ) -> None:
-        self._scheduler = scheduler
-        self._emission = emission
-        self._roots = roots
-
+    # To the scheduler, and not by the emission's own methods: a tree that times out gives no
+    # outcome inside a `with` block. Of two trees of one emission, the first outcome counts.
     def ack(self, message_id: str) -> None:
-        self._roots.pop(message_id, None)
-        self._scheduler.resolve(self._emission)
+        if (found := self._open.pop(message_id, None)) is not None:
+            self._scheduler.resolve(found[0])
 
     def fail(self, message_id: str, *, reason: str | None = None) -> None:
-        self._roots.pop(message_id, None)
-        self._scheduler.record_failure(self._emission, reason)
+        if (found := self._open.pop(message_id, None)) is not None:
+            self._scheduler.record_failure(found[0], reason)
 
-    def extend(self, _message_id: str, timeout_s: float | None) -> bool:
-        return self._emission.extend(timeout_s)
+    def extend(self, message_id: str, timeout_s: float | None) -> bool:
+        found = self._open.get(message_id)
+        return found is not None and self._scheduler.extend(found[0], timeout_s)
 
 
 class SpoutScheduler:
@@ -360,7 +349,7 @@ class SpoutScheduler:
                 deadline_ms = int(self.now_ms()) + round(timeout_s * 1000)
             extended = not assigned.is_released and assigned.shard.extend(emission, deadline_ms)
         if extended:
-            self.trees.extend(emission, deadline_ms)
+            self.trees.on_extended(emission.message_id, deadline_ms)
         self._wake("timeouts")
         return extended
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes
-    from scheme.record_scheme import RecordScheme
+    from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
 _NO_DEADLINE_S = 60.0
@@ -74,6 +74,7 @@ class SpoutSession:
             wake=self._wake,
             random=services.random,
         )
+        self._scheme = config.scheme
         self._loops: dict[str, Loop] = {}
         self._context = context = SpoutContext(
             config,
@@ -150,16 +151,11 @@ class SpoutSession:
         """Whether `emit` can take the place of `next_tuple`: there is nothing to decode or to ack,
         and nobody listens to single records.
         """
-        config = self._context.config
-        return config.scheme is None and config.tracking and not self.hooks.any
+        return self._scheme is None and self._context.config.tracking and not self.hooks.any
 
     def next_tuple(self) -> SpoutEmission | None:
         """See `KinesisSpout.next_tuple`."""
-        config = self._context.config
-        if config.scheme is None:
-            emission = self._emit_as_configured()
-        else:
-            emission = self._emit_decoded(config.scheme)
+        emission = self._emit_decoded()
         if emission is not None:
             self.hooks.emitted(emission)
         return emission
@@ -196,16 +192,17 @@ class SpoutSession:
             self.scheduler.resolve(emission, tells=False)
         return emission
 
-    def _emit_decoded(self, scheme: RecordScheme) -> SpoutEmission | None:
-        """The next record that the scheme can decode. Malformed ones before it are dead-lettered,
-        and those for which it raises another error fail.
+    def _emit_decoded(self) -> SpoutEmission | None:
+        """The next record that the scheme can decode, if there is one. Malformed ones before it are
+        dead-lettered, and those for which it raises another error fail.
 
         None after many of these in a row, so that a call stays short.
         """
+        scheme = self._scheme
         for _ in range(MAX_MALFORMED_PER_CALL):
             emission = self._emit_as_configured()
-            if emission is None:
-                return None
+            if emission is None or scheme is None:
+                return emission
             try:
                 return emission.decoded(scheme)
             except MalformedRecordError as exc:
@@ -217,6 +214,18 @@ class SpoutSession:
             except BaseException as exc:  # noqa: BLE001  # whatever it raises is its record's failure
                 emission.fail(f"its scheme raised {described(exc)}")
         return None
+
+    def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
+        """The emission that a message id names, as it was emitted, if its payload is in memory;
+        else None.
+        """
+        emission, scheme = self.scheduler.find(shard_id, sequence, attempt), self._scheme
+        if emission is None or scheme is None:
+            return emission
+        try:
+            return emission.decoded(scheme)
+        except Exception:  # noqa: BLE001  # the outcome counts, whatever the scheme does now
+            return emission
 
     @property
     def has_ended(self) -> bool:

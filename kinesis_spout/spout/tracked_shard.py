@@ -225,7 +225,10 @@ class TrackedShard:
             return
         self.open_run = run = self.pages.next_run()
         if run is not None:
-            self._note_first(run)
+            begun, self._first_read_from = self._first_read_from, None
+            if begun is not None and self._verified_ms is not None:
+                first_ms = run.arrivals[0]
+                self._verified_ms = verified_by_first_read(self._verified_ms, begun, first_ms)
             self._unacked += run.size
             self._runs.append(run)
         elif self.pages.is_at_end:
@@ -252,7 +255,8 @@ class TrackedShard:
         self._unacked -= 1
         run.unacked = unacked = run.unacked - 1
         if not unacked:
-            self._register_acked()
+            while self._runs and not self._runs[0].unacked:
+                self._register_first()
         return 1
 
     def mark_node_acked(self, sequence: SequenceNumber, attempt: int) -> int | None:
@@ -383,10 +387,11 @@ class TrackedShard:
         at_tip = not self.pending and self.tip_ms() is not None
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
         state = self.tracker.snapshot()
+        announced = self._announced  # the state has an attempt of it that it has not had yet
         all_answered = (
             state.read_position == self.tracker.read_position
-            and not any(map(_is_first_delivery, state.unresolved))
-            and not self._first_delivery_is_announced()
+            and not any(one.attempts == 0 and not one.rejected for one in state.unresolved)
+            and (announced is None or announced.attempt > 1 or not self.is_pending(announced))
         )
         # The end is stored only when no record is in its first delivery, because children are read
         # as soon as it is stored, and would overtake that record. Queued retries do not hold them.
@@ -414,16 +419,6 @@ class TrackedShard:
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
 
-    def _note_first(self, run: RecordRun) -> None:
-        begun, self._first_read_from = self._first_read_from, None
-        if begun is not None and self._verified_ms is not None:
-            self._verified_ms = verified_by_first_read(self._verified_ms, begun, run.arrivals[0])
-
-    def _first_delivery_is_announced(self) -> bool:
-        """Whether the state has an attempt of a record that is in its first delivery."""
-        announced = self._announced
-        return announced is not None and announced.attempt == 1 and self.is_pending(announced)
-
     def _oldest_pending_ms(self) -> int | None:
         runs = [
             run.arrivals[index] for run in self._runs if (index := run.oldest_pending()) is not None
@@ -450,11 +445,6 @@ class TrackedShard:
         )
         if self.waiting and self.open_run is not None:
             self.open_run.granted = 0  # a retry may come due: each record has to be checked again
-
-    def _register_acked(self) -> None:
-        runs = self._runs
-        while runs and not runs[0].unacked:
-            self._register_first()
 
     def _register_through(self, last: RecordRun) -> None:
         while not last.registered:
@@ -490,7 +480,3 @@ class TrackedShard:
         self._unacked -= run.unacked
         run.register()
         self._runs.popleft()
-
-
-def _is_first_delivery(record: UnresolvedRecord) -> bool:
-    return record.attempts == 0 and not record.rejected
