@@ -54,7 +54,7 @@ def steady_ms(clock: Clock) -> Callable[[], float]:
 
 class SpoutSession:
     """Thread-safe. `begin` and `end` block on the network, and so does a call for a record after a
-    silence (`_check_ownership`).
+    silence (`_check_owner`).
     """
 
     def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
@@ -72,6 +72,9 @@ class SpoutSession:
             stream_name=config.stream_ref.name,
             hooks=self.hooks,
             wake=self._wake,
+            check_owner=self._check_owner,
+            # After its last heartbeat, a session at the store lives at least that long.
+            lease_ms=config.zookeeper_session_timeout_s * 500,
             random=services.random,
         )
         self._scheme = config.scheme
@@ -85,9 +88,6 @@ class SpoutSession:
                 self.hooks, services.clock, services.random, give_up_after_s=config.give_up_after_s
             ),
         )
-        # After its last heartbeat, a session at the store lives at least that long.
-        self._lease_ms = config.zookeeper_session_timeout_s * 500
-        self._leased_until_ms = self.scheduler.now_ms() + self._lease_ms
         self._fetching = SpoutPrefetcher(context, lambda: self._wake("fetch"))
         self._assigner = SpoutAssigner(context, self._fetching, lambda: self._wake("coordinate"))
         self._committer = SpoutCommitter(context, self._assigner, lambda: self._wake("coordinate"))
@@ -148,8 +148,8 @@ class SpoutSession:
     # emitting -------------------------------------------------------------------------------------
     @property
     def is_plain(self) -> bool:
-        """Whether `emit` can take the place of `next_tuple`: there is nothing to decode or to ack,
-        and nobody listens to single records.
+        """Whether the scheduler's `emit` can take the place of `next_tuple`: there is nothing to
+        decode or to ack, and nobody listens to single records.
         """
         return self._scheme is None and self._context.config.tracking and not self.hooks.any
 
@@ -160,18 +160,7 @@ class SpoutSession:
             self.hooks.emitted(emission)
         return emission
 
-    def emit(self) -> SpoutEmission | None:
-        """`next_tuple` of a spout that `is_plain`."""
-        scheduler = self.scheduler
-        if scheduler.error is not None:
-            raise scheduler.error
-        now_ms = scheduler.now_ms()
-        if now_ms > self._leased_until_ms:
-            self._check_ownership()
-        self._leased_until_ms = now_ms + self._lease_ms
-        return scheduler.emit(now_ms)
-
-    def _check_ownership(self) -> None:
+    def _check_owner(self) -> None:
         """Raise if another process has taken over: it has got the records that are next here.
 
         No record was asked for a while, so this process may have been frozen, and its session may
@@ -187,7 +176,7 @@ class SpoutSession:
 
     def _emit_as_configured(self) -> SpoutEmission | None:
         """Without tracking, each emission counts as acked at once."""
-        emission = self.emit()
+        emission = self.scheduler.emit()
         if emission is not None and not self._context.config.tracking:
             self.scheduler.resolve(emission, tells=False)
         return emission
