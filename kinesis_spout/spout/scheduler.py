@@ -226,10 +226,10 @@ class SpoutScheduler:
             self.changed.notify_all()
 
     # outcomes -------------------------------------------------------------------------------------
-    def resolve(self, emission: SpoutEmission, *, tells: bool = True) -> bool:
+    def resolve(self, emission: SpoutEmission, *, notifies: bool = True) -> bool:
         """Ack an emission. Whether the ack counted. It does not for a record that is acked already
-        or dead-lettered, for a shard that was released, nor when the spout is closed. `tells`: the
-        listeners.
+        or dead-lettered, for a shard that was released, nor when the spout is closed. `notifies`:
+        the listeners are.
         """
         now_ms = self.now_ms()
         assigned, changed, resolved = emission.assigned, self.changed, None
@@ -255,7 +255,7 @@ class SpoutScheduler:
                 pass
         if resolved is None:
             return False
-        if self._hooks.any and tells:
+        if self._hooks.any and notifies:
             self._hooks.acked(emission)
         return True
 

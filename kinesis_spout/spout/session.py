@@ -118,7 +118,7 @@ class SpoutSession:
         return session
 
     def deactivated(self, *, is_active: bool) -> None:
-        """The program has activated or deactivated the spout: told with the next commit."""
+        """The program has activated or deactivated the spout: the next commit stores that."""
         now_ms = self._context.services.clock.now_ms()
         self._committer.stall.deactivated_ms = None if is_active else now_ms
 
@@ -178,7 +178,7 @@ class SpoutSession:
         """Without tracking, each emission counts as acked at once."""
         emission = self.scheduler.emit()
         if emission is not None and not self._context.config.tracking:
-            self.scheduler.resolve(emission, tells=False)
+            self.scheduler.resolve(emission, notifies=False)
         return emission
 
     def _emit_decoded(self) -> SpoutEmission | None:
@@ -318,9 +318,9 @@ class SpoutClosing:
         self._fetching = fetching
         self._loops = loops
 
-    def run(self, tell: Callable[[], object], *, writes: bool, in_order: bool) -> None:
-        """Close everything. `writes` False: store no state. `in_order`: see `commit_last`. `tell`
-        records how the run ended.
+    def run(self, record_end: Callable[[], object], *, writes: bool, in_order: bool) -> None:
+        """Close everything. `record_end` records how the run ended. `writes` False: store no state.
+        `in_order`: see `SpoutCommitter.commit_last`.
 
         What does not end in time is left to threads of their own, which do not keep the program
         from exiting. Raises the error of the last commit, unless that is retried.
@@ -331,7 +331,7 @@ class SpoutClosing:
             loop.stop()
         pool = self._services.new_pool(1, "kinesis-spout-close")
         stored = pool.submit(
-            self._store, tell, began_s + self._timeout_s, writes=writes, in_order=in_order
+            self._store, record_end, began_s + self._timeout_s, writes=writes, in_order=in_order
         )
         rest = pool.submit(self._release)
         pool.shutdown(wait=False)
@@ -348,7 +348,7 @@ class SpoutClosing:
                 log.warning("the spout is closed; calls that hang are left to end by themselves")
 
     def _store(
-        self, tell: Callable[[], object], deadline_s: float, *, writes: bool, in_order: bool
+        self, record_end: Callable[[], object], deadline_s: float, *, writes: bool, in_order: bool
     ) -> None:
         try:
             if writes and not self._committer.commit_last(in_order=in_order):
@@ -356,7 +356,7 @@ class SpoutClosing:
                 return
             if writes and self._dead_letters.finish(deadline_s):
                 self._committer.commit_last(in_order=in_order)
-            tell()
+            record_end()
         finally:
             self._dead_letters.close()
             # A step that uses the store would take its closing for an error.
