@@ -309,7 +309,7 @@ class SpoutDeadLetterQueue:
         one.wait_until_s = self._clock.monotonic_s() + _REFUSED.wait_s(one.refusals)
         said = self._refusals.on_refused(one, error, self._clock.now_ms())
         reported = error if isinstance(error, Exception) else LetterRefusedError(described(error))
-        self._outages.failed(SpoutPart.LETTERS, reported, is_told=True)
+        self._outages.failed(SpoutPart.LETTERS, reported, is_reported=True)
         with self._scheduler.changed:
             self._scheduler.letter_refused(one.assigned, one.letter.record.first)
             if one.refusals == REFUSALS:

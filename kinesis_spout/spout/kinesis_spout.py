@@ -175,7 +175,7 @@ class KinesisSpout:
             session = self._session
             if session is not None:
                 # Bound once: the inner loop runs once per record.
-                emit = session.emit if session.is_plain else session.next_tuple
+                emit = session.scheduler.emit if session.is_plain else session.next_tuple
                 while (
                     self._active and self._session is session and (emission := emit()) is not None
                 ):

@@ -28,6 +28,7 @@ takes no other.
 
 from __future__ import annotations
 
+import math
 import threading
 from math import floor
 from typing import TYPE_CHECKING
@@ -54,10 +55,6 @@ if TYPE_CHECKING:
 
 class NothingAckedError(KinesisError):
     """Too many records failed and none was ever acked: the fault is not in the records."""
-
-
-def _wake_nobody(_loop: str) -> None:
-    """Of a scheduler without threads of its own."""
 
 
 class SpoutTrees:
@@ -109,6 +106,9 @@ class SpoutScheduler:
 
     `now_ms`: the spout's clock, in ms since 1970, which nobody sets. `wake` wakes the thread of a
     name. `error`: what has stopped the spout, if anything; the next call for a record raises it.
+
+    `check_owner` raises if another process has taken over: it has got the records that are next
+    here. So long after a call for a record, `lease_ms`, none can have done that.
     """
 
     def __init__(
@@ -118,7 +118,9 @@ class SpoutScheduler:
         *,
         stream_name: str = "",
         hooks: SpoutNotifier | None = None,
-        wake: Callable[[str], None] = _wake_nobody,
+        wake: Callable[[str], None] = lambda _loop: None,
+        check_owner: Callable[[], None] = lambda: None,
+        lease_ms: float = math.inf,
         random: Random | None = None,
     ) -> None:
         self.now_ms = now_ms
@@ -133,6 +135,9 @@ class SpoutScheduler:
         self._is_closed = False
         self._hooks = SpoutNotifier(()) if hooks is None else hooks
         self._wake = wake
+        self._check_owner = check_owner
+        self._lease_ms = lease_ms
+        self._leased_until_ms = now_ms() + lease_ms
         self._waiting = 0  # threads in `wait`
 
     @property
@@ -149,8 +154,16 @@ class SpoutScheduler:
         return self.rotation.is_paused
 
     # emitting -------------------------------------------------------------------------------------
-    def emit(self, now_ms: float) -> SpoutEmission | None:
-        """The next record; None when no shard has one that may go out at `now_ms`."""
+    def emit(self) -> SpoutEmission | None:
+        """The next record; None when no shard has one that may go out now. Raises what has stopped
+        the spout. After a silence of `lease_ms` it blocks on `check_owner` first.
+        """
+        if self.error is not None:
+            raise self.error
+        now_ms = self.now_ms()
+        if now_ms > self._leased_until_ms:
+            self._check_owner()
+        self._leased_until_ms = now_ms + self._lease_ms
         # This and `resolve` run once per record, and a `with` statement takes twice the time of
         # these calls. An interrupt may come at any of them: only the lock can tell whether it is
         # held.
@@ -213,27 +226,25 @@ class SpoutScheduler:
             self.changed.notify_all()
 
     # outcomes -------------------------------------------------------------------------------------
-    def resolve(self, emission: SpoutEmission, *, tells: bool = True) -> bool:
+    def resolve(self, emission: SpoutEmission, *, notifies: bool = True) -> bool:
         """Ack an emission. Whether the ack counted. It does not for a record that is acked already
-        or dead-lettered, for a shard that was released, nor when the spout is closed. `tells`: the
-        listeners.
+        or dead-lettered, for a shard that was released, nor when the spout is closed. `notifies`:
+        the listeners are.
         """
-        now_ms, changed, resolved = self.now_ms(), self.changed, None
+        now_ms = self.now_ms()
+        assigned, changed, resolved = emission.assigned, self.changed, None
         try:
             changed.acquire()
-            assigned = emission.assigned
             if not (assigned.is_released or self._is_closed):
-                shard = assigned.shard
-                resolved = shard.mark_acked(emission)
-                if resolved is not None:
-                    self.rotation.pending -= resolved
-                    assigned.is_dirty = True
-                    arrival_ms = emission.run.arrivals[emission.index]
-                    assigned.counts.on_ack(floor(now_ms - arrival_ms))
-                    # The shard left the rotation if it was at max_unresolved_per_shard; now it has
-                    # room.
-                    if not assigned.in_rotation and shard.open_run is not None:
-                        self.rotation.enqueue(assigned)
+                resolved = assigned.shard.mark_acked(emission)
+            if resolved is not None:
+                rotation = self.rotation
+                rotation.pending -= resolved
+                assigned.is_dirty = True
+                assigned.counts.on_ack(floor(now_ms - emission.run.arrivals[emission.index]))
+                # It left the rotation if it was at max_unresolved_per_shard. Now it has room.
+                if not assigned.in_rotation and assigned.shard.open_run is not None:
+                    rotation.enqueue(assigned)
             # Only while `wait` waits: notifying for each record would slow all acks down.
             if self._waiting:
                 changed.notify_all()
@@ -244,7 +255,7 @@ class SpoutScheduler:
                 pass
         if resolved is None:
             return False
-        if tells and self._hooks.any:
+        if self._hooks.any and notifies:
             self._hooks.acked(emission)
         return True
 

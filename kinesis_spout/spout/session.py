@@ -54,7 +54,7 @@ def steady_ms(clock: Clock) -> Callable[[], float]:
 
 class SpoutSession:
     """Thread-safe. `begin` and `end` block on the network, and so does a call for a record after a
-    silence (`_check_ownership`).
+    silence (`_check_owner`).
     """
 
     def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
@@ -72,6 +72,9 @@ class SpoutSession:
             stream_name=config.stream_ref.name,
             hooks=self.hooks,
             wake=self._wake,
+            check_owner=self._check_owner,
+            # After its last heartbeat, a session at the store lives at least that long.
+            lease_ms=config.zookeeper_session_timeout_s * 500,
             random=services.random,
         )
         self._scheme = config.scheme
@@ -118,7 +121,7 @@ class SpoutSession:
         return session
 
     def deactivated(self, *, is_active: bool) -> None:
-        """The program has activated or deactivated the spout: told with the next commit."""
+        """The program has activated or deactivated the spout: the next commit stores that."""
         now_ms = self._context.services.clock.now_ms()
         self._committer.stall.deactivated_ms = None if is_active else now_ms
 
@@ -148,8 +151,8 @@ class SpoutSession:
     # emitting -------------------------------------------------------------------------------------
     @property
     def is_plain(self) -> bool:
-        """Whether `emit` can take the place of `next_tuple`: there is nothing to decode or to ack,
-        and nobody listens to single records.
+        """Whether the scheduler's `emit` can take the place of `next_tuple`: there is nothing to
+        decode or to ack, and nobody listens to single records.
         """
         return self._scheme is None and self._context.config.tracking and not self.hooks.any
 
@@ -160,18 +163,7 @@ class SpoutSession:
             self.hooks.emitted(emission)
         return emission
 
-    def emit(self) -> SpoutEmission | None:
-        """`next_tuple` of a spout that `is_plain`."""
-        scheduler = self.scheduler
-        if scheduler.error is not None:
-            raise scheduler.error
-        now_ms = scheduler.now_ms()
-        if now_ms > self._leased_until_ms:
-            self._check_ownership()
-        self._leased_until_ms = now_ms + self._lease_ms
-        return scheduler.emit(now_ms)
-
-    def _check_ownership(self) -> None:
+    def _check_owner(self) -> None:
         """Raise if another process has taken over: it has got the records that are next here.
 
         No record was asked for a while, so this process may have been frozen, and its session may
@@ -187,9 +179,9 @@ class SpoutSession:
 
     def _emit_as_configured(self) -> SpoutEmission | None:
         """Without tracking, each emission counts as acked at once."""
-        emission = self.emit()
+        emission = self.scheduler.emit()
         if emission is not None and not self._context.config.tracking:
-            self.scheduler.resolve(emission, tells=False)
+            self.scheduler.resolve(emission, notifies=False)
         return emission
 
     def _emit_decoded(self) -> SpoutEmission | None:
@@ -329,9 +321,9 @@ class SpoutClosing:
         self._fetching = fetching
         self._loops = loops
 
-    def run(self, tell: Callable[[], object], *, writes: bool, in_order: bool) -> None:
-        """Close everything. `writes` False: store no state. `in_order`: see `commit_last`. `tell`
-        records how the run ended.
+    def run(self, record_end: Callable[[], object], *, writes: bool, in_order: bool) -> None:
+        """Close everything. `record_end` records how the run ended. `writes` False: store no state.
+        `in_order`: see `SpoutCommitter.commit_last`.
 
         What does not end in time is left to threads of their own, which do not keep the program
         from exiting. Raises the error of the last commit, unless that is retried.
@@ -342,7 +334,7 @@ class SpoutClosing:
             loop.stop()
         pool = self._services.new_pool(1, "kinesis-spout-close")
         stored = pool.submit(
-            self._store, tell, began_s + self._timeout_s, writes=writes, in_order=in_order
+            self._store, record_end, began_s + self._timeout_s, writes=writes, in_order=in_order
         )
         rest = pool.submit(self._release)
         pool.shutdown(wait=False)
@@ -359,7 +351,7 @@ class SpoutClosing:
                 log.warning("the spout is closed; calls that hang are left to end by themselves")
 
     def _store(
-        self, tell: Callable[[], object], deadline_s: float, *, writes: bool, in_order: bool
+        self, record_end: Callable[[], object], deadline_s: float, *, writes: bool, in_order: bool
     ) -> None:
         try:
             if writes and not self._committer.commit_last(in_order=in_order):
@@ -367,7 +359,7 @@ class SpoutClosing:
                 return
             if writes and self._dead_letters.finish(deadline_s):
                 self._committer.commit_last(in_order=in_order)
-            tell()
+            record_end()
         finally:
             self._dead_letters.close()
             # A step that uses the store would take its closing for an error.

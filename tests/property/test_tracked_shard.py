@@ -153,14 +153,14 @@ class SpoutMachine(RuleBasedStateMachine):
             assert isolated.is_out
             if not isolated.has_outcome:
                 assert not self.core.rotation.may_emit(self.now_ms)
-                assert self.core.emit(self.now_ms) is None, "two isolated deliveries at a time"
+                assert self.core.emit() is None, "two isolated deliveries at a time"
                 return None
             isolated.on_commit(with_outcome=True)
-        delivery = self.core.emit(self.now_ms)
+        delivery = self.core.emit()
         announced = self.core.rotation.isolation.delivery
         if delivery is not None or announced is None or announced is isolated:
             return delivery
-        assert self.core.emit(self.now_ms) is None, "a delivery that is not stored"
+        assert self.core.emit() is None, "a delivery that is not stored"
         told = announced.emission
         state = told.assigned.shard.snapshot()
         assert (told.sequence, told.attempt) in [
@@ -168,7 +168,7 @@ class SpoutMachine(RuleBasedStateMachine):
         ]
         announced.on_commit(with_outcome=False)
         assert self.core.rotation.may_emit(self.now_ms)
-        assert self.core.emit(self.now_ms) is told
+        assert self.core.emit() is told
         return told
 
     @property

@@ -27,6 +27,8 @@ from tests.support.spout.spout_pages import (
 from tests.support.state.tracker import POLICY, SHARD, make_tracker, seq
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.reading.page import Page
     from kinesis_spout.spout.emission import SpoutEmission
 
@@ -161,27 +163,32 @@ def test_a_restored_range_becomes_single_records_and_a_letter_for_those_that_are
 
 
 def scheduled(
-    *pages: Page, restored: tuple[UnresolvedRecord, ...] = (), policy: RetryPolicy = POLICY
+    *pages: Page,
+    restored: tuple[UnresolvedRecord, ...] = (),
+    policy: RetryPolicy = POLICY,
+    now_ms: Callable[[], float] = lambda: 0,
 ) -> SpoutScheduler:
     """A scheduler of shard A, with records that wait for a retry, if any."""
-    spout = SpoutScheduler(Limits(100, 100, None, 1 << 20), lambda: 0)
+    spout = SpoutScheduler(Limits(100, 100, None, 1 << 20), now_ms)
     position = Position.after(seq(9 if restored else 0))
     state = ShardState(shard_id=A, read_position=position, unresolved=restored)
     spout.add(tracked_from(FakePages(*pages), state=state, policy=policy))
     return spout
 
 
-def out(spout: SpoutScheduler, count: int = 1, *, now_ms: int = 0) -> list[SpoutEmission]:
-    deliveries = (spout.emit(now_ms) for _ in range(count))
+def out(spout: SpoutScheduler, count: int = 1) -> list[SpoutEmission]:
+    deliveries = (spout.emit() for _ in range(count))
     return [delivery for delivery in deliveries if delivery is not None]
 
 
 def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
     """Although the new records were granted before it failed."""
-    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]))
+    now = [0]
+    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]), now_ms=lambda: now[0])
     first, *_ = out(spout, 3)
     spout.record_failure(first, "no")
-    assert [one.sequence for one in out(spout, 2, now_ms=DUE_MS)] == [seq(1), seq(4)]
+    now[0] = DUE_MS
+    assert [one.sequence for one in out(spout, 2)] == [seq(1), seq(4)]
 
 
 def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:
