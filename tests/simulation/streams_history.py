@@ -188,7 +188,7 @@ class StreamHistory(History):
             plan: str = after["plan"]
             return plan in (self.newest_plan() or "")
         name = self.world.settings.state_name
-        return after["plans"].get(name, "") != before.get("plans", {}).get(name, "")
+        return bool(after["plans"].get(name, "") != before.get("plans", {}).get(name, ""))
 
     def _is_named_by_nothing_else(self) -> bool:
         """Whether the checkpoint location has no batch but those of a query of this stream alone,
