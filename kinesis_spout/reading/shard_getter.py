@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from kinesis_spout.errors import (
     ExpiredIteratorError,
@@ -50,7 +50,9 @@ class FetchPostponedError(Exception):
 
 
 class ShardGetter(Protocol):
-    """Reads one shard forward. One caller at a time; `fetch` blocks on the network."""
+    """Reads one shard forward. One caller at a time. It leaves waiting to its caller, so that a
+    shard that must wait holds no thread.
+    """
 
     @property
     def shard_id(self) -> str: ...
@@ -71,25 +73,14 @@ class ShardGetter(Protocol):
         """When the shard's limits allow the next fetch, on the clock's monotonic scale."""
         ...
 
-    def fetch(self, limit: int) -> Page:
-        """The next page, of at most `limit` records; may be empty in the middle of a shard. A shard
-        that the service does not know any more gives a page that is `gone`. Raises `KinesisError`.
-        """
-        ...
-
-
-@runtime_checkable
-class ThrottleRaisingGetter(Protocol):
-    """A getter that leaves waiting to its caller, so that a shard that must wait holds no
-    thread.
-    """
-
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """As `fetch`, but raises `ThrottledError` at once: nothing was read, call again at
-        `ready_at_s()`. Raises `FetchPostponedError` for other faults that are to be tried again so.
+        """The next page, of at most `limit` records; may be empty in the middle of a shard. A shard
+        that the service does not know any more gives a page that is `gone`. Blocks on the network.
 
-        Raises `StillThrottledError` when the shard has been throttled for too long, and
-        `ExpiredIteratorError` when new iterators have expired for too long.
+        Raises `ThrottledError` at once: nothing was read, call again at `ready_at_s()`. Raises
+        `FetchPostponedError` for other faults that are to be tried again so, `StillThrottledError`
+        when the shard has been throttled for too long, `ExpiredIteratorError` when new iterators
+        have expired for too long, and other `KinesisError`s.
         """
         ...
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult
     from state.position import Position
 
-MAX_HINT_MS = 60_000  # a task does not try for longer (`reading.push_or_poll_getter`)
+MAX_HINT_MS = 60_000  # a task does not try for longer (`executor.shard_feed`)
 
 
 @dataclass(slots=True)

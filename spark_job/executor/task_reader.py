@@ -21,8 +21,7 @@ from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.reading.buffered_getter import ByteBudget
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
-from spark_job.executor.shard_feed import ShardFeed
-from spark_job.executor.subscriptions import TaskSubscriptions
+from spark_job.executor.shard_feed import ShardFeed, subscriptions_of
 from spark_job.query_failure import naming
 from spark_job.rows import COLUMNS, FAIL, ShardRows, hash_range_of, mode_of
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
@@ -157,7 +156,7 @@ class _Attempt:
         self._subscriptions = (
             None
             if plan.consumer_arn is None or is_retry or stored.log is not None
-            else TaskSubscriptions(plan.consumer_arn, services)
+            else subscriptions_of(plan.consumer_arn, services)
         )
         self._feeds = self._new_feeds()
         self._reader = RoundRobinReader(
