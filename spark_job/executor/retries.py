@@ -62,15 +62,17 @@ def find_retries(
             return FoundRetries(
                 (), msgspec.structs.replace(entry, retries_done=len(firsts), retries_gone=firsts)
             )
-        reader = _new_reader(shard, shard.retries, services, plan)
-        deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is first))
+        reader = _new_reader(
+            shard, shard.retries, services, plan, budget=room, at_least_one=shard is first
+        )
+        deliveries = tuple(reader.read(until_s=until_s))
         if mode_of(plan, settings) == FAIL:
             for delivery in deliveries:
                 refuse_aggregates(delivery.records, shard.shard_id)
         held_bytes = payload_bytes(delivery.records for delivery in deliveries)
         return FoundRetries(
             deliveries,
-            msgspec.structs.replace(reader.described_in(entry), payload_bytes=held_bytes),
+            msgspec.structs.replace(reader.result.described_in(entry), payload_bytes=held_bytes),
         )
 
     with services.new_pool(min(MAX_CONCURRENT, len(shards)), "kinesis-retry") as pool:
@@ -93,13 +95,13 @@ def read_retries_again(
     rows = 0
     for _ in range(ANSWERS):
         reader = _new_reader(shard, reads, services, plan)
-        for delivery in reader.read(RetryByteBudget()):
+        for delivery in reader.read():
             if refuses_aggregates:
                 refuse_aggregates(delivery.records, entry.shard_id)
             yield delivery
-        rows += reader.rows
-        reads = reads[reader.done :]
-        if not reader.shard_gone:
+        rows += reader.result.rows
+        reads = reads[reader.result.done :]
+        if not reader.result.shard_gone:
             break
     if rows != entry.retry_rows:
         report_data_loss(
@@ -110,7 +112,13 @@ def read_retries_again(
 
 
 def _new_reader(
-    shard: ShardSlice, retries: Sequence[PlannedRetry], services: ProcessServices, plan: TaskPlan
+    shard: ShardSlice,
+    retries: Sequence[PlannedRetry],
+    services: ProcessServices,
+    plan: TaskPlan,
+    *,
+    budget: RetryByteBudget | None = None,
+    at_least_one: bool = True,
 ) -> RetryReader:
     """A reader whose retries are read as they failed, unpacked or `whole`, whatever the option is
     now.
@@ -122,6 +130,8 @@ def _new_reader(
         shard.shard_id,
         retries,
         services,
+        budget=budget,
+        at_least_one=at_least_one,
         unpacker=Unpacker(lambda: hash_range_of(shard)),
         only_subs=plan.aggregated_records is None,
     )
