@@ -4,16 +4,17 @@ others.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.service.record_columns import payload_bytes
-from spark_job.executor.data_loss import report_data_loss
 from spark_job.rows import FAIL, hash_range_of, mode_of
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, retries_with_rows
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
 
+log = logging.getLogger("kinesis_spout")
 MAX_CONCURRENT = 8
 # Retries get at most half of a task's bytes and time where it may read new records too, so that
 # they do not delay these.
@@ -135,3 +137,18 @@ def _new_reader(
         unpacker=Unpacker(lambda: hash_range_of(shard)),
         only_subs=plan.aggregated_records is None,
     )
+
+
+def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None:
+    """Say of records that were read before that some are past the retention now: raise
+    `DataLossError`, or warn where `failOnDataLoss` is false.
+    """
+    sentence = (
+        f"shard {shard_id} of stream {settings.stream.name}: {what}; the others are past the "
+        "stream's retention"
+    )
+    if settings.fail_on_data_loss:
+        raise DataLossError(
+            f"{sentence}; set option failOnDataLoss to false to go on with what is left"
+        )
+    log.warning("%s; going on, as failOnDataLoss is false", sentence)

@@ -21,8 +21,7 @@ from kinesis_spout.reading.subscribed_getter import (
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
 from kinesis_spout.reading.subscription_feed import EventByteBudget
 from kinesis_spout.service.record_columns import fitting_records
-from spark_job.executor.data_loss import report_data_loss
-from spark_job.executor.retries import ANSWERS
+from spark_job.executor.retries import ANSWERS, report_data_loss
 from state.errors import TaskLogError
 from state.plan import ShardReadResult, ShardSlice, UserRecords, users_of_all
 from state.position import Position
