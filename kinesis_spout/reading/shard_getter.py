@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
-_PATIENCE_S = 120.0
+_REFUSAL_TIMEOUT_S = 120.0
 # Answers in a row that prove a shard's end where nothing else does: a malformed one is seldom
 # followed by another one.
 _SAME_ANSWERS = 3
 # Refusals count as continuous across shorter pauses. A longer one is the caller's, not a wait of
 # this getter, and what came before it says nothing.
 _MAX_PAUSE_S = 60.0
-_THROTTLED_TOLD_S = 60.0
+_THROTTLED_LOGGED_S = 60.0
 
 
 class FetchPostponedError(Exception):
@@ -105,19 +105,19 @@ class _Streak:
 
 
 class _Refusals:
-    """How long the service has refused the reads of a shard, and what is said of it. Times are
+    """How long the service has refused the reads of a shard, and what the log says of it. Times are
     seconds of one monotonic clock.
 
     `throttled`: so many were refused in all, as the shard's limits were used up.
     """
 
-    def __init__(self, shard_id: str, patience_s: float) -> None:
+    def __init__(self, shard_id: str, refusal_timeout_s: float) -> None:
         self.throttled = 0
         self._shard_id = shard_id
-        self._patience_s = patience_s
+        self._timeout_s = refusal_timeout_s
         self._without_a_page = _Streak()
         self._throttling = _Streak()  # other reads may have succeeded between
-        self._is_throttling_told = False
+        self._is_throttling_logged = False
 
     def end(self) -> None:
         """A page has come, or the shard is read elsewhere."""
@@ -129,9 +129,9 @@ class _Refusals:
         self.throttled += not is_of_the_key
         throttled_s = self._throttling.add(now_s)
         is_new = self._throttling.count == 1
-        self._is_throttling_told = self._is_throttling_told and not is_new
-        if throttled_s >= _THROTTLED_TOLD_S and not self._is_throttling_told:
-            self._is_throttling_told = True
+        self._is_throttling_logged = self._is_throttling_logged and not is_new
+        if throttled_s >= _THROTTLED_LOGGED_S and not self._is_throttling_logged:
+            self._is_throttling_logged = True
             log.warning(
                 "shard %s of %s is throttled: %s of its reads were refused in %.0f s, the last "
                 "with: %s",
@@ -142,7 +142,7 @@ class _Refusals:
                 exc,
             )
         refused_s = self._without_a_page.add(now_s)
-        if refused_s >= self._patience_s:
+        if refused_s >= self._timeout_s:
             remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
             if is_of_the_key:
                 remedy = f"last with: {exc}"
@@ -156,7 +156,7 @@ class _Refusals:
         `FetchPostponedError`, or `ExpiredIteratorError` once that went on for too long.
         """
         refused_s = self._without_a_page.add(now_s)
-        if refused_s >= self._patience_s:
+        if refused_s >= self._timeout_s:
             raise ExpiredIteratorError(
                 f"every new iterator of shard {self._shard_id} of {where} has expired at once for "
                 f"{refused_s:.0f} s; try again later"
@@ -179,8 +179,8 @@ class KinesisShardGetter:
     - Answers of one position, from new iterators, all lack it and have no records.
 
     An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
-    with the backoff of throttling. A shard that is refused for `patience_s` seconds on end raises
-    `StillThrottledError` or `ExpiredIteratorError`.
+    with the backoff of throttling. A shard that is refused for `refusal_timeout_s` seconds on end
+    raises `StillThrottledError` or `ExpiredIteratorError`.
     """
 
     # False: pages are converted to Arrow in the fetching thread. Arrow is smaller, and most callers
@@ -198,7 +198,7 @@ class KinesisShardGetter:
         clock: Clock,
         ending_sequence: SequenceNumber | None = None,
         random: Random | None = None,
-        patience_s: float = _PATIENCE_S,
+        refusal_timeout_s: float = _REFUSAL_TIMEOUT_S,
     ) -> None:
         self._client = client
         self._shard_id = shard_id
@@ -209,7 +209,7 @@ class KinesisShardGetter:
         self._clock = clock
         self._ending_sequence = ending_sequence
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
-        self._refusals = _Refusals(shard_id, patience_s)
+        self._refusals = _Refusals(shard_id, refusal_timeout_s)
         self._same_ends = 0  # the newest answers, all of this position, that claim its end
         self._found_nothing = False  # in the last page, which did not say how far behind it is
 

@@ -365,10 +365,10 @@ class KinesisConnection:
             self._raise_not_found(where, exc)
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
-        said = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
+        message = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
         raise kind(
             f"{exc.operation_name} failed for {where} "
-            f"({code}{': ' + said[0][:300] if said else ''}); {advice}"
+            f"({code}{': ' + message[0][:300] if message else ''}); {advice}"
         ) from exc
 
     def _raise_not_found(self, where: str, exc: vendor.ClientError) -> NoReturn:

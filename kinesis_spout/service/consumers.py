@@ -184,7 +184,7 @@ class OwnConsumer:
 
 
 def _consumers(answer: dict[str, Any]) -> tuple[list[RegisteredConsumer], str | None]:
-    return [_consumer(one) for one in answer["Consumers"]], answer.get("NextToken") or None
+    return list(map(_consumer, answer["Consumers"])), answer.get("NextToken") or None
 
 
 def _described(answer: dict[str, Any]) -> RegisteredConsumer:
@@ -195,10 +195,10 @@ def _registered(answer: dict[str, Any]) -> RegisteredConsumer:
     return _consumer(answer["Consumer"])
 
 
-def _consumer(told: dict[str, Any]) -> RegisteredConsumer:
+def _consumer(described: dict[str, Any]) -> RegisteredConsumer:
     return RegisteredConsumer(
-        name=told["ConsumerName"],
-        arn=told["ConsumerARN"],
-        status=told["ConsumerStatus"],
-        created_ms=milliseconds(told["ConsumerCreationTimestamp"]),
+        name=described["ConsumerName"],
+        arn=described["ConsumerARN"],
+        status=described["ConsumerStatus"],
+        created_ms=milliseconds(described["ConsumerCreationTimestamp"]),
     )

@@ -513,7 +513,7 @@ class SpoutCoordinator:
             assigned = self._scheduler.assigned.get(shard_id)
             if assigned is not None and self.catalog.retention_ms is not None:
                 horizon_ms = self.catalog.service_now_ms() - self.catalog.retention_ms
-                assigned.shard.pages.lapse.excuse(horizon_ms)
+                assigned.shard.pages.lapse.acknowledge(horizon_ms)
                 assigned.is_dirty = True  # its end may have been reached
                 self._scheduler.reschedule(assigned)
 

@@ -11,7 +11,6 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import FetchPostponedError
@@ -21,7 +20,7 @@ from kinesis_spout.reading.subscribed_getter import (
     Subscriptions,
 )
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-from kinesis_spout.reading.user_records import begins_within, unpacked_page
+from kinesis_spout.reading.user_records import begins_within, refuse_aggregates, unpacked_page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tip_getter import TipGetter

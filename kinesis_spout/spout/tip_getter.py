@@ -42,7 +42,7 @@ class TipGetter(OneAttemptGetter):
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
-            patience_s=math.inf,  # `SpoutOutages` tells how long is too long
+            refusal_timeout_s=math.inf,  # `SpoutOutages` tells how long is too long
         )
         self._idle = Backoff(
             config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_GROWTH

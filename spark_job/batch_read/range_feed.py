@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.lapse import LapseDetector
+from kinesis_spout.reading.expiry import ExpiryDetector
+from kinesis_spout.reading.user_records import refuse_aggregates
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RangeFeed:
     ) -> None:
         self._range = one
         self._settings = settings
-        self._lapse = LapseDetector(one.covered_ms, retention_ms, one.start)
+        self._lapse = ExpiryDetector(one.covered_ms, retention_ms, one.start)
         self._awaits_start = one.start.sequence is not None
         self.is_done = False
 
@@ -57,7 +57,7 @@ class RangeFeed:
         """
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
-            self._lapse = LapseDetector(None, None, self._range.start)
+            self._lapse = ExpiryDetector(None, None, self._range.start)
             self._report("records after the start have expired before they were read")
         if page.gone:
             self.is_done = True

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.reading.shared_consumer import SharedConsumer
+from kinesis_spout.reading.subscription_counts import SharedConsumer
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.history_recorder import HistoryRecorder
 from kinesis_spout.shards.pause import PauseWatch

@@ -12,8 +12,8 @@ import msgspec
 
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
+from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.record_columns import payload_bytes
 from spark_job.rows import FAIL, hash_range_of, mode_of
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, retries_with_rows
@@ -91,7 +91,7 @@ def read_retries_again(
     Blocks on Kinesis. Raises `DataLossError` where some are gone, unless `failOnDataLoss` is
     false.
     """
-    shard = next(one for one in plan.shards if one.shard_id == entry.shard_id)
+    shard = next(shard for shard in plan.shards if shard.shard_id == entry.shard_id)
     reads = retries_with_rows(shard.retries, entry)
     refuses_aggregates = mode_of(plan, settings) == FAIL
     rows = 0

@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.lapse import LapseDetector
+from kinesis_spout.reading.expiry import ExpiryDetector
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import (
     FallbackRules,
@@ -20,6 +19,7 @@ from kinesis_spout.reading.subscribed_getter import (
 )
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
 from kinesis_spout.reading.subscription_feed import EventByteBudget
+from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.record_columns import fitting_records
 from spark_job.executor.retries import ANSWERS, report_data_loss
 from state.errors import TaskLogError
@@ -95,7 +95,7 @@ class ShardFeed:
         self._settings = settings
         self._rows = rows
         self._refuses_aggregates = refuses_aggregates
-        self._lapse = LapseDetector(shard.verified_until_ms, retention_ms, shard.position)
+        self._expiry = ExpiryDetector(shard.verified_until_ms, retention_ms, shard.position)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
         self._pacer = services.pacer(shard.shard_id)
@@ -164,11 +164,11 @@ class ShardFeed:
         held += self.getter.pages()
         last: Page | None = None
         parts: list[Page] = []
-        lapse = replace(self._lapse)
+        expiry = replace(self._expiry)
         for page in held:
             if page is not self._rest:
                 self._check(page)
-            lapse.note(page)
+            expiry.note(page)
             last = page
             if page.count:
                 room = room_bytes - sum(part.payload_bytes for part in parts)
@@ -177,8 +177,8 @@ class ShardFeed:
                 if last.count:
                     parts.append(last)
                 if last is not page:
-                    return self._entry(parts, last, lapse.lapsed_ms), True
-        return self._entry(parts, last, lapse.lapsed_ms), False
+                    return self._entry(parts, last, expiry.lapsed_ms), True
+        return self._entry(parts, last, expiry.lapsed_ms), False
 
     def _entry(
         self, parts: list[Page], last: Page | None, lapsed_ms: int | None
@@ -293,7 +293,7 @@ class ShardFeed:
                 f"before, {found} are left",
                 self._settings,
             )
-        self._lapse.follow(entry)
+        self._expiry.follow(entry)
 
     def _demand(self) -> None:
         """Want the next page, whatever the memory for pages and for events holds."""
@@ -326,7 +326,7 @@ class ShardFeed:
         elif not self.getter.drop(page):
             return  # an empty page, replaced by a newer one
         else:
-            self._checked = [one for one in self._checked if one is not page]
+            self._checked = [checked for checked in self._checked if checked is not page]
         if count < page.count:
             self._rest = page.after(count)
 
@@ -334,7 +334,7 @@ class ShardFeed:
         """Refuse aggregates in a page of the getter. It is looked at once."""
         if not page.count or not self._refuses_aggregates:
             return
-        if not any(page is one for one in self._checked):
+        if not any(page is checked for checked in self._checked):
             refuse_aggregates(page.records, page.shard_id)
             self._checked.append(page)
 

@@ -257,7 +257,7 @@ class _Attempt:
         """The last entries of a log: also what is to say of shards that have no records in them."""
         read = {entry.shard_id for entry in entries if entry.count}
         tails, _ = self._proposed(is_done=True)
-        return [*entries, *(one for one in tails if not one.count and one.shard_id not in read)]
+        return [*entries, *(tail for tail in tails if not tail.count and tail.shard_id not in read)]
 
     def _next_round(self) -> tuple[list[ShardReadResult], bool]:
         """The next entries, and whether the log is complete with them."""
@@ -360,14 +360,14 @@ class _Attempt:
             has_rows = has_rows or entry.count > 0
             room -= entry.payload_bytes
             proposed[shard_id] = entry
-        if not is_full and any(one.count for one in proposed.values()):
+        if not is_full and any(entry.count for entry in proposed.values()):
             self._small_rounds += 1
         is_last = is_last or self._small_rounds > self._pace.max_small_rounds
         known = {entry.shard_id for entry in log.entries if entry.position is not None}
         return [
             replace(entry, position=None) if shard_id in known else entry
             for shard_id, entry in proposed.items()
-            # What is said without records waits for the end, unless it was said before.
+            # An entry without records waits for the end, unless there was one before.
             if entry.count
             or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
         ], is_last
