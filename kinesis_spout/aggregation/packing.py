@@ -90,14 +90,14 @@ class Packer:
 
     def flush(self) -> list[PackedRecord]:
         """The aggregates that are not full, in the order in which they were begun last."""
-        packed = [one.packed() for one in self._open.values() if one.users]
+        packed = [current.packed() for current in self._open.values() if current.users]
         self._open.clear()
         return packed
 
     @property
     def held_bytes(self) -> int:
         """Size of what is packed and not returned yet."""
-        return sum(one.size_bytes for one in self._open.values())
+        return sum(current.size_bytes for current in self._open.values())
 
 
 class _OpenAggregate:

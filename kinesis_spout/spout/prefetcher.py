@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from typing import TYPE_CHECKING
 
 from kinesis_spout.backoff import Backoff
@@ -14,13 +13,16 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import FetchPostponedError, OneAttemptGetter
-from kinesis_spout.reading.subscribed_getter import SubscribedGetter
+from kinesis_spout.reading.subscribed_getter import (
+    FallbackRules,
+    SubscribedGetter,
+    Subscriptions,
+)
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-from kinesis_spout.reading.user_records import begins_within, unpacked_page
+from kinesis_spout.reading.user_records import begins_within, refuse_aggregates, unpacked_page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.spout.outages import SpoutPart
 from scheme.record import KPL_MAGIC
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.aggregation.unpacking import Unpacker
-    from kinesis_spout.reading.subscription_totals import SubscriptionTotals
+    from kinesis_spout.reading.fallback import SubscriptionTotals
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.services import SpoutContext, SpoutServices
     from state.position import Position
@@ -73,7 +75,7 @@ class TipGetter(OneAttemptGetter):
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
-            patience_s=math.inf,  # `SpoutOutages` tells how long is too long
+            refusal_timeout_s=math.inf,  # `SpoutOutages` tells how long is too long
         )
         self._idle = Backoff(
             config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_IDLE_GROWTH
@@ -150,13 +152,9 @@ class SpoutShardGetter:
         retry_at_s = self._outages.retry_at_s(SpoutPart.FETCH, self.shard_id)
         return max(self._source.ready_at_s(), retry_at_s)
 
-    def fetch(self, limit: int) -> Page:
-        """See `fetch_unless_throttled`."""
-        return self.fetch_unless_throttled(limit)
-
     def fetch_unless_throttled(self, limit: int) -> Page:
         """The next page now. Raises `ThrottledError` and `FetchPostponedError` as
-        `ThrottleRaisingGetter`, and the error that stops the spout.
+        `ShardGetter`, and the error that stops the spout.
         """
         if self._final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
@@ -271,15 +269,13 @@ class SpoutPrefetcher:
         self._budget = ByteBudget(config.prefetch_bytes)
         self._buffers: dict[str, Prefetched] = {}
         self._is_stale = False  # the reader's list of buffers is out of date
-        self._consumer = services.consumer(config)
-        self._subscriptions = SubscriptionCounts(config.consumer_name or config.consumer_arn or "")
-        self._pushed = threading.Event()
+        self._subscriptions = _subscriptions(context)
         self._reader = RoundRobinReader(
             [],
             max_concurrent=config.fetch_concurrency,
             clock=services.clock,
             new_pool=services.new_pool,
-            pause=None if self._consumer is None else self._wait_for_push,
+            pause=None if self._subscriptions is None else self._subscriptions.wait,
         )
 
     def open(self) -> None:
@@ -329,7 +325,7 @@ class SpoutPrefetcher:
 
     def subscriptions(self) -> SubscriptionTotals | None:
         """What subscribing has come to; None for a spout that polls."""
-        return None if self._consumer is None else self._subscriptions.totals()
+        return None if self._subscriptions is None else self._subscriptions.counts.totals()
 
     def step(self) -> float:
         """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
@@ -343,8 +339,9 @@ class SpoutPrefetcher:
                 self._reader.replace([pages.buffer for pages in self._buffers.values()])
                 self._is_stale = False
         fetched = self._reader.step(_STEP_S)
-        now_s = self._context.services.clock.monotonic_s()
-        self._context.outages.not_subscribed = self._subscriptions.refusal(now_s)
+        if self._subscriptions is not None:
+            now_s = self._context.services.clock.monotonic_s()
+            self._context.outages.not_subscribed = self._subscriptions.counts.refusal(now_s)
         if fetched:
             with self._scheduler.changed:
                 for buffer in fetched:
@@ -357,24 +354,9 @@ class SpoutPrefetcher:
     ) -> TipGetter | SubscribedGetter:
         services = self._context.services
         polling = TipGetter(self._config, services, state, ending_sequence=ending_sequence)
-        if self._consumer is None:
+        if self._subscriptions is None:
             return polling
-        return SubscribedGetter(
-            polling,
-            self._consumer.subscribe,
-            new_feed=services.new_feed,
-            on_news=self._pushed.set,
-            counts=self._subscriptions,
-            fallback_after_s=self._config.efo_fallback_after_s,
-            clock=services.clock,
-            random=services.random,
-        )
-
-    def _wait_for_push(self, timeout_s: float) -> None:
-        """Wait in the fetching thread until an event has come."""
-        # Cleared after the wait: what comes from now on is seen by the look that follows.
-        self._context.services.wait_for(self._pushed, timeout_s)
-        self._pushed.clear()
+        return SubscribedGetter(polling, self._subscriptions)
 
     def _on_page(self, buffer: BufferedGetter) -> None:
         assigned = self._scheduler.assigned.get(buffer.shard_id)
@@ -387,6 +369,23 @@ class SpoutPrefetcher:
         assigned.is_dirty = True
         assigned.counts.left_out = pages.left_out
         self._scheduler.reschedule(assigned)
+
+
+def _subscriptions(context: SpoutContext) -> Subscriptions | None:
+    """Of an open spout; None for one that polls."""
+    config, services = context.config, context.services
+    consumer = services.consumer(config)
+    if consumer is None:
+        return None
+    return Subscriptions(
+        subscribe=consumer.subscribe,
+        rules=FallbackRules(poll_after_s=config.efo_fallback_after_s),
+        counts=SubscriptionCounts(config.consumer_name or config.consumer_arn or ""),
+        new_feed=services.new_feed,
+        wait_for=services.wait_for,
+        clock=services.clock,
+        random=services.random,
+    )
 
 
 def _drop_all(buffer: BufferedGetter) -> None:

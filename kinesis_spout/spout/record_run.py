@@ -20,7 +20,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.reading.lapse import LapseDetector
+    from kinesis_spout.reading.expiry import ExpiryDetector
     from kinesis_spout.reading.page import Page
 
 PENDING = 0
@@ -219,7 +219,7 @@ class PageRuns:
     is excused.
     """
 
-    def __init__(self, source: PageSource | None, lapse: LapseDetector) -> None:
+    def __init__(self, source: PageSource | None, lapse: ExpiryDetector) -> None:
         self.last_page: Page | None = None
         self.lapse = lapse
         self._source = source

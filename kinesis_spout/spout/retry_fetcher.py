@@ -110,6 +110,7 @@ class SpoutRetryFetcher:
             shard_id,
             retries,
             self._services,
+            budget=RetryByteBudget(room_bytes),
             whole_ranges=True,
             one_attempt=True,
             unpacker=self._new_unpacker(shard_id),
@@ -117,15 +118,15 @@ class SpoutRetryFetcher:
         rows = RecordRun([], [], [], [])
         error: KinesisError | None = None
         try:
-            for delivery in reader.read(RetryByteBudget(room_bytes)):
+            for delivery in reader.read():
                 rows.extend(RecordRun(*lists_of([delivery.records]).lists()))
         except KinesisError as exc:
             error = exc
-        if reader.shard_gone:
+        if reader.result.shard_gone:
             self._unknown_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
             self._on_unknown()
-        self._scheduler.restock(assigned, list(_found(records[: reader.done], rows)))
-        if error is None or reader.done:
+        self._scheduler.restock(assigned, list(_found(records[: reader.result.done], rows)))
+        if error is None or reader.result.done:
             self._outages.succeeded(SpoutPart.RETRIES, shard_id)
         if error is not None:
             self._outages.failed(SpoutPart.RETRIES, error, shard_id)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.reading.lapse import LapseDetector
+from kinesis_spout.reading.expiry import ExpiryDetector
 from kinesis_spout.spout.record_run import ACKED, RELEASED, Delivery, PageRuns, RecordRun
 from kinesis_spout.spout.retry_buffer import RetryBuffer
 from state.shard_state import as_whole, verified_by_first_read
@@ -97,7 +97,7 @@ class TrackedShard:
         self.shard_id = state.shard_id
         self.waiting = 0  # records that are queued for a retry, or exhausted
         self.held = RetryBuffer(self.tracker)
-        lapse = LapseDetector(state.verified_until_ms, retention_ms, state.read_position)
+        lapse = ExpiryDetector(state.verified_until_ms, retention_ms, state.read_position)
         self.pages = PageRuns(pages, lapse)
         self._runs: deque[RecordRun] = deque()  # not registered yet
         self._unacked = 0  # records of these runs that are not acked, emitted or not

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.lapse import LapseDetector
+from kinesis_spout.reading.expiry import ExpiryDetector
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from spark_job.rows import FAIL, ShardRows
@@ -125,7 +125,7 @@ class RangeFeed:
     ) -> None:
         self._range = shard_range
         self._settings = settings
-        self._lapse = LapseDetector(shard_range.covered_ms, retention_ms, shard_range.start)
+        self._lapse = ExpiryDetector(shard_range.covered_ms, retention_ms, shard_range.start)
         self._awaits_start = shard_range.start.sequence is not None
         self.is_done = False
 
@@ -143,7 +143,7 @@ class RangeFeed:
         """
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
-            self._lapse = LapseDetector(None, None, self._range.start)
+            self._lapse = ExpiryDetector(None, None, self._range.start)
             self._report("records after the start have expired before they were read")
         if page.gone:
             self.is_done = True

@@ -35,7 +35,7 @@ MAX_CONCURRENT = 16
 ANSWER_TIMEOUT_S = 2.0
 POLL_S = 0.05
 SHORTEST_PAUSE_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
-MAX_HINT_MS = 60_000  # a task does not try for longer (`reading.push_or_poll_getter`)
+MAX_HINT_MS = 60_000  # a task does not try for longer (`executor.shard_feed`)
 
 
 @dataclass(frozen=True, slots=True)

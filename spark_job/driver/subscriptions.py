@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.reading.shared_consumer import SharedConsumer
+from kinesis_spout.reading.subscription_counts import SharedConsumer
 from kinesis_spout.service.consumers import OwnConsumer
 from spark_job.settings import EFO
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.reading.kpl import AggregatedRecordError, refuse_aggregates
+from kinesis_spout.reading.user_records import AggregatedRecordError, refuse_aggregates
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC
 from spark_job.data_source import SCHEMA_DDL, selected_columns

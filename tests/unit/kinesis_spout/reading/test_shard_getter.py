@@ -182,7 +182,7 @@ def test_what_lasts_for_too_long_ends_in_an_error_that_says_so(
     """It names the shard and what to do, after the time allowed."""
     client = ScriptedClient(error)
     with pytest.raises(raised, match=says):
-        getter_of(client, iterator="hint", patience_s=60.0).fetch(10)
+        getter_of(client, iterator="hint", refusal_timeout_s=60.0).fetch(10)
     assert 1060 <= client.clock.seconds < 1080
 
 
@@ -335,7 +335,7 @@ def test_what_somebody_else_has_read_meanwhile_ends_the_row_of_refusals() -> Non
     a call: there was no room for a page, or the machine slept.
     """
     clock = SimulatedClock()
-    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, patience_s=60.0)
+    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, refusal_timeout_s=60.0)
     with pytest.raises(ThrottledError):
         getter.fetch_unless_throttled(10)
     clock.sleep(600.0)

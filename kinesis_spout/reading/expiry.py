@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class LapseDetector:
+class ExpiryDetector:
     """Finds whether records of a shard may have expired unread before its pages came: a page that
     comes more than the retention after the shard was last verified does not show what was before
     it. Pure; times are the service's, in ms.
@@ -45,7 +45,7 @@ class LapseDetector:
         """
         self._verify(entry.last_arrival_ms, entry.tip_ms if entry.at_tip else None)
 
-    def excuse(self, until_ms: int) -> None:
+    def acknowledge(self, until_ms: int) -> None:
         """What expired before this time was reported."""
         self.lapsed_ms = None
         self._verify(None, until_ms)
