@@ -36,8 +36,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.decode import make_body
 from benchmarks.replay_server import FIRST_NUMBER, ReplayedStream, serve, serve_stream
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange
-from kinesis_spout.aggregation.packing import Packer, UserRecord
+from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, UserRecord
+from kinesis_spout.aggregation.packing import Packer
 from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from spark_job import KinesisSource

@@ -93,7 +93,7 @@ def poll(endpoint_url: str, consumers: int, shards: int, pipe: Connection) -> No
                 TRIM_HORIZON,
                 pacer=Pacer(ReadRate()),
                 clock=CLOCK,
-                patience_s=float("inf"),
+                refusal_timeout_s=float("inf"),
             )
             while not ending.is_set():
                 with suppress(KinesisError, FetchPostponedError):

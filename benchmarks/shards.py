@@ -45,8 +45,8 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings
 from kinesis_spout.testing.service import requests
 from spark_job import KinesisSource
+from spark_job.driver.backlog import PROBE_MAX_SHARDS, Backlog, Found
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.due_work import PROBE_MAX_SHARDS, DueWork
 from spark_job.driver.query_driver import QueryDriver
 from spark_job.process_services import ProcessServices
 from spark_job.settings import QuerySettings, SourceSettings
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from multiprocessing.connection import Connection
 
-    from spark_job.driver.planner import PlanLimits
     from state.plan import TaskPlan
     from state.store.identity import StartPin
     from state.znodes.tree import Operation, Znode
@@ -103,7 +102,7 @@ class CountedTree(ZookeeperTree):
         return super().commit(operations)
 
 
-class TimedDueWork(DueWork):
+class TimedBacklog(Backlog):
     """Measures how long it takes to find which shards are due."""
 
     timed: Callable[[str], AbstractContextManager[None]]
@@ -128,10 +127,12 @@ class TimedCoordinator(Coordinator):
         super().__init__(settings, services)
         self.tree = tree
         self.spent_s: defaultdict[str, float] = defaultdict(float)
-        self._due = TimedDueWork(
+        self._backlog = TimedBacklog(
             settings, services, tips=self._tips, catalog=self._catalog, outcomes=self._outcomes
         )
-        self._due.timed = self.timed
+        self._backlog.timed = self.timed
+        self._recorded = self.session.record_history
+        self.session.record_history = self._record_history  # type: ignore[method-assign]  # timed
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -147,9 +148,9 @@ class TimedCoordinator(Coordinator):
         # The second one of a batch is due only if the settling took long.
         self.spent_s["list"] = max(self.spent_s["list"], time.perf_counter() - begun_s)
 
-    def _settle_if_current(self, plan_id: str, pin: StartPin) -> None:
+    def settle(self, start: str) -> bool | None:
         with self.timed("settle"):
-            super()._settle_if_current(plan_id, pin)
+            return super().settle(start)
 
     def _record_history(self, *, at_once: bool = False) -> None:
         """At each look, not every ten seconds."""
@@ -157,7 +158,7 @@ class TimedCoordinator(Coordinator):
         with self.timed("history"):
             self.tree.is_history = True
             try:
-                super()._record_history(at_once=True)
+                self._recorded(at_once=True)
             finally:
                 self.tree.is_history = False
 
@@ -165,9 +166,9 @@ class TimedCoordinator(Coordinator):
     def known_states(self) -> Collection[str]:
         return self._catalog.states
 
-    def _create_plan(self, start: str, shards: Sequence[str], limits: PlanLimits) -> str | None:
+    def plan(self, start: str, found: Found, **limits: Any) -> str | None:
         with self.timed("plan"):
-            return super()._create_plan(start, shards, limits)
+            return super().plan(start, found, **limits)
 
 
 @dataclass

@@ -157,7 +157,7 @@ class MalformedResponseError(KinesisError):
 
 
 class UnreadableRecordError(MalformedResponseError):
-    """A record that nobody can take as it is. No waiting mends it.
+    """A record that nobody can take as it is. No waiting repairs it.
 
     `what`: the answer that it is in. `index`: how many records of the answer are before it.
     `number`: its sequence number. `fault`: what is wrong with it. `place`: its shard, the stream
@@ -167,8 +167,9 @@ class UnreadableRecordError(MalformedResponseError):
     def __init__(self, what: str, index: int, number: str, fault: str, place: str = "") -> None:
         super().__init__(
             f"{what}: record {number}{f' of {place}' if place else ''} {fault}, so neither it nor "
-            "what comes after it can be read; mend what serves the stream, or pass over the record "
-            f"with kinesis-spout checkpoint set --to AFTER:{number} --shard SHARD --allow-skip"
+            "a later record can be read; repair the endpoint that serves the stream, or pass over "
+            f"the record with kinesis-spout checkpoint set --to AFTER:{number} --shard SHARD "
+            "--allow-skip"
         )
         self.what, self.index, self.number, self.fault = what, index, number, fault
         self.shard_id: str | None = None

@@ -2,12 +2,16 @@
 package of this project.
 """
 
-from scheme.errors import MalformedRecordError, SchemeDefinitionError, SchemeError
-from scheme.json_scheme import JsonScheme
-from scheme.raw_scheme import RawScheme
-from scheme.record import KPL_MAGIC, Record, is_kpl_aggregate
-from scheme.record_scheme import RecordScheme, parsed
-from scheme.text_scheme import TextScheme
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheme.errors import MalformedRecordError, SchemeDefinitionError, SchemeError
+    from scheme.json_scheme import JsonScheme
+    from scheme.raw_scheme import RawScheme
+    from scheme.record import KPL_MAGIC, Record, is_kpl_aggregate
+    from scheme.record_scheme import RecordScheme, parsed
+    from scheme.text_scheme import TextScheme
 
 __all__ = [
     "KPL_MAGIC",
@@ -22,3 +26,25 @@ __all__ = [
     "is_kpl_aggregate",
     "parsed",
 ]
+
+_MODULES = {
+    "KPL_MAGIC": "scheme.record",
+    "JsonScheme": "scheme.json_scheme",
+    "MalformedRecordError": "scheme.errors",
+    "RawScheme": "scheme.raw_scheme",
+    "Record": "scheme.record",
+    "RecordScheme": "scheme.record_scheme",
+    "SchemeDefinitionError": "scheme.errors",
+    "SchemeError": "scheme.errors",
+    "TextScheme": "scheme.text_scheme",
+    "is_kpl_aggregate": "scheme.record",
+    "parsed": "scheme.record_scheme",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use: what reads a shard needs `scheme.record` only."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(_MODULES[name]), name)
+    return value

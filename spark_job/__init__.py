@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyspark  # noqa: F401  # without it, the error comes before anything is started
 
 if TYPE_CHECKING:
-    from spark_job.data_source import register
     from spark_job.dead_letter.dead_letter import DeadLetter
     from spark_job.kinesis_source import KinesisSource, KinesisStreams
+    from spark_job.registration import register
     from spark_job.tracking.outcomes import Reject, Retry
     from spark_job.tracking.tracked_batch import TrackedBatch
 
@@ -32,7 +32,7 @@ _MODULES = {
     "Reject": "spark_job.tracking.outcomes",
     "Retry": "spark_job.tracking.outcomes",
     "TrackedBatch": "spark_job.tracking.tracked_batch",
-    "register": "spark_job.data_source",
+    "register": "spark_job.registration",
 }
 
 

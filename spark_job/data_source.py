@@ -1,5 +1,5 @@
-"""`format("kinesis")`: the data source that Spark sees. `spark_job.driver` plans and settles;
-`spark_job.executor` reads a task; `spark_job.batch_read` reads a range; `spark_job.sink` writes.
+"""`spark.readStream.format("kinesis")`: the data source that Spark sees. `spark_job.driver` plans
+and settles; `spark_job.executor` reads a task.
 
 Spark constructs readers in several processes (planning, driver, executors) and does not always call
 `stop`. So a reader holds settings only. Its connections are made at the first driver call and are
@@ -24,22 +24,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kinesis_spout.errors import ConfigError
-from spark_job.options import OPTIONS
-from spark_job.settings import QuerySettings, SourceSettings
+from spark_job.settings import QuerySettings
 from state.failpoint import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+    from collections.abc import Iterator, MutableMapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from kinesis_spout.config import AwsConfig
-    from spark_job.batch_read.batch_reader import KinesisBatchReader
-    from spark_job.batch_read.shard_ranges import LoadPin
     from spark_job.driver.query_driver import QueryDriver
-    from spark_job.sink.sink_writers import KinesisBatchWriter, KinesisStreamWriter
     from state.plan import TaskPlan
 
 # At DEBUG py4j logs what a driver sends to its JVM: the options, with their secrets. It does so
@@ -117,7 +112,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark passes an offset as `start` only after its batch is committed.
         """
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        with _told(self.driver):
+        with _reporting(self.driver):
             return self.driver.next_offset(start, max_records=max_records)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -127,11 +122,16 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._driver is None else self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        from kinesis_spout.service.surroundings import (  # noqa: PLC0415  # not in planning
+            for_executors,
+        )
+
         if start == end:
             return []
         failpoint("plan-logged")
-        aws = [_for_executors(stream) for stream in self._query.streams]
-        with _told(self.driver):
+        # How the driver reaches a stream: the executors have neither its files nor its environment.
+        aws = [for_executors(stream.aws, stream.stream) for stream in self._query.streams]
+        with _reporting(self.driver):
             tasks = self.driver.tasks(start, end)
         return [
             TaskPartition(plan_id, task, plan, aws[stream], stream)
@@ -143,7 +143,20 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(
                 f"partition is a {type(partition).__name__}, not a TaskPartition of this source"
             )
-        return _read(partition, self._query.streams[partition.stream], self._columns)
+        from spark_job.executor.task_reader import read_task  # noqa: PLC0415  # on executors only
+        from spark_job.process_services import ProcessServices  # noqa: PLC0415
+
+        settings = replace(self._query.streams[partition.stream], aws=partition.aws)
+        context = TaskContext.get()
+        return read_task(
+            partition.plan_id,
+            partition.task,
+            partition.plan,
+            services=ProcessServices.here(settings),
+            settings=settings,
+            columns=self._columns,
+            is_retry=context is not None and context.attemptNumber() > 0,
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing. The next `latestOffset` settles the plan; it comes also where `commit` does
@@ -157,8 +170,8 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 @contextmanager
-def _told(driver: QueryDriver) -> Iterator[None]:
-    """An error of a call ends the query: tell somebody who looks at the application."""
+def _reporting(driver: QueryDriver) -> Iterator[None]:
+    """An error of a call ends the query, so it is reported to whoever looks at the application."""
     try:
         yield
     except Exception as exc:
@@ -166,129 +179,34 @@ def _told(driver: QueryDriver) -> Iterator[None]:
         raise
 
 
-def _for_executors(settings: SourceSettings) -> AwsConfig:
-    """How the driver reaches a stream: the executors have neither its files nor its environment."""
-    from kinesis_spout.service.surroundings import (  # noqa: PLC0415  # not in planning
-        for_executors,
-    )
-
-    return for_executors(settings.aws, settings.stream)
-
-
-def _read(
-    partition: TaskPartition, settings: SourceSettings, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    from spark_job.executor.task_reader import read_task  # noqa: PLC0415  # on executors only
-    from spark_job.process_services import ProcessServices  # noqa: PLC0415
-
-    settings = replace(settings, aws=partition.aws)
-    context = TaskContext.get()
-    return read_task(
-        partition.plan_id,
-        partition.task,
-        partition.plan,
-        services=ProcessServices.here(settings),
-        settings=settings,
-        columns=columns,
-        is_retry=context is not None and context.attemptNumber() > 0,
-    )
-
-
 class KinesisDataSource(DataSource):
-    """The data source. `register` sets what a session says of itself.
-
-    - `master`: its master URL, to refuse an embedded ZooKeeper on a cluster.
-    - `task_slots`: how many tasks it runs at a time, which is the default of `maxTasks`.
+    """The data source of a streaming query. What a session registers is a subclass, which can also
+    read a range and write (`spark_job.registration`): a reader of a stream needs none of that.
     """
-
-    master: str | None = None
-    task_slots: int | None = None
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._given = dict(options)
-        self._pin: LoadPin | None = None
+        self._read_options = dict(options)
 
     @classmethod
     def name(cls) -> str:
         return "kinesis"
 
-    def settings(self) -> SourceSettings:
-        """The settings of a query of one stream."""
-        (settings,) = self.query().streams
-        return settings
-
     def query(self) -> QuerySettings:
-        from spark_job.preflight import (  # noqa: PLC0415  # not on the executors
-            refuse_embedded_on_cluster,
-        )
-
-        # The executors have neither the driver's files nor its environment.
-        query = QuerySettings.from_options(self._read_options).with_passwords()
-        for settings in query.streams:
-            refuse_embedded_on_cluster(settings.zookeeper, self.master)
-        return query
+        """The checked settings, with the passwords in them: the executors have neither the driver's
+        files nor its environment.
+        """
+        return QuerySettings.from_options(self._read_options).with_passwords()
 
     def schema(self) -> str:
         """The columns. Spark calls this once at `load()`, and keeps this object for all that is
-        done with the frame. It does not say whether it loads a query or a batch read, so the
-        options decide: a query has an application and a ZooKeeper.
+        done with the frame.
         """
-        if _is_of_a_query(self._given):
-            self.query()
-        else:
-            from spark_job.batch_read.batch_reader import (  # noqa: PLC0415  # not in a query
-                pin_load,
-            )
-
-            self._pin = pin_load(self._read_options)
+        self.query()
         return SCHEMA_DDL
 
     def streamReader(self, schema: StructType) -> KinesisStreamReader:
         return KinesisStreamReader(self.query(), selected_columns(schema))
-
-    def writer(
-        self,
-        schema: StructType,
-        overwrite: bool,  # noqa: FBT001
-    ) -> KinesisBatchWriter:
-        from spark_job.sink.sink_writers import (  # noqa: PLC0415  # not where a stream is read
-            KinesisBatchWriter,
-            Sink,
-        )
-
-        return KinesisBatchWriter(Sink.checked(self._given, schema, overwrite=overwrite))
-
-    def streamWriter(
-        self,
-        schema: StructType,
-        overwrite: bool,  # noqa: FBT001
-    ) -> KinesisStreamWriter:
-        from spark_job.sink.sink_writers import (  # noqa: PLC0415  # not where a stream is read
-            KinesisStreamWriter,
-            Sink,
-        )
-
-        return KinesisStreamWriter(Sink.checked(self._given, schema, overwrite=overwrite))
-
-    def reader(self, schema: StructType) -> KinesisBatchReader:
-        from spark_job.batch_read.batch_reader import (  # noqa: PLC0415  # not in a query
-            new_reader,
-        )
-
-        # There is no pin where the user has given a schema: Spark does not ask for one then.
-        return new_reader(self._read_options, self._pin, selected_columns(schema))
-
-    @property
-    def _read_options(self) -> dict[str, str]:
-        """The options of a read. As many tasks as run at a time read all shards side by side: with
-        more, the shards of the later ones wait, and the limits of theirs go unused.
-        """
-        name = OPTIONS["max_tasks"].name
-        is_given = any(key.lower() == name.lower() for key in self._given)
-        if is_given or self.task_slots is None:
-            return self._given
-        return {**self._given, name: str(self.task_slots)}
 
 
 def selected_columns(schema: StructType) -> tuple[str, ...]:
@@ -314,45 +232,3 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"the schema has the column {min(twice)} twice; name each column once")
     return names
-
-
-def register(spark: SparkSession, name: str = "kinesis") -> None:
-    """Register the source as `format(name)` in a session. Idempotent.
-
-    Raises `ConfigError` when Spark starts another Python for its workers, which cannot run it.
-    """
-    from spark_job.preflight import refuse_other_python  # noqa: PLC0415  # not in workers
-
-    refuse_other_python(spark)
-    master, task_slots = spark_master(spark), _task_slots(spark)
-
-    class RegisteredKinesisDataSource(KinesisDataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-    RegisteredKinesisDataSource.master = master
-    RegisteredKinesisDataSource.task_slots = task_slots
-    spark.dataSource.register(RegisteredKinesisDataSource)
-
-
-def spark_master(spark: SparkSession) -> str | None:
-    """The session's master URL; None when the session does not give it."""
-    return spark.conf.get("spark.master", None)
-
-
-def _task_slots(spark: SparkSession) -> int | None:
-    """How many tasks run at a time. None where executors come and go, and on Spark Connect, which
-    does not tell.
-    """
-    if str(spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
-        return None
-    try:
-        return max(1, spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  # Connect raises several kinds; the default of the option serves then
-        return None
-
-
-def _is_of_a_query(options: Mapping[str, str]) -> bool:
-    """Whether the options are those of `spark.readStream`, which needs an application."""
-    return any(key.lower() in ("applicationname", "zookeeper") for key in options)

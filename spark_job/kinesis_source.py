@@ -9,10 +9,10 @@ from dataclasses import InitVar, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import register, spark_master
 from spark_job.options import OPTIONS, RETIRED, warn_retired
 from spark_job.preflight import preflight
 from spark_job.query_end import watch_ends
+from spark_job.registration import register, spark_master
 from spark_job.settings import QuerySettings
 from spark_job.tracking.options import TrackOptions
 
@@ -261,13 +261,13 @@ class KinesisStreams(_Reads):
         """Reader options. They include the secrets that are set, and name the options of single
         streams as `stream.1.region`.
         """
-        texts = [one.options() for source in self.sources for one in source.split()]
-        refs = [one.pop("streamName", "") or one.pop("streamArn", "") for one in texts]
-        shared = dict(set.intersection(*(set(one.items()) for one in texts))) if texts else {}
+        options = [stream.options() for source in self.sources for stream in source.split()]
+        refs = [texts.pop("streamName", "") or texts.pop("streamArn", "") for texts in options]
+        shared = dict(set.intersection(*(set(texts.items()) for texts in options)))
         own = {
             f"stream.{number}.{name}": text
-            for number, one in enumerate(texts, start=1)
-            for name, text in one.items()
+            for number, texts in enumerate(options, start=1)
+            for name, text in texts.items()
             if name not in shared
         }
         total = OPTIONS["max_records_per_trigger_total"].name

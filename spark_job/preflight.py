@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 # adds (`--py-files`) may hold what is pure Python.
 _COMPILED = ("msgspec", "pyarrow", "numpy")
 _PURE = ("botocore", "kazoo", "tenacity", "spark_job", "kinesis_spout", "state", "scheme")
-_LOOK = (
+_PROBE = (
     "import json, sys; from importlib.util import find_spec; print(json.dumps([sys.executable, "
-    "list(sys.version_info[:2]), [one for one in sys.argv[1:] if find_spec(one) is None]]))"
+    "list(sys.version_info[:2]), [name for name in sys.argv[1:] if find_spec(name) is None]]))"
 )
-_LOOK_S = 30.0
+_PROBE_S = 30.0
 SERVICE_READS_PER_SECOND = 5
 RETRY_FOR_S = 15.0  # short, because a user is waiting at the line that starts the query
 
@@ -51,9 +51,17 @@ def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:
     services.client.describe()
     with closing(services.store) as store:
         pin = store.identity.read_start()
-    if pin is None or settings.start_is_default or pin.wish == settings.starting_position.text:
-        return warnings
-    return [*warnings, _stored_state_wins(settings, pin.wish)]
+    start = settings.starting_position.text
+    if pin is not None and not settings.start_is_default and pin.requested != start:
+        application, stream = settings.application, settings.stream.name
+        warnings.append(
+            f"application {application} has progress on stream {stream} (started at "
+            f"{pin.requested}), so startingPosition {start} has no effect; use another "
+            f"applicationName, or remove "
+            f"the progress with `kinesis-spout reset --application {application} --stream {stream} "
+            f"--zookeeper {settings.zookeeper}`"
+        )
+    return warnings
 
 
 def _too_fast(settings: SourceSettings) -> Iterator[str]:
@@ -68,31 +76,18 @@ def _too_fast(settings: SourceSettings) -> Iterator[str]:
         )
 
 
-def _stored_state_wins(settings: SourceSettings, requested: str) -> str:
-    application, stream = settings.application, settings.stream.name
-    return (
-        f"application {application} has progress on stream {stream} (started at {requested}), so "
-        f"startingPosition {settings.starting_position.text} has no effect; use another "
-        "applicationName, or remove the progress with "
-        f"`kinesis-spout reset --application {application} --stream {stream} --zookeeper "
-        f"{settings.zookeeper}`"
-    )
-
-
 def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:
     """Raise `ConfigError` for an embedded ZooKeeper on a cluster of machines.
 
     It listens on 127.0.0.1, so executors on other machines could not reach it.
     """
-    if zookeeper.startswith(EMBEDDED_PREFIX) and master is not None and not is_one_machine(master):
+    if not zookeeper.startswith(EMBEDDED_PREFIX) or master is None or master == "local":
+        return
+    if not master.startswith(("local[", "local-cluster[")):
         raise ConfigError(
             f"option zookeeper is {zookeeper!r}, which is for one machine, but the Spark master is "
             f"{master!r}; give the connect string of an ensemble"
         )
-
-
-def is_one_machine(master: str) -> bool:
-    return master == "local" or master.startswith(("local[", "local-cluster["))
 
 
 def refuse_other_python(spark: SparkSession) -> None:
@@ -104,7 +99,7 @@ def refuse_other_python(spark: SparkSession) -> None:
     """
     try:
         context = spark.sparkContext
-        named, added_files = context.pythonExec, context._python_includes  # noqa: SLF001  # told nowhere else
+        named, added_files = context.pythonExec, context._python_includes  # noqa: SLF001  # nothing public has them
     except Exception:  # noqa: BLE001  # Connect raises several kinds
         return
     found = shutil.which(named)
@@ -113,23 +108,24 @@ def refuse_other_python(spark: SparkSession) -> None:
     needed = _COMPILED if added_files else (*_COMPILED, *_PURE)
     try:
         answer = subprocess.run(
-            [found, "-c", _LOOK, *needed], capture_output=True, timeout=_LOOK_S, check=True
+            [found, "-c", _PROBE, *needed], capture_output=True, timeout=_PROBE_S, check=True
         ).stdout
         executable, version, missing = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError):
         return
-    if missing:
-        fault = f"which has no package {missing[0]}"
-    elif version != list(sys.version_info[:2]):
-        fault = f"which is version {version[0]}.{version[1]}"
-    else:
-        return
     own = ".".join(map(str, sys.version_info[:2]))
-    raise ConfigError(
-        f"Spark starts its Python workers with {executable or found} ({named}), {fault}, and this "
-        f"program runs with {sys.executable} (version {own}); set PYSPARK_PYTHON={sys.executable} "
-        "before the Spark session is made"
-    )
+    here = f"Spark starts its Python workers with {executable or found} ({named})"
+    remedy = f"set PYSPARK_PYTHON={sys.executable} before the Spark session is made"
+    if missing:
+        raise ConfigError(
+            f"{here}, which has no package {missing[0]}, and this program runs with "
+            f"{sys.executable} (version {own}); {remedy}"
+        )
+    if version != list(sys.version_info[:2]):
+        raise ConfigError(
+            f"{here}, which is version {version[0]}.{version[1]}, and this program runs with "
+            f"{sys.executable} (version {own}); {remedy}"
+        )
 
 
 def _is_of_this_environment(python: Path) -> bool:

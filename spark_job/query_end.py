@@ -1,8 +1,8 @@
-"""Tells in the application's state with which error a query ended: Spark tells its source nothing,
-but it tells the process that has started the query.
+"""Reports in the application's state with which error a query ended: Spark tells the process that
+has started the query, and not its source.
 
 A query is known by the plan that its offsets name, which is the newest of its application until the
-batch is committed. A tracked query tells by itself what a function has raised, and not that a
+batch is committed. A tracked query reports by itself what a function has raised, and not that a
 process died, which a restart may cure. Nothing is decided by these reports (`state.store.runs`).
 """
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _OFFSETS = re.compile(r"^Current Available Offsets: (.*)$", re.MULTILINE)
 _PLAN = re.compile(r'"(\d+-[0-9a-f]+)"')
 # Another process may own the application then, or nothing can be written.
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # a run begins within a minute, as a rule
-_NOT_TOLD = ("StaleOwnerError", "StoreUnavailableError")
+_NOT_REPORTED = ("StaleOwnerError", "StoreUnavailableError")
 
 
 def plans_of(text: str) -> frozenset[str]:
@@ -68,9 +68,12 @@ class QueryEnds(StreamingQueryListener):
     def add(self, streams: Iterable[SourceSettings]) -> None:
         """Streams that a query of this process may read."""
         with self._lock:
-            for one in streams:
-                where = (one.zookeeper, one.zookeeper_root, one.application, one.stream.name)
-                self._known[where] = one
+            for stream in streams:
+                where = (
+                    *(stream.zookeeper, stream.zookeeper_root),
+                    *(stream.application, stream.stream.name),
+                )
+                self._known[where] = stream
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         with suppress(Exception):
@@ -79,11 +82,11 @@ class QueryEnds(StreamingQueryListener):
                 started = (query, self._clock.now_ms())
                 with self._lock:
                     self._queries[str(event.runId)] = started
-                # A daemon: nothing waits for what it says.
+                # A daemon: nothing waits for what it reports.
                 threading.Thread(target=self._announce, args=started, daemon=True).start()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A query that runs tells nothing more."""
+        """Nothing more is reported of a query that runs."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """The same."""
@@ -94,46 +97,45 @@ class QueryEnds(StreamingQueryListener):
         if query is not None and event.exception is not None:
             # Not a daemon: a driver that ends with the query's error waits for it.
             threading.Thread(
-                target=self._tell, args=(query, started_ms, self._clock.now_ms())
+                target=self._report_end, args=(query, started_ms, self._clock.now_ms())
             ).start()
 
-    def tell_the_rest(self) -> None:
+    def report_the_rest(self) -> None:
         """Of queries that have failed, and whose event has not come: the process is ending."""
         with self._lock:
             queries, self._queries = list(self._queries.values()), {}
         for query, started_ms in queries:
             with suppress(Exception):
                 if not query.isActive:
-                    self._tell(query, started_ms, self._clock.now_ms())
+                    self._report_end(query, started_ms, self._clock.now_ms())
 
-    def _tell(self, query: Any, started_ms: int, ended_ms: int) -> None:
+    def _report_end(self, query: Any, started_ms: int, ended_ms: int) -> None:
         try:
             text = str(query.exception() or "")
             plans = plans_of(text)
-            if not plans or any(one in text for one in _NOT_TOLD):
+            if not plans or any(error in text for error in _NOT_REPORTED):
                 return
             end = failure(failure_sentence(text), ended_ms)
 
-            def ended(told: RunLog) -> RunLog:
-                is_its = _is_of_the_query(told, started_ms, ended_ms)
-                return told.ended(end) if is_its else told
+            def ended(runs: RunLog) -> RunLog:
+                return runs.ended(end) if _is_of_the_query(runs, started_ms, ended_ms) else runs
 
             self._amend(plans, ended)
         except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
-            log.debug("how the query ended was not told", exc_info=True)
+            log.debug("how the query ended was not reported", exc_info=True)
 
     def _announce(self, query: Any, started_ms: int) -> None:
-        """Say that an error would be told, so that silence is none, as soon as the query's run has
-        begun: Spark calls its source after it says that the query was started.
+        """Announce that an error would be reported, so that silence is none, as soon as the query's
+        run has begun: Spark calls its source after it says that the query was started.
         """
 
-        def announced(told: RunLog) -> RunLog:
-            newest = told.newest
-            is_its = _is_of_the_query(told, started_ms, self._clock.now_ms())
+        def announced(runs: RunLog) -> RunLog:
+            newest = runs.newest
+            is_its = _is_of_the_query(runs, started_ms, self._clock.now_ms())
             if newest is None or newest.end is not None or not is_its:
-                return told
+                return runs
             is_announced.set()
-            return replace(told, runs=(*told.runs[:-1], replace(newest, tells_errors=True)))
+            return replace(runs, runs=(*runs.runs[:-1], replace(newest, tells_errors=True)))
 
         is_announced = threading.Event()
         try:
@@ -145,13 +147,20 @@ class QueryEnds(StreamingQueryListener):
                 if is_announced.is_set():
                     return
         except Exception:  # as above
-            log.debug("that an error would be told was not told", exc_info=True)
+            log.debug("that an error would be reported was not announced", exc_info=True)
 
     def _amend(self, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]) -> None:
+        """Amend the run log of each known stream whose newest plan is one of `plans`; None: any."""
+        from spark_job.process_services import open_store  # noqa: PLC0415  # it connects
+
         with self._lock:
             known = list(self._known.values())
         for settings in known:
-            _amend(settings, plans, amended)
+            with closing(open_store(settings)) as store:
+                pointer = store.plans.pointer()
+                is_it = plans is None or (pointer is not None and pointer.id in plans)
+                if is_it and store.reports.read_policy() is None:
+                    amend_newest_run(store.runs, amended)
 
 
 _watching: weakref.WeakKeyDictionary[SparkSession, QueryEnds] = weakref.WeakKeyDictionary()
@@ -159,8 +168,8 @@ _watching_lock = threading.Lock()
 
 
 def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
-    """Tell how queries of this session over these streams end. Idempotent; a session that takes no
-    listener, as one of Spark Connect, goes without.
+    """Report how queries of this session over these streams end. Idempotent; a session that takes
+    no listener, as one of Spark Connect, goes without.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect."):
         return
@@ -174,23 +183,10 @@ def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
                 log.debug("the session takes no listener", exc_info=True)
                 return
             _watching[spark] = ends
-            atexit.register(ends.tell_the_rest)
+            atexit.register(ends.report_the_rest)
     ends.add(streams)
 
 
-def _is_of_the_query(told: RunLog, started_ms: int, until_ms: int) -> bool:
-    newest = told.newest
+def _is_of_the_query(runs: RunLog, started_ms: int, until_ms: int) -> bool:
+    newest = runs.newest
     return newest is not None and started_ms <= newest.owner.since_ms <= until_ms
-
-
-def _amend(
-    settings: SourceSettings, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]
-) -> None:
-    """`plans`: one of which must be the newest; None: any."""
-    from spark_job.process_services import open_store  # noqa: PLC0415  # it connects
-
-    with closing(open_store(settings)) as store:
-        pointer = store.plans.pointer()
-        is_it = plans is None or (pointer is not None and pointer.id in plans)
-        if is_it and store.reports.read_policy() is None:
-            amend_newest_run(store.runs, amended)

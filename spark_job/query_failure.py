@@ -14,8 +14,8 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.run_recorder import error_sentence
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, KinesisError, described, text_of
-from kinesis_spout.shards.run_recorder import error_sentence
 from state.errors import StateError
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def failure_sentence(text: str) -> str:
     """
     before, marker, after = text.rpartition(_TRACEBACK)
     sentence = _raised_in(after) if marker else None
-    return _shortened(sentence or _first_line(before or text))
+    sentence = sentence or _first_line(before or text)
+    return sentence if len(sentence) <= MAX_LENGTH else f"{sentence[:MAX_LENGTH]}..."
 
 
 def failure_told(error: BaseException) -> str:
@@ -101,17 +102,13 @@ def for_spark(error: BaseException, function: str) -> BaseException:
     an Exception, whose traceback can be sent to Java. With anything else Spark waits, or says that
     a network connection has failed. `function` names it. An interrupt is left as it is.
     """
-    if isinstance(error, KeyboardInterrupt) or (isinstance(error, Exception) and _has_text(error)):
+    trace = "".join(traceback.format_exception(error))
+    # UTF-8 cannot encode half of a surrogate pair, nor Java take a text of a gigabyte.
+    can_be_sent = len(trace) <= MAX_TRACE_CHARS and trace == trace.encode(errors="replace").decode()
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, Exception) and can_be_sent):
         return error
-    trace = text_of("".join(traceback.format_exception(error)), MAX_TRACE_CHARS)
-    log.error("%s raised what Spark cannot take\n%s", function, trace)
+    log.error("%s raised what Spark cannot take\n%s", function, text_of(trace, MAX_TRACE_CHARS))
     return FunctionError(f"{function} raised {described(error)}")
-
-
-def _has_text(error: BaseException) -> bool:
-    """Whether its traceback is text that UTF-8 can encode, of a size to be sent."""
-    text = "".join(traceback.format_exception(error))
-    return len(text) <= MAX_TRACE_CHARS and text == text.encode(errors="replace").decode()
 
 
 def _raised_in(after: str) -> str | None:
@@ -146,19 +143,11 @@ def _without_class(raised: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    java = _CALLED.match(text)
-    if java is not None:
-        return _without_class(_first_line(text[java.end() :]))
-    task = _TASK.match(text)
-    if task is not None:
-        return _without_class(_first_line(text[task.end() :]))
+    for wrapping in (_CALLED, _TASK):
+        match = wrapping.match(text)
+        if match is not None:
+            return _without_class(_first_line(text[match.end() :]))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (
-        _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
-        if lines
-        else "the query failed without saying why"
-    )
-
-
-def _shortened(sentence: str) -> str:
-    return sentence if len(sentence) <= MAX_LENGTH else f"{sentence[:MAX_LENGTH]}..."
+    if not lines:
+        return "the query failed without saying why"
+    return _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))

@@ -65,7 +65,7 @@ class ShardRows:
 
     - `aggregated_records`: as the option; only `unpack` changes the records here.
     - `hash_range`: of the shard; None: no user record is left out.
-    - `columns`: of `spark_job.rows`, those that are wanted.
+    - `columns`: of `ARROW_SCHEMA`, those that are wanted, in their order. The others are not made.
     - `id_prefix`: stands before the shard id in message ids (`SourceSettings.id_prefix`).
     - `start`: where the shard is read from. Of an aggregate that it lies in, a spout has delivered
       the user records before it.
@@ -86,29 +86,47 @@ class ShardRows:
         self._id_prefix = id_prefix
         self._stream = stream
         self._columns = columns
+        self._schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
         self._unpacks = aggregated_records == UNPACK
         self._unpacker = Unpacker(lambda: hash_range, f"shard {shard_id} of stream {stream}")
         self._start = start
         self._kept: dict[tuple[object, ...], list[pa.RecordBatch]] = {}
 
     def of(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows of `records`, which have the decoder's columns, in their order."""
+        """The rows of `records`, which have the decoder's columns (`record_columns.PAGE_SCHEMA`),
+        in their order.
+        """
         for part in self._unpacked(records):
             yield self.of_retries(part)
 
     def of_retries(
         self, records: pa.RecordBatch, attempts: pa.Array | None = None
     ) -> pa.RecordBatch:
-        """The rows of records that were unpacked where they had to be. `attempts`: see
-        `to_rows`.
+        """The rows of records that were unpacked where they had to be. `attempts` (int32) are the
+        delivery counts of retries; None means first deliveries.
         """
-        return to_rows(
-            records,
-            stream=self._stream,
-            shard_id=self._shard_id,
-            attempts=attempts,
-            columns=self._columns,
-            id_prefix=self._id_prefix,
+        return pa.RecordBatch.from_arrays(
+            [self._column(name, records, attempts) for name in self._columns],
+            schema=self._schema,
+        )
+
+    def _column(self, name: str, records: pa.RecordBatch, attempts: pa.Array | None) -> pa.Array:
+        if name in records.schema.names:
+            return records.column(name)
+        count = records.num_rows
+        first, first_text, no_sub = _constants()
+        match name:
+            case "streamName":
+                return pa.repeat(self._stream, count)
+            case "shardId":
+                return pa.repeat(self._shard_id, count)
+            case "subSequenceNumber":
+                return pa.repeat(no_sub, count)
+            case "attempt":
+                return pa.repeat(first, count) if attempts is None else attempts
+        attempt_text = first_text if attempts is None else attempts.cast(pa.string())
+        return pc.binary_join_element_wise(
+            pa.scalar(self._id_prefix + self._shard_id), numbers_of(records), attempt_text, ":"
         )
 
     def users(self, page: Page) -> UserRecords | None:
@@ -160,59 +178,6 @@ class ShardRows:
             yield from self._unpacker.unpack(records)
         elif records.num_rows:
             yield records
-
-
-def to_rows(
-    records: pa.RecordBatch,
-    *,
-    stream: str,
-    shard_id: str,
-    attempts: pa.Array | None = None,
-    columns: Sequence[str] = COLUMNS,
-    id_prefix: str = "",
-) -> pa.RecordBatch:
-    """Rows of `records`, which have the decoder's columns (`record_columns.PAGE_SCHEMA`), or those
-    of an `Unpacker`.
-
-    `attempts` (int32) are the delivery counts of retries; None means first deliveries. `columns`:
-    those of `ARROW_SCHEMA` that are wanted, in their order; the others are not made.
-    """
-    return pa.RecordBatch.from_arrays(
-        [_column(name, records, stream, (id_prefix, shard_id), attempts) for name in columns],
-        schema=_schema(tuple(columns)),
-    )
-
-
-def _column(
-    name: str,
-    records: pa.RecordBatch,
-    stream: str,
-    shard: tuple[str, str],
-    attempts: pa.Array | None,
-) -> pa.Array:
-    """`shard`: what stands before its id in message ids, and its id."""
-    if name in records.schema.names:
-        return records.column(name)
-    count = records.num_rows
-    first, first_text, no_sub = _constants()
-    match name:
-        case "streamName":
-            return pa.repeat(stream, count)
-        case "shardId":
-            return pa.repeat(shard[1], count)
-        case "subSequenceNumber":
-            return pa.repeat(no_sub, count)
-        case "attempt":
-            return pa.repeat(first, count) if attempts is None else attempts
-    attempt_text = first_text if attempts is None else attempts.cast(pa.string())
-    return pc.binary_join_element_wise(
-        pa.scalar("".join(shard)), numbers_of(records), attempt_text, ":"
-    )
-
-
-@cache
-def _schema(columns: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([ARROW_SCHEMA.field(name) for name in columns])
 
 
 @cache

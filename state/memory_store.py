@@ -79,7 +79,9 @@ class MemoryBackend:
                 path for path, node in self._nodes.items() if node.owner_session == session
             ]:
                 self._remove(path)
-        for watch in self._watches_of(session):
+        with self._lock:
+            watches = [watch for watch in self._watches if watch.tree.is_in(session)]
+        for watch in watches:
             watch.callback()
 
     def lose_next_answers(self, count: int) -> None:
@@ -111,7 +113,7 @@ class MemoryBackend:
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         with self._lock:
             self._check_available()
-            return [self._children(path) if path in self._nodes else None for path in paths]
+            return [list(self._names[path]) if path in self._nodes else None for path in paths]
 
     def commit(self, operations: Sequence[Operation], session: int) -> list[int]:
         with self._changing():
@@ -128,10 +130,12 @@ class MemoryBackend:
             self._ensure(path)
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
+        def is_gone() -> bool:
+            node = self._nodes.get(path)
+            return node is None or node.owner_session != owner_session
+
         with self._lock:
-            return self._changed.wait_for(
-                lambda: self._owner_session(path) != owner_session, timeout_s
-            )
+            return self._changed.wait_for(is_gone, timeout_s)
 
     def watch(self, path: str, callback: Callable[[], None], tree: MemoryTree) -> None:
         with self._lock:
@@ -162,14 +166,6 @@ class MemoryBackend:
             for watch in changed:
                 watch.callback()
 
-    def _watches_of(self, session: int) -> list[_Watch]:
-        with self._lock:
-            return [watch for watch in self._watches if watch.tree.is_in(session)]
-
-    def _owner_session(self, path: str) -> int | None:
-        node = self._nodes.get(path)
-        return None if node is None else node.owner_session
-
     def _check_available(self) -> None:
         if self._unavailable:
             raise StoreUnavailableError("the memory store was made unavailable")
@@ -178,9 +174,6 @@ class MemoryBackend:
         if path not in self._nodes:
             self._ensure(path.rpartition("/")[0])
             self._put(path, Znode(b"", 0))
-
-    def _children(self, path: str) -> list[str]:
-        return list(self._names[path])
 
     def _put(self, path: str, node: Znode) -> None:
         if path not in self._nodes:

@@ -201,9 +201,9 @@ def users_of_all(parts: Iterable[UserRecords]) -> UserRecords:
     """The records of parts that follow each other."""
     ranges = list(parts)
     return UserRecords(
-        count=sum(one.count for one in ranges),
-        first=next((one.first for one in ranges if one.first is not None), None),
-        last=next((one.last for one in reversed(ranges) if one.last is not None), None),
+        count=sum(part.count for part in ranges),
+        first=next((part.first for part in ranges if part.first is not None), None),
+        last=next((part.last for part in reversed(ranges) if part.last is not None), None),
     )
 
 
@@ -362,10 +362,10 @@ class RetryRead(NamedTuple):
 
 def retries_read(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[RetryRead]:
     """What `end` says was read of the planned `retries`, in their order; the others were not read.
-    One that is gone counts as read, also after one of which rows are withheld (`unanswered`).
+    One that is gone counts as read, also after one of which rows are deferred (`poison_search`).
     """
     gone = set(end.retries_gone)
-    missing = {one.first: one.missing for one in end.retries_short}
+    missing = {short.first: short.missing for short in end.retries_short}
     missing |= {retry.first: retry.count for retry in retries if retry.first in gone}
     reads = []
     for index, retry in enumerate(retries):

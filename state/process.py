@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from state.store.ownership import OwnerInfo, Sight
+from state.store.ownership import OwnerInfo, ProcessState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 # The states (proc(5)) of a process that has ended. A zombie, which nobody has waited for yet, runs
 # no more than a process that is gone.
 _ENDED = {"Z", "X"}
+_STOPPED = {"T", "t"}
 _MAX_PARENTS = 3  # Spark may have a daemon between its JVM and a worker
 
 
@@ -68,14 +69,6 @@ def process_start(pid: int) -> str | None:
     return None if fields is None or fields[0] in _ENDED else fields[19]
 
 
-def process_state(pid: int) -> str | None:
-    """The state of a process as one letter (proc(5)), like T for a stopped one; None if it is not
-    visible.
-    """
-    fields = _stat(pid)
-    return None if fields is None else fields[0]
-
-
 def is_of_this_host(holder: OwnerInfo) -> bool:
     """Whether the holder runs, or ran, under this kernel and in this pid namespace."""
     return bool(holder.host_identity) and holder.host_identity == host_identity()
@@ -100,28 +93,29 @@ def is_provably_dead(holder: OwnerInfo) -> bool:
     )
 
 
-def sight_of(owner: OwnerInfo) -> Sight | None:
-    """The owner's process; None for one of another machine or container, and where the system does
-    not tell. Reads /proc.
+def state_of(owner: OwnerInfo) -> ProcessState | None:
+    """The state of the owner's process; None for one of another machine or container, and where the
+    system does not tell. Reads /proc.
     """
     if not is_of_this_host(owner):
         return None
     if is_provably_dead(owner):
-        return Sight.GONE
-    state = process_state(owner.pid)
-    if state is None:
+        return ProcessState.GONE
+    fields = _stat(owner.pid)
+    if fields is None:
         return None
-    return Sight.STOPPED if state in {"T", "t"} else Sight.RUNS
+    return ProcessState.STOPPED if fields[0] in _STOPPED else ProcessState.RUNS
 
 
 def stopped_jvm(owner: OwnerInfo) -> int | None:
     """The pid of the JVM that has started the owner's process, if it is stopped: the Python process
     of a Spark driver goes on beside it, and keeps the session. None in doubt. Reads /proc.
     """
-    if sight_of(owner) is not Sight.RUNS:
+    if state_of(owner) is not ProcessState.RUNS:
         return None
     jvm = next(filter(_is_jvm, islice(_parents(owner.pid), _MAX_PARENTS)), None)
-    return jvm if jvm is not None and process_state(jvm) in {"T", "t"} else None
+    fields = None if jvm is None else _stat(jvm)
+    return jvm if fields is not None and fields[0] in _STOPPED else None
 
 
 def is_below(owner: OwnerInfo, driver_pid: int) -> bool:

@@ -106,5 +106,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         """The report of a batch that was delivered without unpacking aggregates."""
         return replace(
             self,
-            shards=tuple(replace(one, unresolved=as_whole(one.unresolved)) for one in self.shards),
+            shards=tuple(
+                replace(shard, unresolved=as_whole(shard.unresolved)) for shard in self.shards
+            ),
         )

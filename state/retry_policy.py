@@ -39,27 +39,17 @@ class RetryPolicy:
     max_age_ms: int | None = None
 
     def __post_init__(self) -> None:
-        _require("retry_limit", self.retry_limit, "0 or more", holds=self.retry_limit >= 0)
-        _require("first_delay_ms", self.first_delay_ms, "0 or more", holds=self.first_delay_ms >= 0)
-        _require(
-            "growth",
-            self.growth,
-            "a finite number of 1 or more",
-            holds=1 <= self.growth < float("inf"),
-        )
-        _require(
-            "max_delay_ms",
-            self.max_delay_ms,
-            "at least first_delay_ms",
-            holds=self.max_delay_ms >= self.first_delay_ms,
-        )
-        _require("jitter", self.jitter, "from 0 to 1", holds=0 <= self.jitter <= 1)
-        _require(
-            "max_age_ms",
-            self.max_age_ms,
-            "None, or 1 or more",
-            holds=self.max_age_ms is None or self.max_age_ms >= 1,
-        )
+        for field, holds, rule in (
+            ("retry_limit", self.retry_limit >= 0, "0 or more"),
+            ("first_delay_ms", self.first_delay_ms >= 0, "0 or more"),
+            ("growth", 1 <= self.growth < float("inf"), "a finite number of 1 or more"),
+            ("max_delay_ms", self.max_delay_ms >= self.first_delay_ms, "at least first_delay_ms"),
+            ("jitter", 0 <= self.jitter <= 1, "from 0 to 1"),
+            ("max_age_ms", self.max_age_ms is None or self.max_age_ms >= 1, "None, or 1 or more"),
+        ):
+            if not holds:
+                value = getattr(self, field)
+                raise ValueError(f"RetryPolicy.{field} is {value}; it must be {rule}")
 
     def due_ms(self, attempts: int, now_ms: int, random: Random) -> int:
         """When the next retry is due after `attempts` failed deliveries, the last of them at
@@ -85,8 +75,3 @@ class RetryPolicy:
         except OverflowError:  # a float cannot hold it, so it is above the cap
             return self.max_delay_ms if self.first_delay_ms else 0
         return min(delay, self.max_delay_ms)
-
-
-def _require(field: str, value: object, rule: str, *, holds: bool) -> None:
-    if not holds:
-        raise ValueError(f"RetryPolicy.{field} is {value}; it must be {rule}")

@@ -60,37 +60,54 @@ class _Read(NamedTuple):
 
 
 def settle_shard(
-    state: ShardState, end: ShardReadResult, plan_id: str, planned: ShardSlice | None = None
-) -> ShardState:
-    """The state after everything that `end` says was read is acked. For a batch that is not
-    tracked.
-
-    `planned` is needed if retries were read. Idempotent: a state that has settled this plan is
-    returned unchanged. Raises `PlanMismatchError` for a read result that contradicts itself or does
-    not fit the state, and ValueError for one of another shard.
-    """
-    return _settled(state, planned, end, (), plan_id)
-
-
-def settle_tracked(
     state: ShardState,
-    planned: ShardSlice,
     end: ShardReadResult,
-    outcome: ShardOutcome | None,
     plan_id: str,
+    planned: ShardSlice | None = None,
+    outcome: ShardOutcome | None = None,
 ) -> ShardState:
     """The state after everything that `end` says was read is acked, except for
-    `outcome.unresolved`, which is queued exactly as given. For a tracked batch.
+    `outcome.unresolved`, which is queued exactly as given.
 
-    An `outcome` of None leaves nothing unresolved. Idempotent, and raises, as `settle_shard` does.
-    An outcome that names records which were not read, or not as one read, does not fit either.
+    `planned` is needed if retries were read. Without an `outcome`, nothing is unresolved: the batch
+    is not tracked, or all of the shard's records succeeded. Idempotent: a state that has settled
+    this plan is returned unchanged.
+
+    Raises `PlanMismatchError` for a read result that contradicts itself or does not fit the state,
+    and for an outcome that names records which were not read, or not as one read. Raises ValueError
+    for a result or an outcome of another shard.
     """
-    if outcome is not None and outcome.shard_id != state.shard_id:
-        raise ValueError(
-            f"the outcome of shard {outcome.shard_id} cannot be settled into the state of shard "
-            f"{state.shard_id}; pass the state of the same shard"
-        )
-    return _settled(state, planned, end, () if outcome is None else outcome.unresolved, plan_id)
+    if state.settled_plan == plan_id:
+        return state
+    _check(state, planned, end, outcome)
+    _check_position(state, planned, end, plan_id)
+    # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
+    # tracker queues exhausted records like others: the outcome says what is dead-lettered.
+    tracker = InflightRecordTracker(
+        state, retry_policy=_NEVER_ASKED, random=_NEVER_DRAWN_FROM, restore_exhausted=False
+    )
+    reads = _reads(planned, end)
+    unresolved = () if outcome is None else outcome.unresolved
+    for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):
+        try:
+            _apply(tracker, read, end, left)
+        except IllegalTrackerEventError as exc:
+            raise _mismatch(state.shard_id, plan_id, str(exc)) from exc
+    if end.at_shard_end:
+        tracker.reach_end()
+    verified_ms = state.verified_until_ms
+    if verified_ms is not None and end.last_arrival_ms is not None:
+        verified_ms = verified_by_first_read(verified_ms, state.read_position, end.last_arrival_ms)
+    known_times = (verified_ms, end.last_arrival_ms, end.tip_ms)
+    verified_until_ms = max(
+        (time_ms for time_ms in known_times if time_ms is not None), default=None
+    )
+    # A slice without new records (`max_records` 0) reads retries only, which says nothing about the
+    # tip: the last answer stays.
+    at_tip = state.at_tip if planned is not None and planned.max_records == 0 else end.at_tip
+    return replace(
+        tracker.snapshot(), settled_plan=plan_id, verified_until_ms=verified_until_ms, at_tip=at_tip
+    )
 
 
 def child_states(
@@ -139,45 +156,6 @@ def children_first(
     return [*(StateChange(before=None, after=child) for child in children), *changes]
 
 
-def _settled(
-    state: ShardState,
-    planned: ShardSlice | None,
-    end: ShardReadResult,
-    unresolved: Sequence[UnresolvedRecord],
-    plan_id: str,
-) -> ShardState:
-    if state.settled_plan == plan_id:
-        return state
-    _check(state, planned, end)
-    _check_position(state, planned, end, plan_id)
-    # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
-    # tracker queues exhausted records like others: the outcome says what is dead-lettered.
-    tracker = InflightRecordTracker(
-        state, retry_policy=_NEVER_ASKED, random=_NEVER_DRAWN_FROM, restore_exhausted=False
-    )
-    reads = _reads(planned, end)
-    for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):
-        try:
-            _apply(tracker, read, end, left)
-        except IllegalTrackerEventError as exc:
-            raise _mismatch(state.shard_id, plan_id, str(exc)) from exc
-    if end.at_shard_end:
-        tracker.reach_end()
-    verified_ms = state.verified_until_ms
-    if verified_ms is not None and end.last_arrival_ms is not None:
-        verified_ms = verified_by_first_read(verified_ms, state.read_position, end.last_arrival_ms)
-    known_times = (verified_ms, end.last_arrival_ms, end.tip_ms)
-    verified_until_ms = max(
-        (time_ms for time_ms in known_times if time_ms is not None), default=None
-    )
-    # A slice without new records (`max_records` 0) reads retries only, which says nothing about the
-    # tip: the last answer stays.
-    at_tip = state.at_tip if planned is not None and planned.max_records == 0 else end.at_tip
-    return replace(
-        tracker.snapshot(), settled_plan=plan_id, verified_until_ms=verified_until_ms, at_tip=at_tip
-    )
-
-
 def _apply(
     tracker: InflightRecordTracker,
     read: _Read,
@@ -202,14 +180,14 @@ def _apply(
         rest = read.retry.rest_of(stored)
         left = left if rest is None else [*left, rest]
         # It was read as it had failed, whatever the option is now.
-        left = [replace(one, whole=stored.whole) for one in left]
+        left = [replace(record, whole=stored.whole) for record in left]
     tracker.ack_except(emission.sequence, emission.attempt, left)
 
 
 def _reads(planned: ShardSlice | None, end: ShardReadResult) -> list[_Read]:
     """The reads, ascending. The retries lie before the new range."""
     retries = [] if planned is None else retries_read(planned.retries, end)
-    reads = [_Read(one.retry.first, one.last, one) for one in retries]
+    reads = [_Read(read.retry.first, read.last, read) for read in retries]
     if end.first is not None and end.last is not None:
         reads.append(_Read(end.first, end.last, None))
     return sorted(reads, key=lambda read: read.first)
@@ -243,14 +221,16 @@ def _by_read(
     return found
 
 
-def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) -> None:
-    for what, shard_id in (
-        ("read result", end.shard_id),
-        ("slice", end.shard_id if planned is None else planned.shard_id),
-    ):
-        if shard_id != state.shard_id:
+def _check(
+    state: ShardState,
+    planned: ShardSlice | None,
+    end: ShardReadResult,
+    outcome: ShardOutcome | None,
+) -> None:
+    for what, given in (("read result", end), ("slice", planned), ("outcome", outcome)):
+        if given is not None and given.shard_id != state.shard_id:
             raise ValueError(
-                f"the {what} of shard {shard_id} cannot be settled into the state of shard "
+                f"the {what} of shard {given.shard_id} cannot be settled into the state of shard "
                 f"{state.shard_id}; pass the state of the same shard"
             )
     if (

@@ -88,7 +88,7 @@ class UnresolvedRecord(
 
 def as_whole(records: Iterable[UnresolvedRecord]) -> tuple[UnresolvedRecord, ...]:
     """The same records, delivered while aggregates were not unpacked."""
-    return tuple(one if one.whole else replace(one, whole=True) for one in records)
+    return tuple(record if record.whole else replace(record, whole=True) for record in records)
 
 
 def by_the_time(records: tuple[UnresolvedRecord, ...], now_ms: int) -> tuple[UnresolvedRecord, ...]:
@@ -96,9 +96,9 @@ def by_the_time(records: tuple[UnresolvedRecord, ...], now_ms: int) -> tuple[Unr
     stored by a clock that was ahead: its times are set back, so that it waits no longer than it was
     to wait. Returns `records` itself when there is none.
     """
-    if not any((one.last_failure_ms or 0) > now_ms for one in records):
+    if not any((record.last_failure_ms or 0) > now_ms for record in records):
         return records
-    return tuple(_set_back(one, (one.last_failure_ms or 0) - now_ms) for one in records)
+    return tuple(_set_back(record, (record.last_failure_ms or 0) - now_ms) for record in records)
 
 
 def _set_back(record: UnresolvedRecord, ahead_ms: int) -> UnresolvedRecord:

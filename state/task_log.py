@@ -88,7 +88,7 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
         """What was handed over of each shard, in the order of the shards' first entries. It counts
         user records, as outcomes do; the entries count Kinesis records.
         """
-        shards = tuple(one.in_user_records for one in _by_shard(self.entries).values())
+        shards = tuple(shard.in_user_records for shard in _by_shard(self.entries).values())
         return TaskResult(shards=shards, sealed=self.sealed)
 
 

@@ -9,35 +9,21 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.hash_range import hash_key_of
 from kinesis_spout.aggregation.message import Aggregate, encoded_record, sealed, varint
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesis_spout.aggregation.hash_range import HashRange
+    from kinesis_spout.aggregation.hash_range import HashRange, UserRecord
 
 # The default of the KPL, AggregationMaxSize: a shard takes 1 MiB a second.
 AGGREGATE_BYTES = 51_200
 # As the KPL: the hash key addresses the shard, and the user records have their own keys.
 PARTITION_KEY = "a"
 _AROUND_BYTES = len(KPL_MAGIC) + KPL_CHECKSUM_BYTES + len(PARTITION_KEY)
-
-
-class UserRecord(NamedTuple):
-    """A record to pack."""
-
-    partition_key: str
-    data: bytes
-    explicit_hash_key: str | None = None
-
-    @property
-    def hash_key(self) -> int:
-        """See `hash_key_of`, also for what it raises."""
-        return hash_key_of(self.partition_key, self.explicit_hash_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +90,14 @@ class Packer:
 
     def flush(self) -> list[PackedRecord]:
         """The aggregates that are not full, in the order in which they were begun last."""
-        packed = [one.packed() for one in self._open.values() if one.users]
+        packed = [current.packed() for current in self._open.values() if current.users]
         self._open.clear()
         return packed
 
     @property
     def held_bytes(self) -> int:
         """Size of what is packed and not returned yet."""
-        return sum(one.size_bytes for one in self._open.values())
+        return sum(current.size_bytes for current in self._open.values())
 
 
 class _OpenAggregate:

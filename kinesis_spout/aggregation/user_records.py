@@ -26,9 +26,8 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from kinesis_spout.aggregation.hash_range import explicit_hash_key_in
+from kinesis_spout.aggregation.hash_range import UserRecord, explicit_hash_key_in
 from kinesis_spout.aggregation.message import Aggregate, Record, message_in
-from kinesis_spout.aggregation.packing import UserRecord
 from kinesis_spout.aggregation.record_scan import NO_INDEX, ScannedRecords, scan_records
 from scheme.record import KPL_MAGIC
 

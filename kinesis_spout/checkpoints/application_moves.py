@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.checkpoints.located import ShardSearch
 from kinesis_spout.checkpoints.moves import (
     Goal,
@@ -21,7 +22,6 @@ from kinesis_spout.config import nearest_name
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
-from kinesis_spout.shards.open_plan import closed_plan
 from kinesis_spout.shards.start_position import new_shards, start_position
 from state.failpoint import failpoint
 from state.moves.moved_state import never_settling

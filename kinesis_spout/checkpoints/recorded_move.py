@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
 from kinesis_spout.clock import SteadyTime
-from kinesis_spout.shards.catalog import CLOCK_WAS_SET_MS
-from kinesis_spout.shards.history_recorder import MARGIN_MS, thinned
+from kinesis_spout.shards.listed_stream import CLOCK_WAS_SET_MS
 from state.errors import StoredDataError
 from state.moves.history import earlier, resume_position, time_of_next
 from state.store.history import HistoryEntry

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.open_plan import close_open_plan
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.standing import standing_of
 from kinesis_spout.config import nearest_name
-from kinesis_spout.shards.open_plan import close_open_plan
 from state.failpoint import failpoint
 from state.retry_policy import RetryPolicy
 from state.store.shard_states import StateChange, StoredState

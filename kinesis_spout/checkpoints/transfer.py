@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.checkpoints.recorded_move import recorded_move
-from kinesis_spout.shards.open_plan import closed_plan
 from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
 from state.errors import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from state.store.shard_states import StoredState
     from state.znodes.topics import StoreTopics
 
-_NO_WISH = ""  # no user can ask for it
+_NOTHING_REQUESTED = ""  # no user can ask for it
 MAX_CONCURRENT_SHARDS = 16
 
 
@@ -196,11 +196,11 @@ def _start_after(store: StoreTopics, exported: ExportedApplication) -> StartPin 
     if exported.start is not None:
         return exported.start
     there = store.identity.read_start(also_unfinished=True)
-    if there is None or (there.importing and there.wish == _NO_WISH):
+    if there is None or (there.importing and there.requested == _NOTHING_REQUESTED):
         return None
     return replace(there, importing=False)
 
 
 def _no_start(now_ms: int) -> StartPin:
     """What stands for a start while there is none but an import."""
-    return StartPin(time_ms=now_ms, wish=_NO_WISH, position=TRIM_HORIZON, shards=())
+    return StartPin(time_ms=now_ms, requested=_NOTHING_REQUESTED, position=TRIM_HORIZON, shards=())

@@ -10,7 +10,7 @@ from kinesis_spout.shards.shard_packer import ShardPacker, users_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kinesis_spout.aggregation.packing import UserRecord
+    from kinesis_spout.aggregation.hash_range import UserRecord
     from kinesis_spout.service.record_putter import Accepted, OutgoingRecord, RecordPutter
     from kinesis_spout.service.shard_info import ShardInfo
 

@@ -2,6 +2,7 @@
 
 import logging
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -182,6 +183,17 @@ def note(sentence: str) -> None:
 def log_as_notes() -> AbstractContextManager[None]:
     """Print warnings of the log as notes, while the block runs."""
     return shown_log(lambda record: note(record.getMessage()))
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print Python's warnings to users as notes, at the end of the block."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        if warning.category is UserWarning:
+            note(str(warning.message))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.inspection.health import TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
-from state.process import sight_of, stopped_jvm
+from state.process import state_of, stopped_jvm
 from state.store.view import StoredApplication
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import FetchedPage, KinesisClient
     from state.position import Position
-    from state.store.ownership import OwnerInfo, Sight
+    from state.store.ownership import OwnerInfo, ProcessState
     from state.znodes.topics import StoreTopics
 
 MAX_CONCURRENT_CALLS = 16
@@ -65,7 +65,7 @@ def read_snapshot(
         stream=stream,
         listing=client.list_shards(),
         now_ms=stream.now_ms(clock.now_ms()),
-        sights=_sights(stored),
+        process_states=_process_states(stored),
         access={} if store is None else store.view.read_access(stored.states),
         stopped_jvms={
             one.info: pid for one in stored.owners if (pid := stopped_jvm(one.info)) is not None
@@ -73,11 +73,11 @@ def read_snapshot(
     )
 
 
-def _sights(stored: StoredApplication) -> dict[OwnerInfo, Sight]:
+def _process_states(stored: StoredApplication) -> dict[OwnerInfo, ProcessState]:
     logs = [log.newest for log in stored.runs.values() if log.newest is not None]
     owners = [*(one.info for one in stored.owners), *(run.owner for run in logs)]
-    seen = ((owner, sight_of(owner)) for owner in dict.fromkeys(owners))
-    return {owner: sight for owner, sight in seen if sight is not None}
+    states = ((owner, state_of(owner)) for owner in dict.fromkeys(owners))
+    return {owner: state for owner, state in states if state is not None}
 
 
 @dataclass(slots=True)

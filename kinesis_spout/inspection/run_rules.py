@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import THE_NEXT_RULE, Act, Advice, Cause
 from kinesis_spout.inspection.wording import kind_told, moment, ordinal
-from state.store.ownership import Sight
+from state.store.ownership import ProcessState
 from state.store.runs import DONE, FAILED, SPARK
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ def last_run(look: Look, shard_id: str) -> Cause | None:
             says=f"{_no_owner(look, shard_id)}: it has told of no run yet",
             advice=(Advice(Act.START, "start that task, and the others"),),
         )
-    sight = look.now.sights.get(run.owner)
-    if run.end is None and sight is Sight.STOPPED:
+    process_state = look.now.process_states.get(run.owner)
+    if run.end is None and process_state is ProcessState.STOPPED:
         return _frozen(shard_id, run)
-    if run.end is None and sight is Sight.RUNS:
+    if run.end is None and process_state is ProcessState.RUNS:
         return _cut_off(shard_id, run)
     loop = _crashes(log)
     if len(loop) >= CRASHES:
@@ -295,7 +295,7 @@ def _has_more_to_tell(look: Look, shard_id: str, run: Run) -> bool:
     """Whether what a run does that follows upon others which ended badly is worth a look: it has
     not gone again, and has a batch or some time behind it.
     """
-    if look.has_moved(shard_id) or look.now.sights.get(run.owner) is Sight.GONE:
+    if look.has_moved(shard_id) or look.now.process_states.get(run.owner) is ProcessState.GONE:
         return False
     is_young = look.now.now_ms - run.owner.since_ms <= PATIENCE_MS
     return look.now.open_plan is not None or not is_young
@@ -426,11 +426,11 @@ def process_halted(look: Look, shard_id: str) -> Cause | None:
     that it has ended with an error.
     """
     owner = look.now.owner_of(shard_id)
-    sight = None if owner is None else look.now.sights.get(owner.info)
+    process_state = None if owner is None else look.now.process_states.get(owner.info)
     if owner is not None and owner.info in look.now.stopped_jvms:
         return _jvm_stopped(shard_id, owner.info, look.now.stopped_jvms[owner.info])
     has_failed = look.now.failure_for(shard_id) is not None
-    if owner is None or (sight in {None, Sight.RUNS} and not has_failed):
+    if owner is None or (process_state in {None, ProcessState.RUNS} and not has_failed):
         return None
     log = look.now.log_of(owner)
     run = None if log is None else log.newest
@@ -440,7 +440,7 @@ def process_halted(look: Look, shard_id: str) -> Cause | None:
         loop = _crashes(log)
         is_loop = len(loop) >= CRASHES
         return _crash_loop(look, shard_id, loop) if is_loop else _ended(look, shard_id, run)
-    if sight is Sight.STOPPED:
+    if process_state is ProcessState.STOPPED:
         return Cause(
             kind="process stopped",
             about=shard_id,
@@ -487,7 +487,7 @@ def session_clause(look: Look, shard_id: str) -> str:
     """Since when an owner's process may be dead, at most; empty where that is not known."""
     log = look.now.log_for(shard_id)
     run = None if log is None else log.newest
-    if run is None or look.now.sights.get(run.owner) is Sight.RUNS:
+    if run is None or look.now.process_states.get(run.owner) is ProcessState.RUNS:
         return ""
     return (
         f"; its session is open, so its process ({pid_of(run.owner)}) was alive within the last "

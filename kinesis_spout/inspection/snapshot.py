@@ -18,7 +18,7 @@ from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
-from state.store.ownership import Sight, TaskShare
+from state.store.ownership import ProcessState, TaskShare
 from state.store.runs import DONE, FAILED
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Snapshot:
     """One look at an application.
 
     - `now_ms`: the service's time. `stored` is empty where the look is at a stream alone.
-    - `sights`: the processes of owners, now and before, as far as this machine sees them.
+    - `process_states`: the processes of owners, now and before, as far as this machine sees them.
     - `access`: by path, who may write the nodes that an owner writes, as far as that was read.
     - `stopped_jvms`: by owner, the pid of its Spark JVM, where that is stopped.
     """
@@ -71,7 +71,7 @@ class Snapshot:
     stream: StreamSummary
     listing: Sequence[ShardInfo]
     now_ms: int
-    sights: Mapping[OwnerInfo, Sight] = field(default_factory=dict)
+    process_states: Mapping[OwnerInfo, ProcessState] = field(default_factory=dict)
     access: Mapping[str, NodeAccess] = field(default_factory=dict)
     stopped_jvms: Mapping[OwnerInfo, int] = field(default_factory=dict)
 
@@ -110,7 +110,9 @@ class Snapshot:
         """Whether a process owns the application, and is not known to be gone. ZooKeeper keeps the
         session of one that is gone for a while.
         """
-        return any(self.sights.get(one.info) is not Sight.GONE for one in self.stored.owners)
+        return any(
+            self.process_states.get(one.info) is not ProcessState.GONE for one in self.stored.owners
+        )
 
     @property
     def is_spout(self) -> bool:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from kinesis_spout.programs.modules import OUR_FOLDER
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DISTRIBUTION = "kinesis-spout"
+OUR_FOLDER = Path(__file__).resolve().parents[2]
 
 
 def how_to_install(

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, described
+from kinesis_spout.programs.installation import OUR_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-OUR_FOLDER = Path(__file__).resolve().parents[2]
 
 
 def split_name(text: str) -> tuple[str, str]:
     """The module's name and the function's. Raises `ConfigError`."""
     module, colon, function = text.partition(":")
     if not colon or not module or not function:
-        raise ConfigError(f"{text!r} is not of the form module:function")
+        raise ConfigError(
+            f"{text!r} is not of the form module:function; give one like etl.orders:process"
+        )
     return module, function
 
 
@@ -40,11 +41,15 @@ def load_function(text: str) -> Callable[..., Any]:
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # a script that is no module may end the process
-        raise ConfigError(f"{text}: the module cannot be imported ({described(exc)})") from exc
+        raise ConfigError(
+            f"{text}: the module cannot be imported ({described(exc)}); correct that module, or "
+            "name another one"
+        ) from exc
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(
-            f"{text}: module {module_name} ({module.__file__}) has no function {function_name}"
+            f"{text}: module {module_name} ({module.__file__}) has no function {function_name}; "
+            "name a function of that module"
         )
     return function  # type: ignore[no-any-return]  # any callable will do
 

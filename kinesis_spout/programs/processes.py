@@ -24,11 +24,20 @@ def kill_family(process: subprocess.Popen[Any]) -> int:
     """
     if process.poll() is not None:
         return 0
-    members = _stopped_tree(psutil.Process(process.pid))
+    root = psutil.Process(process.pid)
+    members = [root]
+    # Suspended before any is killed, so that none can start another process meanwhile.
+    _if_there(root.suspend)
+    while fresh := [child for child in root.children(recursive=True) if child not in members]:
+        suspend(fresh)
+        members += fresh
     for member in members:
         _if_there(member.kill)
     process.wait(timeout=_LIMIT_S)
-    _wait_for(members[1:])
+    deadline = time.monotonic() + _LIMIT_S
+    left = members[1:]
+    while (left := [member for member in left if runs(member)]) and time.monotonic() < deadline:
+        psutil.wait_procs(left, timeout=_LOOK_S)
     return len(members)
 
 
@@ -60,26 +69,6 @@ def runs(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _wait_for(members: list[psutil.Process]) -> None:
-    deadline = time.monotonic() + _LIMIT_S
-    while (
-        members := [member for member in members if runs(member)]
-    ) and time.monotonic() < deadline:
-        psutil.wait_procs(members, timeout=_LOOK_S)
-
-
-def _stopped_tree(root: psutil.Process) -> list[psutil.Process]:
-    """The process and its descendants, all suspended, so that none can start another process while
-    the others are killed.
-    """
-    members = [root]
-    _if_there(root.suspend)
-    while fresh := [child for child in root.children(recursive=True) if child not in members]:
-        suspend(fresh)
-        members += fresh
-    return members
 
 
 def _if_there(action: Callable[[], None]) -> None:

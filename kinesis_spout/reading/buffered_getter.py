@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kinesis_spout.reading.shard_getter import ThrottleRaisingGetter
 from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL, MAX_RECORDS_PER_CALL
 
 if TYPE_CHECKING:
@@ -249,7 +248,7 @@ class BufferedGetter:
         if self._limits is not None:
             limit = min(limit, self._limits.limit(self.shard_id))
         try:
-            page = _fetch_page(getter, max(1, limit))
+            page = getter.fetch_unless_throttled(max(1, limit))
             page_bytes = _held_bytes(page)
             if self._limits is not None:
                 self._limits.note(page)
@@ -309,12 +308,6 @@ class BufferedGetter:
     def close(self) -> None:
         """Want no further fetch. The pages in the buffer can still be taken."""
         self._closed = True
-
-
-def _fetch_page(getter: ShardGetter, limit: int) -> Page:
-    if isinstance(getter, ThrottleRaisingGetter):
-        return getter.fetch_unless_throttled(limit)
-    return getter.fetch(limit)
 
 
 def _held_bytes(page: Page) -> int:

@@ -38,6 +38,7 @@ class Page(PageRecords):
     - `next_iterator`: None also where the service gave none without evidence of the end. Such a
       page is not `at_tip` either: nothing that a malformed answer says counts.
     - `millis_behind_latest`: 0 when the service did not tell.
+    - `is_pushed`: it came by a subscription.
     - `gone`: the service does not know the shard any more. The page is empty, and `ended` is
       false: nothing says how far the shard was read.
     """
@@ -52,6 +53,7 @@ class Page(PageRecords):
     service_time_ms: int | None
     gone: bool = False
     latest_ms: int | None = None
+    is_pushed: bool = False
 
     @classmethod
     def empty(cls, shard_id: str, *, gone: bool = False) -> Self:

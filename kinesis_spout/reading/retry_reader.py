@@ -22,12 +22,12 @@ from __future__ import annotations
 import sys
 import threading
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import replace
 
 from kinesis_spout.errors import KinesisError, ThrottledError
 from kinesis_spout.reading.shard_getter import (
@@ -127,19 +127,45 @@ class RetryByteBudget:
             self._held_bytes -= payload_bytes(pages)
 
 
+@dataclass(slots=True)
+class RetryResult:
+    """What has become of a shard's retries so far: the first `done` were searched for, and `part`
+    was read of the range after them, if any; `rows` records of them were returned. No record is
+    left of those whose first numbers are in `gone`, and only the later ones of those in `short`.
+    `shard_gone`: the service answered that it does not know the shard.
+    """
+
+    done: int = 0
+    rows: int = 0
+    gone: list[SequenceNumber] = field(default_factory=list)
+    short: list[ShortRange] = field(default_factory=list)
+    part: RangePart | None = None
+    shard_gone: bool = False
+
+    def described_in(self, result: ShardReadResult) -> ShardReadResult:
+        """`result` with what was read of the retries."""
+        return msgspec.structs.replace(
+            result,
+            retries_done=self.done,
+            retry_rows=self.rows,
+            retries_gone=tuple(self.gone),
+            retries_short=tuple(self.short),
+            retry_part=self.part,
+            gone=result.gone or self.shard_gone,
+        )
+
+
 class RetryReader:
-    """Searches for a shard's retries in their order. For one `read`, by one thread; blocks on
-    Kinesis.
+    """Searches for a shard's retries in their order: decides where the next page begins, and how
+    large it is. For one `read`, by one thread; blocks on Kinesis.
 
-    After `read`: the first `done` retries were searched for, and `part` was read of the range after
-    them, if any; `rows` records of them were returned. No record is left of those whose first
-    numbers are in `gone`, and only the later ones of those in `short`. `shard_gone`: the service
-    answered that it does not know the shard. The search depends on the sequence numbers only, so a
-    second reader finds the same records.
+    `result` says what was found so far, also after an error. The search depends on the sequence
+    numbers only, so a second reader finds the same records.
 
-    `whole_ranges`: a range is returned as a whole or not at all. `one_attempt`: the caller tries
-    again by itself, so `read` raises at a call's first failure, throttling included. `done` then
-    says what was searched for before it.
+    `budget`: bounds the bytes of what is returned. With `at_least_one`, the first record, or the
+    first range if ranges are whole, is returned regardless of it. `whole_ranges`: a range is
+    returned as a whole or not at all. `one_attempt`: the caller tries again by itself, so `read`
+    raises at a call's first failure, throttling included.
 
     `unpacker`: aggregates are unpacked, and retries name user records. User records of a range that
     belong to another shard were not delivered and are left out (`OwnedOfRange`); a record that a
@@ -155,59 +181,49 @@ class RetryReader:
         retries: Sequence[PlannedRetry],
         services: RetryServices,
         *,
+        budget: RetryByteBudget | None = None,
+        at_least_one: bool = True,
         whole_ranges: bool = False,
         one_attempt: bool = False,
         unpacker: Unpacker | None = None,
         only_subs: bool = False,
     ) -> None:
-        self.done = 0
-        self.rows = 0
-        self.gone: list[SequenceNumber] = []
-        self.short: list[ShortRange] = []
-        self.part: RangePart | None = None
-        self.shard_gone = False
-        self._whole_ranges = whole_ranges
-        self._new_getter = OneAttemptGetter if one_attempt else KinesisShardGetter
+        self.result = RetryResult()
+        self._picker = _RetryPicker(
+            retries,
+            self.result,
+            budget or RetryByteBudget(),
+            at_least_one=at_least_one,
+            whole_ranges=whole_ranges,
+            unpacker=unpacker,
+            only_subs=only_subs,
+        )
         self._one_attempt = one_attempt
-        self._unpacker = unpacker
-        self._only_subs = only_subs
         self._shard_id = shard_id
         self._retries = retries
         self._services = services
-        self._lasts = [one.end.sequence for one in retries]
-        self._numbers = pa.array([str(one.first) for one in retries], pa.string())
-        self._attempts = pa.array([one.attempts + 1 for one in retries], pa.int32())
-        self._range: list[Delivery] = []  # of the range that is being read, its bytes reserved
-        self._owned: OwnedOfRange | None = None  # of the range that is being read
         self._getter: KinesisShardGetter | None = None  # None: jump to the next retry
         self._began_at = 0  # index of the retry that the getter started at
         self._tip_at: int | None = None  # index of the first retry that a page at the tip lacked
         self._limit = 0
-        self._full = False
         self._found_nothing = True  # every page so far was empty
 
-    @property
-    def _stops(self) -> bool:
-        return self._full or self.part is not None or self.shard_gone
-
-    def read(
-        self, budget: RetryByteBudget, *, until_s: float | None = None, at_least_one: bool = True
-    ) -> Iterator[Delivery]:
+    def read(self, *, until_s: float | None = None) -> Iterator[Delivery]:
         """The records that are found, until all retries were searched for, the budget is used up,
         or the monotonic time is `until_s`.
 
         The first retry is searched for, and a first range is read to its end, regardless of the
-        time. With `at_least_one`, the first record, or the first range if ranges are whole, is
-        returned regardless of the budget.
+        time.
         """
+        result, picker = self.result, self._picker
         in_time = True
-        while self.done < len(self._retries) and not self._stops and in_time:
+        while result.done < len(self._retries) and not picker.stops and in_time:
             # A getter without an iterator asks again whether the shard has ended.
             jumped = self._getter is None or self._getter.iterator is None
             getter = self._getter or self._jump()
-            done, rows = self.done, self.rows
+            done, rows = result.done, result.rows
             # Every read makes progress: at least one call, and a range that was begun is finished.
-            may_stop = self.done > 0 or not (jumped or self._range)
+            may_stop = done > 0 or not (jumped or picker.range.rows)
             try:
                 page = self._fetch(getter, until_s if may_stop else None)
             except KinesisError:
@@ -217,42 +233,43 @@ class RetryReader:
             if page is None:
                 in_time = False
             elif page.gone:
-                self.shard_gone = True
+                result.shard_gone = True
             else:
                 self._found_nothing = self._found_nothing and not page.count
-                yield from self._take(page, budget, at_least_one=at_least_one)
-                self._choose_next(page, hit=self.rows > rows, moved=self.done > done or not jumped)
-        budget.release(delivery.records for delivery in self._range)
+                yield from self._take(page)
+                self._choose_next(
+                    page, hit=result.rows > rows, moved=result.done > done or not jumped
+                )
+        picker.release_range()
         self._note_search()
 
-    def described_in(self, result: ShardReadResult) -> ShardReadResult:
-        """`result` with what was read of the retries."""
-        return replace(
-            result,
-            retries_done=self.done,
-            retry_rows=self.rows,
-            retries_gone=tuple(self.gone),
-            retries_short=tuple(self.short),
-            retry_part=self.part,
-            gone=result.gone or self.shard_gone,
-        )
+    def _take(self, page: Page) -> Iterator[Delivery]:
+        """The page's records of the retries that it has passed, and of the range that it ends in.
+        At a proven tip, and at the shard's end, it has passed all of them.
+        """
+        passed = self._picker.passed_by(page)
+        missing = max(self.result.done, passed)
+        proven = page.ended or (page.at_tip and self._began_at == self._tip_at == missing)
+        end = len(self._retries) if proven else passed
+        yield from self._picker.take(page.records, end)
+        if page.at_tip and self.result.done < len(self._retries) and not self._picker.stops:
+            self._tip_at, self._getter = self.result.done, None  # ask again, with a new iterator
 
-    # calls ----------------------------------------------------------------------------------------
     def _jump(self) -> KinesisShardGetter:
-        retry = self._retries[self.done]
+        done, read = self.result.done, self._picker.range
+        retry = self._retries[done]
         services = self._services
-        self._began_at = self.done
+        self._began_at = done
         self._limit = FIRST_PAGE_RECORDS
         if retry.last is not None:
             self._limit = min(MAX_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.max_rows))
-        elif self.done == len(self._retries) - 1:
+        elif done == len(self._retries) - 1:
             self._limit = 1  # the last one: it is the first record there, or it is gone
-        self._getter = self._new_getter(
+        new_getter = OneAttemptGetter if self._one_attempt else KinesisShardGetter
+        self._getter = new_getter(
             services.client,
             self._shard_id,
-            Position.after(_last_number(self._range).whole)
-            if self._range
-            else Position.at(retry.first),
+            Position.after(read.last.whole) if read.rows else Position.at(retry.first),
             pacer=services.retry_pacer(self._shard_id),
             clock=services.clock,
             random=services.random,
@@ -265,20 +282,15 @@ class RetryReader:
         None without one that is still valid.
         """
         search = self._services.searches.get(self._shard_id)
-        if search is None or search.first != retry.first or self._tip_at == self.done:
+        if search is None or search.first != retry.first or self._tip_at == self.result.done:
             return None  # a second page at the tip counts only if its iterator is new
-        return (
-            search.iterator
-            if self._services.clock.monotonic_s() - search.at_s < ITERATOR_LIFE_S
-            else None
-        )
+        age_s = self._services.clock.monotonic_s() - search.at_s
+        return search.iterator if age_s < ITERATOR_LIFE_S else None
 
     def _note_search(self) -> None:
-        searches, iterator = (
-            self._services.searches,
-            None if self._getter is None else self._getter.iterator,
-        )
-        if iterator is not None and self._found_nothing and not self.done:
+        searches = self._services.searches
+        iterator = None if self._getter is None else self._getter.iterator
+        if iterator is not None and self._found_nothing and not self.result.done:
             searches[self._shard_id] = Search(
                 self._retries[0].first, iterator, self._services.clock.monotonic_s()
             )
@@ -311,11 +323,11 @@ class RetryReader:
         """
         if self._getter is None:
             return
-        if not page.count or self._range or not moved:
+        if not page.count or self._picker.range.rows or not moved:
             # An empty page says nothing, a range is read to its end, and a first page that settles
             # nothing lies before the retry (its iterator is of an earlier search).
             self._limit = max(self._limit, FIRST_PAGE_RECORDS)
-        elif hit and self.done < len(self._retries) and self._is_near(page):
+        elif hit and self.result.done < len(self._retries) and self._is_near(page):
             self._limit = min(MAX_PAGE_RECORDS, 2 * self._limit)
         else:
             self._getter = None
@@ -326,139 +338,175 @@ class RetryReader:
         """
         if page.first is None or page.last is None:
             return False
-        ahead = self._retries[self.done].first.sequence - page.last.sequence
+        ahead = self._retries[self.result.done].first.sequence - page.last.sequence
         return ahead <= MAX_SPANS_AHEAD * (page.last.sequence - page.first.sequence)
 
-    # pages ----------------------------------------------------------------------------------------
-    def _take(
-        self, page: Page, budget: RetryByteBudget, *, at_least_one: bool
-    ) -> Iterator[Delivery]:
-        """The page's records of the retries that it has passed, and of the range that it ends in.
-        At a proven tip, and at the shard's end, it has passed all of them.
+
+class _RangeRead:
+    """What was read so far of one range, whose bytes are reserved."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.owned: OwnedOfRange | None = None  # once a page had records of it
+
+    @property
+    def rows(self) -> int:
+        return sum(delivery.records.num_rows for delivery in self.deliveries)
+
+    @property
+    def last(self) -> SequenceNumber:
+        """Of at least one record."""
+        records = self.deliveries[-1].records
+        return number_at(records, records.num_rows - 1)
+
+    def has_first_of(self, retry: PlannedRetry) -> bool:
+        """Whether the first of at least one record is that of the range."""
+        return number_at(self.deliveries[0].records, 0) == retry.first
+
+
+class _RetryPicker:
+    """Picks the records of retries from the pages that come, in their order, as far as the budget
+    allows, and notes in `result` what has become of each retry.
+    """
+
+    def __init__(
+        self,
+        retries: Sequence[PlannedRetry],
+        result: RetryResult,
+        budget: RetryByteBudget,
+        *,
+        at_least_one: bool,
+        whole_ranges: bool,
+        unpacker: Unpacker | None,
+        only_subs: bool,
+    ) -> None:
+        self.range = _RangeRead()
+        self._retries = retries
+        self._result = result
+        self._budget = budget
+        self._at_least_one = at_least_one
+        self._whole_ranges = whole_ranges
+        self._unpacker = unpacker
+        self._only_subs = only_subs
+        self._lasts = [retry.end.sequence for retry in retries]
+        self._numbers = pa.array([str(retry.first) for retry in retries], pa.string())
+        self._attempts = pa.array([retry.attempts + 1 for retry in retries], pa.int32())
+        self._is_full = False
+
+    @property
+    def stops(self) -> bool:
+        """Whether no further page is wanted."""
+        return self._is_full or self._result.part is not None or self._result.shard_gone
+
+    def passed_by(self, page: Page) -> int:
+        """How many retries lie before the end of a page."""
+        return 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
+
+    def take(self, records: pa.RecordBatch, end: int) -> Iterator[Delivery]:
+        """The records of a page: of the retries before `end`, which it has passed, and of the range
+        that it ends in.
         """
-        passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
-        missing = max(self.done, passed)
-        proven = page.ended or (page.at_tip and self._began_at == self._tip_at == missing)
-        end = len(self._retries) if proven else passed
-        records = self._unpacked(page.records)
-        while self.done < end and not self._stops:
-            anyway = at_least_one and not self.rows
-            retry = self._retries[self.done]
+        result = self._result
+        if self._unpacker is not None:
+            wanted = self._retries[result.done :]
+            records = unpacked_retries(records, self._unpacker, wanted, only_subs=self._only_subs)
+        while result.done < end and not self.stops:
+            retry = self._retries[result.done]
             if retry.last is None:
-                singles = next(
-                    (i for i in range(self.done, end) if self._retries[i].last is not None), end
-                )
-                yield from self._take_singles(singles, records, budget, anyway=anyway)
-            else:
-                yield from self._extend_range(retry, records, budget, anyway=anyway)
-                if not self._stops:
-                    yield from self._finish_range(retry)
-        if self.done < len(self._retries) and not self._stops:
-            anyway = at_least_one and not self.rows
-            retry = self._retries[self.done]
-            yield from self._extend_range(retry, records, budget, anyway=anyway)
-            if page.at_tip and not self._stops:
-                self._tip_at, self._getter = self.done, None  # ask again, with a new iterator
+                yield from self._take_singles(end, records)
+                continue
+            yield from self._extend_range(retry, records)
+            if not self.stops:
+                yield from self._finish_range(retry)
+        if result.done < len(self._retries) and not self.stops:
+            yield from self._extend_range(self._retries[result.done], records)
 
-    def _unpacked(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        if self._unpacker is None:
-            return records
-        retries = self._retries[self.done :]
-        return unpacked_retries(records, self._unpacker, retries, only_subs=self._only_subs)
+    def release_range(self) -> None:
+        """Give back the bytes of a range that was not returned."""
+        self._budget.release(delivery.records for delivery in self.range.deliveries)
 
-    def _take_singles(
-        self, end: int, records: pa.RecordBatch, budget: RetryByteBudget, *, anyway: bool
-    ) -> Iterator[Delivery]:
-        """The single records before the retry `end`, as far as the budget allows."""
-        wanted = self._numbers.slice(self.done, end - self.done)
+    @property
+    def _regardless(self) -> bool:
+        """Whether the next record is returned regardless of the budget."""
+        return self._at_least_one and not self._result.rows
+
+    def _take_singles(self, end: int, records: pa.RecordBatch) -> Iterator[Delivery]:
+        """The single records before the next range or `end`, as far as the budget allows."""
+        result = self._result
+        begin = result.done
+        ranges = (i for i in range(begin, end) if self._retries[i].last is not None)
+        end = next(ranges, end)
+        wanted = self._numbers.slice(begin, end - begin)
         numbers = numbers_of(records)
         places = pc.index_in(numbers, value_set=wanted)
         found = places.drop_null()
         if len(found):
             kept = without_owned(records.filter(places.is_valid()))
-            fitting = budget.take(kept, at_least=1 if anyway else 0)
+            fitting = self._budget.take(kept, at_least=1 if self._regardless else 0)
             if fitting < len(found):
-                self._full = True
-                end = self.done + int(found[fitting].as_py())
+                self._is_full = True
+                end = begin + int(found[fitting].as_py())
             if fitting:
-                self.rows += fitting
+                result.rows += fitting
                 yield Delivery(
                     kept.slice(0, fitting),
-                    self._attempts.slice(self.done).take(found.slice(0, fitting)),
+                    self._attempts.slice(begin).take(found.slice(0, fitting)),
                 )
         if len(found.unique()) < len(wanted):
-            missing = pc.invert(pc.is_in(wanted.slice(0, end - self.done), value_set=numbers))
-            self.gone.extend(
-                self._retries[self.done + place].first
+            missing = pc.invert(pc.is_in(wanted.slice(0, end - begin), value_set=numbers))
+            result.gone.extend(
+                self._retries[begin + place].first
                 for place in pc.indices_nonzero(missing).to_pylist()
             )
-        self.done = end
+        result.done = end
 
-    def _extend_range(
-        self, retry: PlannedRetry, records: pa.RecordBatch, budget: RetryByteBudget, *, anyway: bool
-    ) -> Iterator[Delivery]:
+    def _extend_range(self, retry: PlannedRetry, records: pa.RecordBatch) -> Iterator[Delivery]:
         """Hold the page's records of the range; a no-op for a single record. If not all of them may
         be held, those that are held are returned as a part.
         """
-        self._owned = self._owned or OwnedOfRange(retry.first, retry.end)
-        wanted = self._owned.of(_within(retry, records))
+        if retry.last is None:
+            return
+        read = self.range
+        read.owned = read.owned or OwnedOfRange(retry.first, retry.last)
+        wanted = read.owned.of(within(records, retry.first, retry.last))
         if not wanted.num_rows:
             return
-        held = _rows(self._range)
         limit = BOUNDLESS if retry.max_records is None else retry.max_records
         at_least = 0
-        if anyway:
-            at_least = wanted.num_rows if self._whole_ranges else int(not held)
-        allowed = wanted.slice(0, max(0, limit - held))
-        fitting = budget.take(allowed, at_least=min(at_least, allowed.num_rows))
+        if self._regardless:
+            at_least = wanted.num_rows if self._whole_ranges else int(not read.rows)
+        allowed = wanted.slice(0, max(0, limit - read.rows))
+        fitting = self._budget.take(allowed, at_least=min(at_least, allowed.num_rows))
         if fitting:
             attempts = pa.repeat(pa.scalar(retry.attempts + 1, pa.int32()), fitting)
-            self._range.append(Delivery(wanted.slice(0, fitting), attempts))
-        if fitting < wanted.num_rows:
-            self._full = True
-            if self._range and not self._whole_ranges:
-                yield from self._return_part(retry, rest=number_at(wanted, fitting))
-
-    def _return_part(self, retry: PlannedRetry, *, rest: SequenceNumber) -> Iterator[Delivery]:
-        self.part = RangePart(last=_last_number(self._range), rest=rest, count=_rows(self._range))
-        if self._lacks_first(retry):
-            # At least that one. If others are, the rest is found to be short.
-            self.short.append(ShortRange(first=retry.first, missing=1))
-        yield from self._return_range()
+            read.deliveries.append(Delivery(wanted.slice(0, fitting), attempts))
+        if fitting == wanted.num_rows:
+            return
+        self._is_full = True
+        if read.rows and not self._whole_ranges:
+            rest = number_at(wanted, fitting)
+            self._result.part = RangePart(last=read.last, rest=rest, count=read.rows)
+            if not read.has_first_of(retry):
+                # At least that one. If others are, the rest is found to be short.
+                self._result.short.append(ShortRange(first=retry.first, missing=1))
+            yield from self._return_range()
 
     def _finish_range(self, retry: PlannedRetry) -> Iterator[Delivery]:
         """The range, which was read to its end."""
-        found = _rows(self._range)
-        left_out = 0 if self._owned is None else self._owned.left_out
+        read = self.range
+        found = read.rows
+        left_out = 0 if read.owned is None else read.owned.left_out
+        has_first = found > 0 and read.has_first_of(retry)
         if not found:
-            self.gone.append(retry.first)
-        elif not self._lacks_first(retry) and found + left_out == retry.count:
+            self._result.gone.append(retry.first)
+        elif has_first and found + left_out == retry.count:
             pass  # it was delivered with the records of other shards, whose hash keys are known now
-        elif missing := missing_records(retry.count, found, has_first=not self._lacks_first(retry)):
-            self.short.append(ShortRange(first=retry.first, missing=missing))
+        elif missing := missing_records(retry.count, found, has_first=has_first):
+            self._result.short.append(ShortRange(first=retry.first, missing=missing))
         yield from self._return_range()
-        self.done += 1
-
-    def _lacks_first(self, retry: PlannedRetry) -> bool:
-        return number_at(self._range[0].records, 0) != retry.first
+        self._result.done += 1
 
     def _return_range(self) -> Iterator[Delivery]:
-        self.rows += _rows(self._range)
-        yield from self._range
-        self._range, self._owned = [], None
-
-
-def _within(retry: PlannedRetry, records: pa.RecordBatch) -> pa.RecordBatch:
-    """The records of a range; none for a single record."""
-    if retry.last is None:
-        return records.slice(0, 0)
-    return within(records, retry.first, retry.last)
-
-
-def _rows(deliveries: Iterable[Delivery]) -> int:
-    return sum(delivery.records.num_rows for delivery in deliveries)
-
-
-def _last_number(deliveries: Sequence[Delivery]) -> SequenceNumber:
-    last = deliveries[-1].records
-    return number_at(last, last.num_rows - 1)
+        self._result.rows += self.range.rows
+        yield from self.range.deliveries
+        self.range = _RangeRead()

@@ -8,9 +8,11 @@ returned, or at the start position before the first.
 from __future__ import annotations
 
 import logging
+import math
+from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from kinesis_spout.errors import (
     ExpiredIteratorError,
@@ -35,14 +37,14 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
-_PATIENCE_S = 120.0
+_REFUSAL_TIMEOUT_S = 120.0
 # Answers in a row that prove a shard's end where nothing else does: a malformed one is seldom
 # followed by another one.
 _SAME_ANSWERS = 3
 # Refusals count as continuous across shorter pauses. A longer one is the caller's, not a wait of
 # this getter, and what came before it says nothing.
 _MAX_PAUSE_S = 60.0
-_THROTTLED_TOLD_S = 60.0
+_THROTTLED_LOGGED_S = 60.0
 
 
 class FetchPostponedError(Exception):
@@ -50,7 +52,9 @@ class FetchPostponedError(Exception):
 
 
 class ShardGetter(Protocol):
-    """Reads one shard forward. One caller at a time; `fetch` blocks on the network."""
+    """Reads one shard forward. One caller at a time. It leaves waiting to its caller, so that a
+    shard that must wait holds no thread.
+    """
 
     @property
     def shard_id(self) -> str: ...
@@ -71,27 +75,93 @@ class ShardGetter(Protocol):
         """When the shard's limits allow the next fetch, on the clock's monotonic scale."""
         ...
 
-    def fetch(self, limit: int) -> Page:
+    def fetch_unless_throttled(self, limit: int) -> Page:
         """The next page, of at most `limit` records; may be empty in the middle of a shard. A shard
-        that the service does not know any more gives a page that is `gone`. Raises `KinesisError`.
+        that the service does not know any more gives a page that is `gone`. Blocks on the network.
+
+        Raises `ThrottledError` at once: nothing was read, call again at `ready_at_s()`. Raises
+        `FetchPostponedError` for other faults that are to be tried again so, `StillThrottledError`
+        when the shard has been throttled for too long, `ExpiredIteratorError` when new iterators
+        have expired for too long, and other `KinesisError`s.
         """
         ...
 
 
-@runtime_checkable
-class ThrottleRaisingGetter(Protocol):
-    """A getter that leaves waiting to its caller, so that a shard that must wait holds no
-    thread.
+@dataclass(slots=True)
+class _Streak:
+    """Refusals that count as continuous: the first, the newest, and how many."""
+
+    since_s: float = -math.inf
+    last_s: float = -math.inf
+    count: int = 0
+
+    def add(self, now_s: float) -> float:
+        """One more. Returns for how many seconds there are such."""
+        if now_s - self.last_s > _MAX_PAUSE_S:
+            self.since_s, self.count = now_s, 0
+        self.last_s = now_s
+        self.count += 1
+        return now_s - self.since_s
+
+
+class _Refusals:
+    """How long the service has refused the reads of a shard, and what the log says of it. Times are
+    seconds of one monotonic clock.
+
+    `throttled`: so many were refused in all, as the shard's limits were used up.
     """
 
-    def fetch_unless_throttled(self, limit: int) -> Page:
-        """As `fetch`, but raises `ThrottledError` at once: nothing was read, call again at
-        `ready_at_s()`. Raises `FetchPostponedError` for other faults that are to be tried again so.
+    def __init__(self, shard_id: str, refusal_timeout_s: float) -> None:
+        self.throttled = 0
+        self._shard_id = shard_id
+        self._timeout_s = refusal_timeout_s
+        self._without_a_page = _Streak()
+        self._throttling = _Streak()  # other reads may have succeeded between
+        self._is_throttling_logged = False
 
-        Raises `StillThrottledError` when the shard has been throttled for too long, and
-        `ExpiredIteratorError` when new iterators have expired for too long.
+    def end(self) -> None:
+        """A page has come, or the shard is read elsewhere."""
+        self._without_a_page = _Streak()
+
+    def on_throttled(self, exc: ThrottledError, where: str, now_s: float) -> None:
+        """Raise `StillThrottledError` once the shard was refused for too long."""
+        is_of_the_key = isinstance(exc, KeyThrottledError)
+        self.throttled += not is_of_the_key
+        throttled_s = self._throttling.add(now_s)
+        is_new = self._throttling.count == 1
+        self._is_throttling_logged = self._is_throttling_logged and not is_new
+        if throttled_s >= _THROTTLED_LOGGED_S and not self._is_throttling_logged:
+            self._is_throttling_logged = True
+            log.warning(
+                "shard %s of %s is throttled: %s of its reads were refused in %.0f s, the last "
+                "with: %s",
+                self._shard_id,
+                where,
+                self._throttling.count,
+                throttled_s,
+                exc,
+            )
+        refused_s = self._without_a_page.add(now_s)
+        if refused_s >= self._timeout_s:
+            remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
+            if is_of_the_key:
+                remedy = f"last with: {exc}"
+            raise StillThrottledError(
+                f"shard {self._shard_id} of {where} has been throttled for {refused_s:.0f} s; "
+                f"{remedy}"
+            ) from exc
+
+    def on_expired(self, exc: ExpiredIteratorError, where: str, now_s: float) -> NoReturn:
+        """A new iterator has expired, which no age explains: a fault of the service. Raises
+        `FetchPostponedError`, or `ExpiredIteratorError` once that went on for too long.
         """
-        ...
+        refused_s = self._without_a_page.add(now_s)
+        if refused_s >= self._timeout_s:
+            raise ExpiredIteratorError(
+                f"every new iterator of shard {self._shard_id} of {where} has expired at once for "
+                f"{refused_s:.0f} s; try again later"
+            ) from exc
+        raise FetchPostponedError(str(exc)) from exc
 
 
 class KinesisShardGetter:
@@ -106,11 +176,12 @@ class KinesisShardGetter:
     - The last answer lacks it and names children of the shard.
     - The position has reached `ending_sequence`, with or without a next iterator, as some emulators
       never end a closed shard. Others list a number that no record has.
-    - Answers of one position, from new iterators, all lack it and have no records.
+    - Answers of one position, from new iterators, lack it and have no records; what is between
+      them is empty pages behind the tip.
 
     An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
-    with the backoff of throttling. A shard that is refused for `patience_s` seconds on end raises
-    `StillThrottledError` or `ExpiredIteratorError`.
+    with the backoff of throttling. A shard that is refused for `refusal_timeout_s` seconds on end
+    raises `StillThrottledError` or `ExpiredIteratorError`.
     """
 
     # False: pages are converted to Arrow in the fetching thread. Arrow is smaller, and most callers
@@ -128,7 +199,7 @@ class KinesisShardGetter:
         clock: Clock,
         ending_sequence: SequenceNumber | None = None,
         random: Random | None = None,
-        patience_s: float = _PATIENCE_S,
+        refusal_timeout_s: float = _REFUSAL_TIMEOUT_S,
     ) -> None:
         self._client = client
         self._shard_id = shard_id
@@ -139,15 +210,9 @@ class KinesisShardGetter:
         self._clock = clock
         self._ending_sequence = ending_sequence
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
-        self._patience_s = patience_s
+        self._refusals = _Refusals(shard_id, refusal_timeout_s)
         self._same_ends = 0  # the newest answers, all of this position, that claim its end
         self._found_nothing = False  # in the last page, which did not say how far behind it is
-        self._refused_since_s: float | None = None
-        self._refused_last_s = 0.0
-        self.throttled = 0  # so many fetches were refused, as the shard's limits were used up
-        self._throttled_since_s = self._throttled_last_s = float("-inf")
-        self._throttled_reads = 0
-        self._is_throttling_told = False
 
     @property
     def shard_id(self) -> str:
@@ -161,12 +226,17 @@ class KinesisShardGetter:
     def iterator(self) -> str | None:
         return self._iterator
 
+    @property
+    def throttled(self) -> int:
+        """So many fetches were refused, as the shard's limits were used up."""
+        return self._refusals.throttled
+
     def move_to(self, position: Position) -> None:
         """Continue at `position`: somebody else has read up to there."""
         self._position, self._iterator = position, None
         self._same_ends = 0
         self._found_nothing = False
-        self._refused_since_s = None
+        self._refusals.end()
 
     def ready_at_s(self) -> float:
         return self._pacer.ready_at_s(self._clock.monotonic_s())
@@ -201,7 +271,7 @@ class KinesisShardGetter:
         try:
             fetched, limit = self._fetch(limit)
         except ThrottledError as exc:
-            self._on_throttled(exc)
+            self._refusals.on_throttled(exc, self._client.where, self._back_off())
             raise
         except ExpiredIteratorError as exc:
             self._on_expired(exc)
@@ -209,7 +279,7 @@ class KinesisShardGetter:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
             # The caller decides whether the shard was lost unread.
             return Page.empty(self._shard_id, gone=True)
-        self._refused_since_s = None
+        self._refusals.end()
         return self._accept(fetched, limit)
 
     def _fetch(self, limit: int) -> tuple[FetchedPage, int]:
@@ -325,7 +395,11 @@ class KinesisShardGetter:
     def _has_ended(self, decoded: DecodedPage) -> bool:
         """Whether there is evidence that the shard ends after this answer, the newest one."""
         is_last = decoded.next_iterator is None
-        self._same_ends = self._same_ends + 1 if is_last and not decoded.count else 0
+        if is_last and not decoded.count:
+            self._same_ends += 1
+        # Every new iterator passes the empty pages before the end again: they say nothing of it.
+        elif decoded.count or not decoded.millis_behind_latest:
+            self._same_ends = 0
         return (
             self._is_beyond_the_end()
             or (is_last and continue_shard(self._shard_id, decoded.child_shards))
@@ -341,59 +415,14 @@ class KinesisShardGetter:
             self._position.sequence is not None and self._position.sequence >= self._ending_sequence
         )
 
-    def _on_throttled(self, exc: ThrottledError) -> None:
-        is_of_the_key = isinstance(exc, KeyThrottledError)
-        self.throttled += not is_of_the_key
-        self._tell_of_throttling(exc)
-        refused_s = self._back_off()
-        if refused_s >= self._patience_s:
-            remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
-            if is_of_the_key:
-                remedy = f"last with: {exc}"
-            raise StillThrottledError(
-                f"shard {self._shard_id} of {self._client.where} has been throttled for "
-                f"{refused_s:.0f} s; {remedy}"
-            ) from exc
-
-    def _tell_of_throttling(self, exc: ThrottledError) -> None:
-        """In the log, once, when reads were refused for a minute, others between them or not."""
-        now_s = self._clock.monotonic_s()
-        if now_s - self._throttled_last_s > _MAX_PAUSE_S:
-            self._throttled_since_s, self._throttled_reads = now_s, 0
-            self._is_throttling_told = False
-        self._throttled_last_s = now_s
-        self._throttled_reads += 1
-        throttled_s = now_s - self._throttled_since_s
-        if throttled_s >= _THROTTLED_TOLD_S and not self._is_throttling_told:
-            self._is_throttling_told = True
-            log.warning(
-                "shard %s of %s is throttled: %s of its reads were refused in %.0f s, the last "
-                "with: %s",
-                self._shard_id,
-                self._client.where,
-                self._throttled_reads,
-                throttled_s,
-                exc,
-            )
-
     def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
-        """A new iterator has expired, which no age explains: a fault of the service."""
-        refused_s = self._back_off()
-        if refused_s >= self._patience_s:
-            raise ExpiredIteratorError(
-                f"every new iterator of shard {self._shard_id} of {self._client.where} has expired "
-                f"at once for {refused_s:.0f} s; try again later"
-            ) from exc
-        raise FetchPostponedError(str(exc)) from exc
+        self._refusals.on_expired(exc, self._client.where, self._back_off())
 
     def _back_off(self) -> float:
-        """Let the shard wait. Returns for how many seconds the service has refused its reads."""
+        """Let the shard wait after a refusal. Returns the time."""
         now_s = self._clock.monotonic_s()
         self._pacer.back_off(now_s, self._random)
-        if self._refused_since_s is None or now_s - self._refused_last_s > _MAX_PAUSE_S:
-            self._refused_since_s = now_s
-        self._refused_last_s = now_s
-        return now_s - self._refused_since_s
+        return now_s
 
 
 class OneAttemptGetter(KinesisShardGetter):

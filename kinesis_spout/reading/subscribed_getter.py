@@ -1,20 +1,28 @@
-"""Reading one shard by subscription (enhanced fan-out): the service pushes its records.
+"""Reading one shard by subscription (enhanced fan-out): the service pushes its records, and where
+it does not, the shard is polled.
 
-The position is that of the records which were handed over, and a subscription only a way to go on
-from there. So any subscription may end at any time, by its five minutes, a broken connection or
-another reader, and nothing is lost. The next one begins after the continuation number of the last
-event, if the whole of that was handed over and nothing was polled since, or else at the position.
+The position is that of the records which were handed over, and the polling getter has it. A
+subscription is only a way to go on from there. So any subscription may end at any time, by its five
+minutes, a broken connection or another reader, or may never begin, and nothing is lost. The next
+one begins after the continuation number of the last event, if the whole of that was handed over and
+nothing was polled since, or else at the position. What is polled beside a subscription is left out
+of its events.
 
 Trouble never leaves the shard. Each failure makes the shard wait, with exponential backoff, and no
-other. A shard that had no subscription for some time is polled, and subscribing is tried again
-meanwhile. The first event ends the polling. Its subscription began where the shard was when it was
-asked for, so records that were polled since then are left out of it.
+other. Meanwhile it is polled, as soon as the `FallbackRules` say so.
+
+An event that has no records and is behind the tip helps nobody who reads for a short time: the
+service searches storage that holds none. The position is as before, and a subscription of the next
+read would search the same again. A polled page does help, as its iterator is a hint for the next
+read. So a shard with such events is polled too, where the rules bound the silence.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import threading
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,74 +31,127 @@ from kinesis_spout.errors import (
     KinesisError,
     MalformedResponseError,
     ShardNotFoundError,
+    StillThrottledError,
     SubscriptionInUseError,
 )
-from kinesis_spout.reading.pushed_page import ends_without_children, is_in_order, page_of
+from kinesis_spout.reading.fallback import Fallback
+from kinesis_spout.reading.page import Page, continue_shard
 from kinesis_spout.reading.shard_getter import FetchPostponedError
-from state.position import SHARD_END, Position
+from kinesis_spout.reading.subscription_feed import EventByteBudget
+from kinesis_spout.service.record_columns import NO_RECORDS
+from state.position import SHARD_END, Position, PositionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.reading.page import Page
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
     from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-    from kinesis_spout.reading.subscription_feed import NewFeed, SubscriptionFeed
+    from kinesis_spout.reading.subscription_feed import EventShare, NewFeed, SubscriptionFeed
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
     from state.sequence_number import SequenceNumber
 
 _FAILED = Backoff(first_s=0.5, longest_s=16.0)
-# API reference of SubscribeToShard: a second subscription within five seconds is refused.
-_RESUBSCRIBE_S = 5.0
-_LOOK_AGAIN_S = 0.05
+# API reference of SubscribeToShard: a second subscription within five seconds is refused. These are
+# counted here from the request, and there from a moment after it.
+RESUBSCRIBE_S = 5.2
+_REFUSALS = (Fallback.REFUSED, Fallback.MISSING)
+_PUSHED_BYTES_PER_S = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackRules:
+    """When a shard is polled that is to be subscribed to.
+
+    - `poll_after_s`: once it had no subscription that has pushed for so long.
+    - `silent_s`: beside a subscription that has pushed nothing useful for so long, and the time
+      that the bytes of its last event take. None: a subscription that has pushed is relied on until
+      it ends.
+    - `refused_s`: the pause after an error that no waiting mends, as a missing permission, where
+      that is longer than the backoff.
+    """
+
+    poll_after_s: float
+    silent_s: float | None = None
+    refused_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subscriptions:
+    """What the subscriptions of one reader share: of a spout, or of an attempt of a task.
+
+    - `subscribe`: opens a subscription to a shard at a position, with its share of `budget`; called
+      in the feed's thread.
+    - `slots`: so many may be open at a time, each with a thread. A shard without one is polled.
+    - `budget`: bounds the bytes of events that were not handed over yet.
+    - `pushed`: is set in any thread when `ready_at_s` of a getter may have come nearer.
+    """
+
+    subscribe: Callable[[str, Position, EventShare], ShardSubscription]
+    rules: FallbackRules
+    counts: SubscriptionCounts
+    new_feed: NewFeed
+    wait_for: Callable[[threading.Event, float], object]
+    clock: Clock
+    random: Random
+    slots: threading.Semaphore = field(default_factory=partial(threading.Semaphore, sys.maxsize))
+    budget: EventByteBudget = field(default_factory=EventByteBudget)
+    pushed: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something was pushed, at most so many seconds."""
+        # Cleared after the wait: what comes from now on is seen by the look that follows.
+        self.wait_for(self.pushed, timeout_s)
+        self.pushed.clear()
+
+
+@dataclass(slots=True)
+class _OpenSubscription:
+    """A subscription from the attempt to have it to its end. `has_events`: it has pushed."""
+
+    feed: SubscriptionFeed
+    share: EventShare
+    has_events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """What is left to hand over of an event, which `share` holds with all its bytes."""
+
+    page: Page
+    continuation: SequenceNumber | None
+    wire_bytes: int
+    share: EventShare
 
 
 class SubscribedGetter:
-    """A `ShardGetter` whose pages are pushed. `fetch_unless_throttled` never waits for the service
-    while the shard is subscribed to.
+    """A `ShardGetter` whose pages are pushed, or polled. `fetch_unless_throttled` waits for the
+    service where the shard is polled, and never for a push.
 
-    - `polling`: reads the shard where subscriptions do not, and has the position of both.
-    - `subscribe`: opens a subscription to a shard at a position; called in the feed's thread.
-    - `on_news`: called in any thread when `ready_at_s` may have come nearer.
-    - `fallback_after_s`: how long without a subscription until the shard is polled.
+    `polling`: reads the shard where subscriptions do not, and has the position of both.
+    `not_before_s`: when the service allows the first subscription, on the clock's monotonic scale.
     """
 
     def __init__(
         self,
         polling: KinesisShardGetter,
-        subscribe: Callable[[str, Position], ShardSubscription],
+        subscriptions: Subscriptions,
         *,
-        new_feed: NewFeed,
-        on_news: Callable[[], None],
-        counts: SubscriptionCounts,
-        fallback_after_s: float,
-        clock: Clock,
-        random: Random,
+        not_before_s: float = -math.inf,
     ) -> None:
         self._polling = polling
-        self._subscribe = subscribe
-        self._new_feed = new_feed
-        self._on_news = on_news
-        self._counts = counts
-        self._fallback_after_s = fallback_after_s
-        self._clock = clock
-        self._random = random
+        self._shared = subscriptions
         self._lock = threading.Lock()  # `close` comes from another thread
-        self._is_closed = False
-        self._feed: SubscriptionFeed | None = None
-        self._feed_began_s = 0.0
-        self._feed_gave_events = False
-        # The rest of an event, where it has more records than were asked for.
-        self._rest: Page | None = None
-        self._rest_continuation: SequenceNumber | None = None
-        self._continuation: SequenceNumber | None = None
+        self._may_subscribe = True
+        self._open: _OpenSubscription | None = None
+        self._subscribe_at_s = not_before_s
+        self._begun_s: float | None = None  # when the newest subscription was asked for
         self._failures = 0
-        self._error: Exception | None = None
-        self._subscribe_at_s = -math.inf
-        self._poll_from_s = clock.monotonic_s() + fallback_after_s
-        self._is_polling = False
+        self._fallback: Fallback | None = None
+        self._event: _Event | None = None  # with more records than were asked for
+        self._continuation: SequenceNumber | None = None  # where the newest records were pushed
+        self._poll_from_s = self._now_s() + subscriptions.rules.poll_after_s
         self._must_poll = False
 
     @property
@@ -105,177 +166,210 @@ class SubscribedGetter:
     def iterator(self) -> str | None:
         return self._polling.iterator
 
+    @property
+    def fallback(self) -> Fallback | None:
+        """Why the shard is polled, or was polled last; None while no subscription has failed, and
+        after an event.
+        """
+        return self._fallback
+
+    @property
+    def next_subscribe_s(self) -> float | None:
+        """When the next subscription makes sense, on the clock's monotonic scale; None if this one
+        was never tried.
+        """
+        return None if self._begun_s is None else self._subscribe_at_s
+
     def ready_at_s(self) -> float:
-        """When there is something to do. May be infinite: then only `on_news` tells."""
-        now_s = self._clock.monotonic_s()
-        feed = self._feed
-        if self._is_closed:
-            return math.inf
-        if self._rest is not None or self.position.is_end or (feed is not None and feed.has_news):
-            return now_s
+        """When there is something to do. May be infinite: then only `Subscriptions.pushed` tells,
+        which may be set earlier in any case.
+        """
+        opened = self._open
+        if self._event is not None or self.position.is_end:
+            return self._now_s()
+        if opened is not None and opened.feed.has_news:
+            return self._now_s()
         if self._must_poll:
             return self._polling.ready_at_s()
-        next_s = math.inf if feed is not None else self._subscribe_at_s
-        return min(next_s, self._polling.ready_at_s() if self._is_polling else self._poll_from_s)
-
-    def fetch(self, limit: int) -> Page:
-        """The next page. Waits until there is one. Raises `KinesisError`."""
-        while True:
-            wait_s = self.ready_at_s() - self._clock.monotonic_s()
-            self._clock.sleep(min(wait_s, _LOOK_AGAIN_S))
-            try:
-                return self.fetch_unless_throttled(limit)
-            except FetchPostponedError:
-                continue
+        poll_s = max(self._polling.ready_at_s(), self._poll_from_s)
+        if opened is None and self._may_subscribe:
+            return min(poll_s, self._subscribe_at_s)
+        return poll_s
 
     def fetch_unless_throttled(self, limit: int) -> Page:
         """What was pushed, at most `limit` records of it. Raises `FetchPostponedError` when there
-        is nothing. Blocks on the network only for a shard that is polled, and raises then what the
-        polling getter raises.
+        is nothing yet. Blocks on the network only for a shard that is polled, and raises then what
+        the polling getter raises.
         """
         if limit < 1 or self.position.is_end:
             return self._polling.fetch_unless_throttled(limit)
-        if self._rest is not None:
-            return self._hand_over(self._rest, self._rest_continuation, limit)
-        event = self._next_event()
+        event = self._event or self._next_event()
         if event is not None:
-            return self._hand_over(self._page_of(event), event.continuation, limit)
-        if self._may_poll(self._clock.monotonic_s()):
+            return self._hand_over(event, limit)
+        if self._must_poll or self._now_s() >= self._poll_from_s:
+            if self._open is not None:
+                self._fallback = Fallback.SILENT
             # "Now" is what a getter that is ready may say: the clock is read after it was asked.
             ready_at_s = self._polling.ready_at_s()
-            if ready_at_s <= self._clock.monotonic_s():
+            if ready_at_s <= self._now_s():
                 return self._poll(limit)
         raise FetchPostponedError(f"shard {self.shard_id} has nothing new")
 
+    def demand(self) -> None:
+        """Somebody waits for the next page: its event may come without room. Any thread."""
+        opened = self._open
+        if opened is not None:
+            opened.share.demand()
+
     def close(self) -> None:
-        """End the subscription. Any thread; never blocks."""
+        """End the subscription, or never open it. What is read from now on is polled. Any thread;
+        never blocks.
+        """
         with self._lock:
-            self._is_closed = True
-            feed, self._feed = self._feed, None
-        if feed is not None:
-            feed.close()
-        self._stop_polling(subscribed=False)
-        self._counts.forget(self.shard_id)
+            self._may_subscribe = False
+        self._end_subscription()
+        self._shared.counts.forget(self.shard_id)
 
     # subscriptions --------------------------------------------------------------------------------
-    def _next_event(self) -> SubscriptionEvent | None:
+    def _next_event(self) -> _Event | None:
         """The next event in order, if there is one. Renews a subscription that is over."""
-        feed = self._feed
-        if feed is not None and feed.is_over:
-            self._on_over(feed)
-        if self._feed is None:
-            self._begin()
-        feed = self._feed
-        event = None if feed is None else feed.take()
-        if event is None:
+        opened = self._open
+        if opened is not None and opened.feed.is_over:
+            self._on_over(opened, opened.feed.error)
+        if self._open is None:
+            self._begin_if_due()
+        opened = self._open
+        pushed = None if opened is None else opened.feed.take()
+        if opened is None or pushed is None:
+            return None  # also where `close` was called meanwhile
+        first, last = pushed.page.first, pushed.page.last
+        if first is not None and last is not None and last < first:
+            what = f"records from {first} to {last}, which is out of order; nothing of it was read"
+            self._on_failure(opened, MalformedResponseError(f"shard {self.shard_id} pushed {what}"))
             return None
-        if not is_in_order(event):
-            self._drop_feed()
-            self._on_failure(
-                MalformedResponseError(
-                    f"shard {self.shard_id} pushed records from {event.page.first} to "
-                    f"{event.page.last}, which is out of order; nothing of it was read"
-                )
-            )
-            return None
-        self._on_event()
+        page = _pushed_page(pushed, self.shard_id, position=self.position)
+        if not self._polling.keeps_lists:
+            page.columns.to_arrow()  # once: what is cut from it is sliced
+        event = _Event(page, pushed.continuation, pushed.wire_bytes, opened.share)
+        self._event = event  # from now on `close` keeps its bytes
+        self._on_event(opened, page)
+        if _ends_without_children(pushed, self.shard_id):
+            # No subscription until the polling getter knows whether the shard has ended.
+            self._must_poll = True
+            what = "its end without children, which is no evidence of it; it is polled"
+            self._on_failure(opened, MalformedResponseError(f"shard {self.shard_id} pushed {what}"))
         return event
 
-    def _begin(self) -> None:
-        now_s = self._clock.monotonic_s()
+    def _begin_if_due(self) -> None:
+        now_s = self._now_s()
         if self._must_poll or now_s < self._subscribe_at_s:
             return
         position = self.position
         if self._continuation is not None:
             position = Position.after(self._continuation)
         with self._lock:
-            if self._is_closed:
+            if not self._may_subscribe:
                 return
-            self._feed_began_s, self._feed_gave_events = now_s, False
-            self._feed = self._new_feed(
-                self.shard_id, partial(self._subscribe, self.shard_id, position), self._on_news
-            )
+            self._subscribe_at_s = now_s + RESUBSCRIBE_S
+            if not self._shared.slots.acquire(blocking=False):
+                return
+            self._begun_s = now_s
+            if self._shared.rules.silent_s is not None:
+                self._poll_from_s = now_s + self._shared.rules.silent_s
+            share = self._shared.budget.share()
+            subscribe = partial(self._shared.subscribe, self.shard_id, position, share)
+            feed = self._shared.new_feed(self.shard_id, subscribe, self._shared.pushed.set)
+            self._open = _OpenSubscription(feed, share)
 
-    def _on_event(self) -> None:
-        if not self._feed_gave_events:
-            self._counts.opened(self.shard_id)
-        self._feed_gave_events = True
-        self._failures, self._error = 0, None
-        self._poll_from_s = math.inf
-        self._stop_polling(subscribed=True)
+    def _on_event(self, opened: _OpenSubscription, page: Page) -> None:
+        if not opened.has_events:
+            self._shared.counts.opened(self.shard_id)
+        opened.has_events = True
+        self._failures, self._fallback = 0, None
+        silent_s = self._shared.rules.silent_s
+        if silent_s is None:
+            self._poll_from_s = math.inf
+        elif page.count or page.at_tip or page.ended:
+            paid_off_s = page.columns.read_bytes / _PUSHED_BYTES_PER_S
+            self._poll_from_s = self._now_s() + silent_s + paid_off_s
 
-    def _on_over(self, feed: SubscriptionFeed) -> None:
+    def _on_over(self, opened: _OpenSubscription, error: Exception | None) -> None:
         """The subscription has ended, or could not be had."""
-        self._feed = None
-        now_s = self._clock.monotonic_s()
-        if self._poll_from_s == math.inf:
-            self._poll_from_s = now_s + self._fallback_after_s
-        error = feed.error
         if error is not None and not isinstance(error, KinesisError):
+            self.close()
             raise error  # a fault of the program
-        if error is None and self._feed_gave_events:
-            self._subscribe_at_s = now_s  # its five minutes are over
-            return
-        self._on_failure(error)
+        if error is None and opened.has_events:  # its five minutes are over
+            self._end_subscription()
+            self._fallback = Fallback.ENDED
+        else:
+            self._on_failure(opened, error)
 
-    def _on_failure(self, error: KinesisError | None) -> None:
-        now_s = self._clock.monotonic_s()
-        self._counts.failed(self.shard_id, error, in_a_row=self._failures + 1)
-        self._error = error
-        if isinstance(error, SubscriptionInUseError) and self._feed_gave_events:
-            # A refusal alone says little: an earlier process may have subscribed just before.
-            self._counts.taken(self.shard_id, now_s)
-        # The polling getter knows what to do about a shard that is gone.
-        self._must_poll = self._must_poll or isinstance(error, ShardNotFoundError)
+    def _on_failure(self, opened: _OpenSubscription, error: KinesisError | None) -> None:
+        """The subscription was refused or broke; `error` is None where it ended without a word."""
+        self._end_subscription()
         self._failures += 1
-        self._subscribe_at_s = now_s + _FAILED.wait_s(self._failures, self._random)
-        if self._feed_gave_events:
-            refused_until_s = self._feed_began_s + _RESUBSCRIBE_S
-            self._subscribe_at_s = max(
-                self._subscribe_at_s, refused_until_s + self._random.uniform(0.1, 0.5)
-            )
-        if self._poll_from_s == math.inf:
-            self._poll_from_s = now_s + self._fallback_after_s
+        self._fallback = reason = _reason_of(error, has_events=opened.has_events)
+        self._shared.counts.failed(
+            self.shard_id,
+            error,
+            in_a_row=self._failures,
+            # A refusal alone says little: an earlier process may have subscribed just before.
+            was_taken=reason is Fallback.IN_USE and opened.has_events,
+            now_s=self._now_s(),
+        )
+        # The service has one code for a shard and a consumer that is gone. The polling getter knows
+        # what to do about a shard.
+        self._must_poll = self._must_poll or isinstance(error, ShardNotFoundError)
+        now_s = self._now_s()
+        pause_s = _FAILED.wait_s(self._failures, self._shared.random)
+        if reason in _REFUSALS and error is not None and not error.retryable:
+            pause_s = max(pause_s, self._shared.rules.refused_s)
+        # A refused one does not count at the service: the next one may come sooner than that.
+        allowed_s = self._subscribe_at_s if opened.has_events else now_s
+        self._subscribe_at_s = max(allowed_s, now_s + pause_s)
 
-    def _drop_feed(self) -> None:
+    def _end_subscription(self) -> None:
         with self._lock:
-            feed, self._feed = self._feed, None
-        if feed is not None:
-            feed.close()
+            opened, self._open = self._open, None
+            if opened is None:
+                return
+            poll_from_s = self._now_s() + self._shared.rules.poll_after_s
+            self._poll_from_s = min(self._poll_from_s, poll_from_s)
+        event = self._event
+        is_held = event is not None and event.share is opened.share
+        opened.share.close(kept_bytes=event.wire_bytes if event is not None and is_held else 0)
+        opened.feed.close()
+        self._shared.slots.release()
 
     # pages ----------------------------------------------------------------------------------------
-    def _page_of(self, event: SubscriptionEvent) -> Page:
-        """The event as a page, without records that were handed over before."""
-        if ends_without_children(event, self.shard_id):
-            # The polling getter asks again whether the shard has ended.
-            self._must_poll = True
-            self._drop_feed()
-        return page_of(event, self.shard_id, position=self.position)
-
-    def _hand_over(self, page: Page, continuation: SequenceNumber | None, limit: int) -> Page:
-        part = page.head(limit)
+    def _hand_over(self, event: _Event, limit: int) -> Page:
+        part = event.page.head(limit)
         if part.last is not None:
             self._polling.move_to(Position.after(part.last))
-        if part.count < page.count:
-            self._rest, self._rest_continuation = page.after(part.count), continuation
+        if part.count < event.page.count:
+            self._event = replace(event, page=event.page.after(part.count))
             return part
-        self._rest = self._rest_continuation = None
-        if continuation is not None:
-            self._continuation = continuation
-        if page.ended:
+        self._event = None
+        event.share.release(event.wire_bytes)
+        if event.continuation is not None:
+            self._continuation = event.continuation
+        if part.ended:
             self._polling.move_to(SHARD_END)
             self.close()
-        return page
-
-    # polling --------------------------------------------------------------------------------------
-    def _may_poll(self, now_s: float) -> bool:
-        if not self._is_polling and now_s >= self._poll_from_s and not self._is_closed:
-            self._is_polling = True
-            self._counts.begin_polling(self.shard_id, self._fallback_after_s, self._error)
-        return self._is_polling or self._must_poll
+        if not part.count and not part.at_tip and not part.ended:
+            return replace(part, next_iterator=self._polling.iterator)  # still good
+        return part
 
     def _poll(self, limit: int) -> Page:
-        page = self._polling.fetch_unless_throttled(limit)
+        if not self._must_poll:
+            self._shared.counts.polled(self.shard_id, self._shared.rules.poll_after_s)
+        try:
+            page = self._polling.fetch_unless_throttled(limit)
+        except StillThrottledError as exc:
+            if self._open is None:
+                raise
+            # The subscription is not held up by what other consumers use up.
+            raise FetchPostponedError(str(exc)) from exc
         # Without an iterator, the shard may have ended, which further polls prove.
         self._must_poll = self._must_poll and page.next_iterator is None
         if page.count:
@@ -284,7 +378,70 @@ class SubscribedGetter:
             self.close()
         return page
 
-    def _stop_polling(self, *, subscribed: bool) -> None:
-        if self._is_polling:
-            self._is_polling = False
-            self._counts.end_polling(self.shard_id, subscribed=subscribed)
+    def _now_s(self) -> float:
+        return self._shared.clock.monotonic_s()
+
+
+def _reason_of(error: KinesisError | None, *, has_events: bool) -> Fallback:
+    """Why a subscription is over before its time."""
+    if isinstance(error, ShardNotFoundError):
+        return Fallback.MISSING
+    if isinstance(error, SubscriptionInUseError):
+        return Fallback.IN_USE
+    if error is None:
+        return Fallback.ENDED
+    is_broken = has_events or isinstance(error, MalformedResponseError)
+    return Fallback.BROKEN if is_broken else Fallback.REFUSED
+
+
+def _ends_without_children(event: SubscriptionEvent, shard_id: str) -> bool:
+    """Whether it says that the shard has ended, but names no children of it: no evidence of the
+    end, so the shard has to be polled.
+    """
+    return event.continuation is None and not continue_shard(shard_id, event.page.child_shards)
+
+
+def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position) -> Page:
+    """What a subscription has pushed, without the records before `position`, which were read
+    before.
+    """
+    decoded = event.page
+    behind_ms = decoded.millis_behind_latest
+    is_malformed = _ends_without_children(event, shard_id)
+    # An event without records that does not say how far behind it is comes at the tip.
+    is_at_tip = not decoded.count if behind_ms is None else not behind_ms
+    page = Page(
+        shard_id=shard_id,
+        columns=decoded.columns,
+        count=decoded.count,
+        first=decoded.first,
+        last=decoded.last,
+        last_arrival_ms=decoded.last_arrival_ms,
+        payload_bytes=decoded.payload_bytes,
+        millis_behind_latest=behind_ms or 0,
+        child_shards=decoded.child_shards,
+        next_iterator=None,
+        ended=event.continuation is None and not is_malformed,
+        at_tip=is_at_tip and not is_malformed,
+        service_time_ms=event.service_time_ms,
+        latest_ms=event.latest_ms,
+        is_pushed=True,
+    )
+    last = position.sequence
+    # After a user record within an aggregate, the whole aggregate comes again, and is left to the
+    # reader of aggregates.
+    is_after_a_record = position.kind is PositionKind.AFTER and last is not None and not last.sub
+    if not is_after_a_record or last is None or page.first is None or page.first > last:
+        return page
+    known = page.up_to(last)
+    if known < page.count:
+        return page.after(known)
+    return replace(
+        page,
+        columns=NO_RECORDS,
+        count=0,
+        first=None,
+        last=None,
+        last_arrival_ms=None,
+        payload_bytes=0,
+    )

@@ -1,15 +1,21 @@
-"""Counting of subscriptions over all shards of a process, and what its log says of them."""
+"""Counting of subscriptions over all shards of a reader, what its log says of them, and whether
+another reader subscribes with the same registered consumer. The service gives a shard to one of
+them: each takes it from the other, again and again, and both read little by subscription.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 
-from kinesis_spout.reading.shared_consumer import SharedConsumer
-from kinesis_spout.reading.subscription_totals import SubscriptionTotals
+from kinesis_spout.reading.fallback import SubscriptionTotals
 
 log = logging.getLogger("kinesis_spout")
-NO_ANSWER = "no answer came"
+_NO_ANSWER = "no answer came"
+# A restart, or a shard that moves to another task of the application, takes it once or twice.
+_TIMES = 3
+_WITHIN_S = 300.0
 _REFUSED_AFTER = 3  # a connection that breaks is soon there again
 
 
@@ -26,51 +32,62 @@ class SubscriptionCounts:
         self._opened = 0
         self._failed = 0
         self._polled: set[str] = set()
-        self._refused: dict[str, str] = {}
+        self._errors: dict[str, str] = {}  # of the shards whose last attempt has failed
+        self._refused: set[str] = set()
 
     def opened(self, shard_id: str) -> None:
+        """A subscription has pushed its first event, so the shard is not polled any more."""
         with self._lock:
             self._opened += 1
-            self._refused.pop(shard_id, None)
+            was_last = self._polled == {shard_id}
+            self._forget(shard_id)
+        if was_last:
+            log.warning("all shards are read by subscription again")
 
-    def failed(self, shard_id: str, error: Exception | None, *, in_a_row: int) -> None:
-        """A subscription could not be had, or broke: the last of so many attempts."""
+    def failed(
+        self,
+        shard_id: str,
+        error: Exception | None,
+        *,
+        in_a_row: int,
+        was_taken: bool,
+        now_s: float,
+    ) -> None:
+        """A subscription could not be had, or broke: the last of so many attempts. `was_taken`: it
+        gave events, and another one of the consumer has replaced it. `now_s`: monotonic.
+        """
         with self._lock:
             self._failed += 1
+            self._errors[shard_id] = str(error or _NO_ANSWER)
             if in_a_row >= _REFUSED_AFTER:
-                self._refused[shard_id] = str(error or NO_ANSWER)
+                self._refused.add(shard_id)
+        if was_taken:
+            self._shared.note(shard_id, now_s)
 
-    def forget(self, shard_id: str) -> None:
-        """The shard is not read any more."""
-        with self._lock:
-            self._refused.pop(shard_id, None)
-
-    def taken(self, shard_id: str, now_s: float) -> None:
-        """A subscription that gave events was replaced by another one of the consumer."""
-        self._shared.note(shard_id, now_s)
-
-    def begin_polling(self, shard_id: str, after_s: float, error: Exception | None) -> None:
-        """A shard has had no subscription for `after_s` seconds, last because of `error`."""
+    def polled(self, shard_id: str, after_s: float) -> None:
+        """A shard is polled, as it has had no subscription for `after_s` seconds. With 0 it is
+        polled as a matter of course, and that is not counted.
+        """
+        if not after_s:
+            return
         with self._lock:
             is_first = not self._polled
             self._polled.add(shard_id)
-            self._refused.setdefault(shard_id, str(error or NO_ANSWER))
+            self._refused.add(shard_id)
+            error = self._errors.setdefault(shard_id, _NO_ANSWER)
         if is_first:
             log.warning(
                 "shard %s is polled, as no subscription could be had for %g s (%s); subscribing is "
                 "tried again, for it and for any other shard",
                 shard_id,
                 after_s,
-                error or NO_ANSWER,
+                error,
             )
 
-    def end_polling(self, shard_id: str, *, subscribed: bool) -> None:
-        """A shard is polled no more: it is `subscribed`, or read no more."""
+    def forget(self, shard_id: str) -> None:
+        """The shard is not read any more."""
         with self._lock:
-            was_last = self._polled == {shard_id}
-            self._polled.discard(shard_id)
-        if was_last and subscribed:
-            log.warning("all shards are read by subscription again")
+            self._forget(shard_id)
 
     def refusal(self, now_s: float) -> str | None:
         """Why a shard gets no subscription, after several attempts, or keeps none; None where each
@@ -78,10 +95,66 @@ class SubscriptionCounts:
         """
         taken = self._shared.sentence(now_s)
         with self._lock:
-            return taken or next(iter(self._refused.values()), None)
+            refused = (error for shard, error in self._errors.items() if shard in self._refused)
+            return taken or next(refused, None)
 
     def totals(self) -> SubscriptionTotals:
         with self._lock:
             return SubscriptionTotals(
                 opened=self._opened, failed=self._failed, polled_shards=len(self._polled)
             )
+
+    def _forget(self, shard_id: str) -> None:
+        self._polled.discard(shard_id)
+        self._refused.discard(shard_id)
+        self._errors.pop(shard_id, None)
+
+
+class SharedConsumer:
+    """Warns once that another reader seems to use the consumer: as soon as one shard was taken
+    three times within five minutes. Any thread may call it.
+
+    `consumer`: its name or ARN. `option`: where the user names it.
+    """
+
+    def __init__(self, consumer: str, *, option: str) -> None:
+        self._consumer = consumer
+        self._option = option
+        self._lock = threading.Lock()
+        self._taken_s: dict[str, deque[float]] = {}
+        self._has_warned = False
+
+    def note(self, shard_id: str, now_s: float) -> None:
+        """The consumer's subscription to a shard was taken, or was refused because there is another
+        one. `now_s`: monotonic.
+        """
+        with self._lock:
+            times_s = self._taken_s.setdefault(shard_id, deque(maxlen=_TIMES))
+            times_s.append(now_s)
+            if self._has_warned or not _is_often(times_s, now_s):
+                return
+            self._has_warned = True
+        log.warning(
+            "another reader seems to take the subscriptions of consumer %s (shard %s: %d times in "
+            "%.0f s), so both get less by subscription than they could, and poll; give each "
+            "application a consumer of its own with %s",
+            self._consumer,
+            shard_id,
+            _TIMES,
+            now_s - times_s[0],
+            self._option,
+        )
+
+    def sentence(self, now_s: float) -> str | None:
+        """That another reader seems to use the consumer now; None where none does."""
+        with self._lock:
+            if not any(_is_often(times_s, now_s) for times_s in self._taken_s.values()):
+                return None
+        return (
+            f"another reader takes the subscriptions of consumer {self._consumer} again and again, "
+            f"as it has the same consumer; give each application one of its own with {self._option}"
+        )
+
+
+def _is_often(times_s: deque[float], now_s: float) -> bool:
+    return len(times_s) == _TIMES and now_s - times_s[0] <= _WITHIN_S

@@ -1,4 +1,6 @@
-"""Pages and retries in which each user record of an aggregate is a record of its own."""
+"""Aggregates of the Kinesis Producer Library (KPL) in pages and retries: refused, or unpacked, so
+that each user record is a record of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ import pyarrow.compute as pc
 
 from kinesis_spout.aggregation.hash_range import IS_OWNED
 from kinesis_spout.aggregation.unpacking import has_candidates
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
-from scheme.record import SUB_SEQUENCE_NUMBER
+from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER, is_kpl_aggregate
 from state.position import PositionKind
 from state.sequence_number import SequenceNumber
 
@@ -24,6 +27,31 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.page import Page
     from state.plan import PlannedRetry
     from state.position import Position
+
+
+class AggregatedRecordError(KinesisError):
+    """A record is a KPL aggregate. Nothing was read past it."""
+
+
+_REMEDY = (
+    "set option aggregatedRecords to unpack for its user records, or set aggregatedRecords to raw "
+    "for its bytes"
+)
+
+
+def refuse_aggregates(records: pa.RecordBatch, shard_id: str, *, remedy: str = _REMEDY) -> None:
+    """Raise `AggregatedRecordError` for the first KPL aggregate: it contains several user records
+    and must not be returned as one. `remedy`: the end of the error's sentence.
+    """
+    candidates = pc.starts_with(records.column("data"), KPL_MAGIC)
+    if not candidates.true_count:
+        return
+    for index in pc.indices_nonzero(candidates).to_pylist():
+        if is_kpl_aggregate(records.column("data")[index].as_py()):
+            sequence = records.column("sequenceNumber")[index]
+            raise AggregatedRecordError(
+                f"record {sequence} of shard {shard_id} is a KPL aggregate; {remedy}"
+            )
 
 
 def numbers_of(records: pa.RecordBatch) -> pa.Array:

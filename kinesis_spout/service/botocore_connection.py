@@ -38,7 +38,7 @@ from kinesis_spout.errors import (
     StaleCredentialsError,
     StreamNotFoundError,
 )
-from kinesis_spout.service import put_records_wire, subscription, summary_wire
+from kinesis_spout.service import put_records_wire, subscription
 from kinesis_spout.service.call_retry import call_with_retries
 from kinesis_spout.service.faults import (
     EXPIRED_LISTING,
@@ -47,7 +47,7 @@ from kinesis_spout.service.faults import (
     meaning_of_local,
 )
 from kinesis_spout.service.get_records_wire import GetRecordsWire
-from kinesis_spout.service.shapes import service_time_ms, stream_summary
+from kinesis_spout.service.shapes import keep_summary_body, service_time_ms, stream_summary
 from kinesis_spout.service.surroundings import (
     endpoint_in,
     place_in_words,
@@ -333,7 +333,9 @@ class KinesisConnection:
                 self._place = place_in_words(self.aws, self._region)
                 self.wire.hook(client)
                 put_records_wire.hook(client)
-                summary_wire.hook(client)
+                client.meta.events.register(
+                    "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
+                )
                 subscription.hook(client, self._clock)
                 built = self._built = (os.getpid(), client)
             return built[1]
@@ -365,10 +367,10 @@ class KinesisConnection:
             self._raise_not_found(where, exc)
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
-        said = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
+        message = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
         raise kind(
             f"{exc.operation_name} failed for {where} "
-            f"({code}{': ' + said[0][:300] if said else ''}); {advice}"
+            f"({code}{': ' + message[0][:300] if message else ''}); {advice}"
         ) from exc
 
     def _raise_not_found(self, where: str, exc: vendor.ClientError) -> NoReturn:

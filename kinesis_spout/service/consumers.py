@@ -18,7 +18,7 @@ from kinesis_spout.service.shapes import milliseconds
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.subscription import ShardSubscription
+    from kinesis_spout.service.subscription import ReceivedShare, ShardSubscription
     from state.position import Position
 
 ACTIVE = "ACTIVE"
@@ -126,13 +126,15 @@ class OwnConsumer:
         self._refused: KinesisError | None = None
         self._ask_again_at_s = float("-inf")
 
-    def subscribe(self, shard_id: str, position: Position) -> ShardSubscription:
+    def subscribe(
+        self, shard_id: str, position: Position, share: ReceivedShare | None = None
+    ) -> ShardSubscription:
         """Subscribe to a shard. One attempt; blocks on the network. Raises `KinesisError`, among
         them `ConsumerNotFoundError`, and `ShardNotFoundError` for a shard that is gone.
         """
         arn = self.active_arn()
         try:
-            return self._client.subscribe(arn, shard_id, position)
+            return self._client.subscribe(arn, shard_id, position, share)
         except ShardNotFoundError:
             # The service has one code for a missing shard and for a missing consumer.
             self.forget(arn)
@@ -182,7 +184,7 @@ class OwnConsumer:
 
 
 def _consumers(answer: dict[str, Any]) -> tuple[list[RegisteredConsumer], str | None]:
-    return [_consumer(one) for one in answer["Consumers"]], answer.get("NextToken") or None
+    return list(map(_consumer, answer["Consumers"])), answer.get("NextToken") or None
 
 
 def _described(answer: dict[str, Any]) -> RegisteredConsumer:
@@ -193,10 +195,10 @@ def _registered(answer: dict[str, Any]) -> RegisteredConsumer:
     return _consumer(answer["Consumer"])
 
 
-def _consumer(told: dict[str, Any]) -> RegisteredConsumer:
+def _consumer(described: dict[str, Any]) -> RegisteredConsumer:
     return RegisteredConsumer(
-        name=told["ConsumerName"],
-        arn=told["ConsumerARN"],
-        status=told["ConsumerStatus"],
-        created_ms=milliseconds(told["ConsumerCreationTimestamp"]),
+        name=described["ConsumerName"],
+        arn=described["ConsumerARN"],
+        status=described["ConsumerStatus"],
+        created_ms=milliseconds(described["ConsumerCreationTimestamp"]),
     )

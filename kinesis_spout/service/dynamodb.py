@@ -84,6 +84,6 @@ def _service_error(exc: vendor.ClientError, where: str) -> KinesisError:
         return ConfigError(f"{where} does not exist; check its name, the region and the account")
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     kind, advice = meaning_of(code, status, operation=exc.operation_name)
-    said = "" if kind is CredentialsError else f": {str(error.get('Message', ''))[:300]}"
+    message = "" if kind is CredentialsError else f": {str(error.get('Message', ''))[:300]}"
     kind = kind if kind in _ADVICE else RequestRefusedError
-    return kind(f"{where} cannot be read ({code}{said}); {_ADVICE.get(kind, advice)}")
+    return kind(f"{where} cannot be read ({code}{message}); {_ADVICE.get(kind, advice)}")

@@ -119,8 +119,8 @@ def malformed_explained(
     try:
         yield
     except _ArrivalTimeError as exc:
-        said = f"the service's {what} cannot be read{encoding}"
-        raise UnreadableRecordError(said, exc.index, exc.number, str(exc)) from None
+        text = f"the service's {what} cannot be read{encoding}"
+        raise UnreadableRecordError(text, exc.index, exc.number, str(exc)) from None
     except (
         msgspec.MsgspecError,
         pa.ArrowException,

@@ -7,13 +7,16 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from kinesis_spout.errors import RequestRefusedError
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-from kinesis_spout.service.summary_wire import summary_in
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 _HOUR_MS = 3_600_000
+_SUMMARY = "StreamDescriptionSummary"
+_SUMMARY_BODY = "KinesisSpoutSummaryBody"
 
 
 def service_time_ms(answer: dict[str, Any]) -> int | None:
@@ -67,9 +70,25 @@ def iterator_in(answer: dict[str, Any]) -> str:
     return iterator
 
 
+def keep_summary_body(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
+) -> None:
+    """A hook of botocore before it parses DescribeStreamSummary. Its parser drops what its own
+    description of the service does not have: of one from before 2026 the record distribution
+    strategy, and before October 2025 the maximum record size.
+    """
+    if response_dict["status_code"] < 300:
+        customized_response_dict[_SUMMARY_BODY] = response_dict["body"]
+
+
 def stream_summary(answer: dict[str, Any]) -> StreamSummary:
-    """The summary in an answer to DescribeStreamSummary."""
-    summary = summary_in(answer)
+    """The summary in an answer to DescribeStreamSummary: its times as botocore parses them, and all
+    that the service has written. Raises KeyError, TypeError or ValueError for an incomplete one.
+    """
+    summary: dict[str, Any] = answer[_SUMMARY]
+    body = answer.get(_SUMMARY_BODY)
+    if body is not None:
+        summary = msgspec.json.decode(body)[_SUMMARY] | summary
     largest_kib = summary.get("MaxRecordSizeInKiB")
     mode = summary.get("StreamModeDetails", {}).get("StreamMode")
     return StreamSummary(

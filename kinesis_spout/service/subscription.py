@@ -289,10 +289,10 @@ def _text_of(message: EventStreamMessage) -> str:
     """What an exception event says."""
     try:
         body = json.loads(message.payload or b"{}")
-        said = body.get("message") or body.get("Message") or ""
+        text = body.get("message") or body.get("Message") or ""
     except (ValueError, AttributeError):
-        said = ""
-    return str(said or message.headers.get(":error-message", ""))
+        text = ""
+    return str(text or message.headers.get(":error-message", ""))
 
 
 def _socket_of(raw: Any) -> socket.socket | None:

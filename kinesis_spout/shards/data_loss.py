@@ -25,6 +25,7 @@ verified, and longer ago than the retention.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.shards.lineage import ShardLineage
+    from kinesis_spout.shards.listed_stream import Listing
     from state.shard_state import ShardState
     from state.store.identity import StartPin
 
@@ -47,17 +48,17 @@ MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refres
 
 
 class _Lasting(Generic[_T]):
-    """Observations that hold in every listing for at least `patience_s`. A pure memory."""
+    """Observations that hold in every listing for at least `lasting_s`. A pure memory."""
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, lasting_s: float) -> None:
+        self._lasting_s = lasting_s
         self._since_s: dict[_T, float] = {}
 
     def note(self, found: Iterable[_T], listed_s: float) -> dict[_T, float]:
         """Take what a listing shows; returns what lasts, and for how many seconds."""
         self._since_s = {one: self._since_s.get(one, listed_s) for one in found}
         lasted_s = {one: listed_s - since_s for one, since_s in self._since_s.items()}
-        return {one: seconds for one, seconds in lasted_s.items() if seconds >= self._patience_s}
+        return {one: seconds for one, seconds in lasted_s.items() if seconds >= self._lasting_s}
 
 
 class DataLossDetector:
@@ -65,8 +66,13 @@ class DataLossDetector:
     gives up or forgets the shards that a method returns.
 
     `only`: the ids of the shards that are read; empty for all. The others are not missed.
-    `patience_s`: for how long listings must agree before a shard counts as vanished.
+    `lasting_s`: for how long listings must agree before a shard counts as vanished.
     `accept_loss`: how this application's user lets it go on after a loss.
+
+    - `reports`: how many losses were reported, of one or more shards each.
+    - `gone`: shards with unresolved records of which nothing can be read any more: two listings of
+      the ACTIVE stream, and all between them, left the shard out, and it did not answer.
+    - `checked_ms`: by shard, the service time of its last `check_retention`.
     """
 
     def __init__(
@@ -75,20 +81,21 @@ class DataLossDetector:
         *,
         stream_name: str,
         fail_on_data_loss: bool,
-        patience_s: float,
+        lasting_s: float,
         only: Collection[str] = (),
         accept_loss: str = ACCEPT_LOSS,
     ) -> None:
+        self.reports = 0
+        self.gone: frozenset[str] = frozenset()
+        self.checked_ms: dict[str, int] = {}
         self._accept_loss = accept_loss
         self._client = client
         self._stream_name = stream_name
         self._fail_on_data_loss = fail_on_data_loss
         self._only = only
-        self._missing: _Lasting[str] = _Lasting(patience_s)
-        self._unlisted: _Lasting[str] = _Lasting(patience_s)
-        self._gone: frozenset[str] = frozenset()
-        self._holes: _Lasting[tuple[int, int]] = _Lasting(patience_s)
-        self.reports = 0  # how many losses were reported, of one or more shards each
+        self._missing: _Lasting[str] = _Lasting(lasting_s)
+        self._unlisted: _Lasting[str] = _Lasting(lasting_s)
+        self._holes: _Lasting[tuple[int, int]] = _Lasting(lasting_s)
         self._reported: set[str] = set()
         self._reported_holes: set[tuple[int, int]] = set()
 
@@ -107,15 +114,15 @@ class DataLossDetector:
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
         asked = lapsed_shards(shards, states, now_ms, retention_ms)
-        if self._reported.issuperset(asked):
-            return
-        lapsed = lapsed_shards(sorted(states), states, now_ms, retention_ms)
-        new = [shard for shard in lapsed if shard not in self._reported]
-        self._report_data_loss(
-            f"were not read for longer than the retention of {retention_ms // 3_600_000} h",
-            _with_positions(new, states, now_ms - retention_ms),
-        )
-        self._reported.update(new)
+        if not self._reported.issuperset(asked):
+            lapsed = lapsed_shards(sorted(states), states, now_ms, retention_ms)
+            new = [shard for shard in lapsed if shard not in self._reported]
+            self._report_data_loss(
+                f"were not read for longer than the retention of {retention_ms // 3_600_000} h",
+                _with_positions(new, states, now_ms - retention_ms),
+            )
+            self._reported.update(new)
+        self.checked_ms |= dict.fromkeys(shards, now_ms)
 
     def report_lapsed(
         self, shards: Sequence[str], states: Mapping[str, ShardState], *, horizon_ms: int
@@ -134,17 +141,16 @@ class DataLossDetector:
         pin: StartPin,
         *,
         has_begun: Callable[[], bool],
-        now_ms: int,
-        retention_ms: int,
+        horizon_ms: int,
     ) -> None:
         """Report shards that are gone and never had a state: those of the pin, and those that came
         and went between two listings. `has_begun`: whether all shards of a listing have had states
-        once. One that has none is finished and forgotten then.
+        once. One that has none is finished and forgotten then. `horizon_ms`: service time less the
+        retention.
         """
-        horizon_ms = now_ms - retention_ms
         lost = never_read(lineage, pin, has_begun=has_begun, horizon_ms=horizon_ms)
         wanted = [shard for shard in lost if not self._only or shard in self._only]
-        gone = [shard for shard in wanted if not self._is_there(shard)]
+        gone = [shard for shard in wanted if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
                 "the service does not list any more, before anything of them was read",
@@ -158,24 +164,23 @@ class DataLossDetector:
         The caller forgets them; otherwise every listing would report them again.
         """
         shards = lineage.out_of_sight(horizon_ms)[:MAX_PROBED_PER_LISTING]
-        alone = [shard for shard in shards if not self._is_there(shard)]
+        alone = [shard for shard in shards if not is_there(self._client, shard)]
         if alone:
             self._report_data_loss(
                 "have expired, and whose children were never observed", ", ".join(alone)
             )
         return alone
 
-    def vanished(
-        self, lineage: ShardLineage, *, is_active: bool, listed_s: float, horizon_ms: int
-    ) -> list[str]:
+    def vanished(self, lineage: ShardLineage, listing: Listing, *, horizon_ms: int) -> list[str]:
         """Report and return shards that vanished before their ends were read. The caller gives
         them up. `horizon_ms`: service time less the retention.
 
-        Two listings of an ACTIVE stream, at least `patience_s` apart, and all between them must
+        Two listings of an ACTIVE stream, at least `lasting_s` apart, and all between them must
         leave the shard out: while a stream is UPDATING the list may be incomplete.
         """
-        missing = self._missing.note(lineage.vanished() if is_active else (), listed_s)
-        gone = [shard for shard in missing if not self._is_there(shard)]
+        vanished = lineage.vanished() if listing.is_active else ()
+        missing = self._missing.note(vanished, listing.listed_s)
+        gone = [shard for shard in missing if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
                 "the service does not list any more, before they were read to their ends",
@@ -183,35 +188,31 @@ class DataLossDetector:
             )
         return gone
 
-    def gone_with_retries(
-        self, lineage: ShardLineage, *, is_active: bool, listed_s: float
-    ) -> frozenset[str]:
+    def gone_with_retries(self, lineage: ShardLineage, listing: Listing) -> frozenset[str]:
         """The shards whose unresolved records are proven gone, by the rule of `vanished`. They are
         not reported: their records become dead letters.
 
         A proof holds until the shard is listed again.
         """
         unlisted = lineage.unlisted_with_retries()
-        lasting = self._unlisted.note(unlisted if is_active else (), listed_s)
-        asked = [shard for shard in lasting if shard not in self._gone][:MAX_PROBED_PER_LISTING]
-        proven = {shard for shard in asked if not self._is_there(shard)}
-        self._gone = self._gone.intersection(unlisted) | proven
-        return self._gone
+        lasting = self._unlisted.note(unlisted if listing.is_active else (), listing.listed_s)
+        asked = [shard for shard in lasting if shard not in self.gone][:MAX_PROBED_PER_LISTING]
+        proven = {shard for shard in asked if not is_there(self._client, shard)}
+        self.gone = self.gone.intersection(unlisted) | proven
+        return self.gone
 
-    def check_holes(
-        self, listing: Iterable[ShardInfo], *, is_active: bool, listed_s: float
-    ) -> None:
+    def check_holes(self, listing: Listing) -> None:
         """Warn once of each range of hash keys that no open shard covers and that lasts.
 
         The service takes no record for such a key, so nothing need be lost. But a shard that the
         list leaves out would not be read.
         """
-        if not is_active:
-            self._holes.note((), listed_s)
+        if not listing.is_active:
+            self._holes.note((), listing.listed_s)
             return
-        holes = open_range_holes(listing)
+        holes = open_range_holes(listing.shards)
         self._reported_holes.intersection_update(holes)
-        for (first, last), lasted_s in self._holes.note(holes, listed_s).items():
+        for (first, last), lasted_s in self._holes.note(holes, listing.listed_s).items():
             if (first, last) not in self._reported_holes:
                 log.warning(
                     "stream %s has no open shard for the hash keys %d to %d in every listing for "
@@ -223,10 +224,6 @@ class DataLossDetector:
                     lasted_s,
                 )
                 self._reported_holes.add((first, last))
-
-    # private --------------------------------------------------------------------------------------
-    def _is_there(self, shard_id: str) -> bool:
-        return is_there(self._client, shard_id)
 
     def report(self, what: str, *, going_on: str = "going on with what is left") -> None:
         """Report a loss: raises `DataLossError` where `failOnDataLoss` is true, else warns."""
@@ -244,15 +241,11 @@ def is_there(client: KinesisClient, shard_id: str) -> bool:
     """Whether the service answers for the shard. It may say once that it does not know one that is
     there, and the listings may be late: so it is asked twice.
     """
-    return _answers(client, shard_id) or _answers(client, shard_id)
-
-
-def _answers(client: KinesisClient, shard_id: str) -> bool:
-    try:
-        client.shard_iterator(shard_id, TRIM_HORIZON)
-    except ShardNotFoundError:
-        return False
-    return True
+    for _ in range(2):
+        with suppress(ShardNotFoundError):
+            client.shard_iterator(shard_id, TRIM_HORIZON)
+            return True
+    return False
 
 
 def never_read(
@@ -261,40 +254,32 @@ def never_read(
     """The shards that are not listed and never had a state, as `DataLossDetector.check_never_read`
     defines them; the service was not asked for them.
     """
+    known = lineage.listed.keys() | lineage.states.keys()
     # A shard that was open at the pin is listed for the retention at least, so earlier than that
     # none can be missing.
-    lost = _lost_of_pin(lineage, pin) if pin.time_ms < horizon_ms else []
+    lost = [shard for shard in pin.shards if shard not in known and pin.time_ms < horizon_ms]
     if lost and has_begun():
         lost = []
-    return lost + _lost_between(lineage, pin)
-
-
-def _lost_of_pin(lineage: ShardLineage, pin: StartPin) -> list[str]:
-    known = lineage.listed.keys() | lineage.states.keys()
-    return [shard for shard in pin.shards if shard not in known]
-
-
-def _lost_between(lineage: ShardLineage, pin: StartPin) -> list[str]:
-    """Parents, never listed here, of shards that are new since the pin."""
-    known = lineage.listed.keys() | lineage.states.keys() | set(pin.shards)
-    fresh = [
-        shard
+    # Parents, never listed here, of shards that are new since the pin.
+    known |= set(pin.shards)
+    between = {
+        parent
         for shard_id, shard in lineage.listed.items()
         if shard_id not in lineage.states and shard_id not in pin.shards
-    ]
-    return sorted({parent for shard in fresh for parent in shard.parents} - known)
+        for parent in shard.parents
+    }
+    return lost + sorted(between - known)
 
 
 def _with_positions(
     shards: Iterable[str], states: Mapping[str, ShardState], horizon_ms: int
 ) -> str:
-    return ", ".join(_with_position(states[shard], horizon_ms) for shard in shards)
-
-
-def _with_position(state: ShardState, horizon_ms: int) -> str:
-    lost = expired_unread(state, horizon_ms)
-    lacks = "" if lost is None else f" lacks what arrived from {times_of(lost)}"
-    return f"{state.shard_id} (read up to {state.read_position}){lacks}"
+    named = []
+    for shard in shards:
+        lost = expired_unread(states[shard], horizon_ms)
+        lacks = "" if lost is None else f" lacks what arrived from {times_of(lost)}"
+        named.append(f"{shard} (read up to {states[shard].read_position}){lacks}")
+    return ", ".join(named)
 
 
 def expired_unread(state: ShardState, horizon_ms: int) -> tuple[int, int] | None:

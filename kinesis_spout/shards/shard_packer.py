@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.hash_range import HashRange
-from kinesis_spout.aggregation.packing import PackedRecord, Packer, UserRecord, alone
+from kinesis_spout.aggregation.hash_range import HashRange, UserRecord
+from kinesis_spout.aggregation.packing import PackedRecord, Packer, alone
 from kinesis_spout.service.record_putter import OutgoingRecord
 
 if TYPE_CHECKING:

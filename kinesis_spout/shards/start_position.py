@@ -88,7 +88,7 @@ def pin_start(
         positions = dict.fromkeys(elsewhere, TRIM_HORIZON) | positions
     pin = StartPin(
         time_ms=now_ms,
-        wish=requested.text,
+        requested=requested.text,
         position=default,
         shards=shard_ids,
         shard_positions=positions,

@@ -45,7 +45,7 @@ class SpoutCompletion:
             assigned.shard.unresolved for assigned in self._scheduler.assigned.values()
         ):
             return False
-        if self._scheduler.is_full:
+        if self._scheduler.rotation.is_full:
             return True
         if not self._config.shards and self._catalog.unfollowed():
             return False  # a shard has ended, and its children are not known yet
@@ -76,6 +76,6 @@ class SpoutCompletion:
         later records only. A closed shard is read to its end.
         """
         if self._catalog.listed_ms <= self._counts_after_ms:
-            self._catalog.expire()
+            self._catalog.stream.expire()
             return False
-        return not self._catalog.is_closed(shard_id)
+        return not self._catalog.stream.is_closed(shard_id)

@@ -10,12 +10,13 @@ import logging
 import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.run_recorder import error_sentence
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import KinesisError, described
-from kinesis_spout.shards.run_recorder import error_sentence
 from kinesis_spout.spout.emission import DeadLetter
 from kinesis_spout.spout.outages import SpoutPart
 from state.store.runs import RefusedLetters, sentence
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from concurrent.futures import Future
 
+    from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.retry_buffer import DueLetter
-    from kinesis_spout.spout.scheduler import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
 
@@ -68,6 +69,86 @@ class _Sending:
     def key(self) -> _Key:
         return (self.assigned.shard.shard_id, self.letter.record.first)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether its record still waits for the letter."""
+        return (
+            not self.assigned.is_released and self.letter.record.first in self.assigned.shard.held
+        )
+
+    def letters(self, stream: str) -> Iterator[DeadLetter]:
+        """One letter per record that is left; one for all of them when none is left."""
+        record, run = self.letter
+        letter = DeadLetter(
+            stream_name=stream,
+            shard_id=self.assigned.shard.shard_id,
+            sequence_number=str(record.first.sequence),
+            sub_sequence_number=record.first.sub,
+            last_sequence_number=str(record.last.sequence),
+            count=record.count,
+            attempts=record.attempts,
+            reason=record.reason,
+            first_failure_ms=record.first_failure_ms,
+            last_failure_ms=record.last_failure_ms,
+            data=None,
+            partition_key=None,
+            approximate_arrival_ms=None,
+        )
+        if run is None:
+            yield letter
+            return
+        for at, number in enumerate(run.sequences):
+            yield replace(
+                letter,
+                sequence_number=str(number.sequence),
+                sub_sequence_number=number.sub,
+                last_sequence_number=str(number.sequence),
+                count=1,
+                data=run.data[at],
+                partition_key=run.keys[at],
+                approximate_arrival_ms=run.arrivals[at],
+            )
+
+
+class _Refusals:
+    """The letters that were refused and wait for their next call, and what is said of refusals: the
+    first one after a letter that passed, and each letter when it counts as refused, until too many
+    were said.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[_Key, _Sending] = {}
+        self._passes = True  # the last letter was not refused
+        self._said = 0
+        self._last = (0, "")  # its time, and the sentence of its error
+
+    def on_written(self) -> None:
+        self._passes, self._said = True, 0
+
+    def on_refused(
+        self, one: _Sending, error: BaseException, now_ms: int
+    ) -> LetterRefusedError | None:
+        """Returns what is to be said; None when enough was said."""
+        self._last = (now_ms, sentence(error_sentence(error)))
+        passed, self._passes = self._passes, False
+        is_said = one.refusals == REFUSALS and self._said < _MAX_SAID
+        if not (passed or is_said):
+            return None
+        self._said += is_said
+        shard_id, first = one.key
+        how_often = f"{REFUSALS} times in a row" if is_said else "once"
+        return LetterRefusedError(
+            f"the dead letter of record {shard_id}:{first} was refused {how_often} "
+            f"({described(error)}); the record stays unresolved, and its "
+            f"letter is sent again within {_REFUSED.longest_s:g} s; correct dead_letter"
+        )
+
+    def now(self, sent: Collection[_Sending]) -> RefusedLetters | None:
+        """What is refused at the moment, those that are `sent` again included."""
+        count = len(self.waiting) + sum(one.refusals > 0 for one in sent)
+        last_ms, says = self._last
+        return RefusedLetters(count=count, last_ms=last_ms, says=says) if count else None
+
 
 class SpoutDeadLetterQueue:
     """One per open spout. One thread calls `step`, which does not wait for the callable, and
@@ -81,17 +162,12 @@ class SpoutDeadLetterQueue:
         self._clock = context.services.clock
         self._hooks = context.hooks
         self._outages = context.outages
-        self._changed = context.changed
         self._wake = wake
         self._pool = context.services.new_pool(LETTERS_AT_ONCE + MAX_HANGING, "kinesis-letter")
         self._stepping = threading.Lock()
         self._due: deque[_Sending] = deque()
         self._sent: dict[_Key, _Sending] = {}  # their calls are running
-        self._refused: dict[_Key, _Sending] = {}  # they wait for their backoff
-        self._passes = True  # the last letter was not refused
-        self._said = 0
-        self._last_refusal = (0, "")  # its time, and the sentence of its error
-        self._written = 0
+        self._refusals = _Refusals()
         self._is_closed = False
 
     def step(self) -> float:
@@ -103,7 +179,7 @@ class SpoutDeadLetterQueue:
             self._settle()
             while self._send_next(()):
                 self._settle()
-            self._outages.refused_letters = self._refused_now()
+            self._outages.refused_letters = self._refusals.now(self._sent.values())
         return _STEP_INTERVAL_S
 
     def finish(self, deadline_s: float) -> bool:
@@ -113,12 +189,11 @@ class SpoutDeadLetterQueue:
         if not self._stepping.acquire(timeout=max(0.0, deadline_s - self._clock.monotonic_s())):
             return False  # a listener hangs
         try:
-            before = self._written
             self._due.clear()
-            self._settle()
+            written = self._settle()
             tried = set(self._sent)
             while True:
-                self._settle()
+                written += self._settle()
                 left_s = deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
                     break
@@ -132,7 +207,7 @@ class SpoutDeadLetterQueue:
                 if not running:
                     break
                 wait(running, timeout=left_s, return_when=FIRST_COMPLETED)
-            return self._written > before
+            return written > 0
         finally:
             self._stepping.release()
 
@@ -148,21 +223,21 @@ class SpoutDeadLetterQueue:
         is_full = len(self._sent) - hanging >= LETTERS_AT_ONCE or hanging >= MAX_HANGING
         if is_full or self._is_closed:
             return False
-        with self._changed:
+        with self._scheduler.changed:
             if not self._due:
                 self._due.extend(islice(self._find_due(tried, at_once=at_once), _BATCH))
             # An ack may have come since they were found.
-            while self._due and not _is_due(self._due[0]):
+            while self._due and not self._due[0].is_due:
                 self._due.popleft()
             if not self._due:
                 return False
             one = self._due.popleft()
         if isinstance(tried, set):
             tried.add(one.key)
-        self._refused.pop(one.key, None)
+        self._refusals.waiting.pop(one.key, None)
         self._sent[one.key] = one
         one.since_s, one.hangs = self._clock.monotonic_s(), False
-        one.future = self._pool.submit(self._write_all, one.letter, one.assigned.shard.shard_id)
+        one.future = self._pool.submit(self._write_all, one)
         one.future.add_done_callback(lambda _: self._wake())
         return True
 
@@ -174,134 +249,78 @@ class SpoutDeadLetterQueue:
             new = _Sending(assigned, letter)
             if new.key in self._sent or new.key in tried:
                 continue
-            one = self._refused.get(new.key, new)
+            one = self._refusals.waiting.get(new.key, new)
             if at_once or one.wait_until_s <= now_s:
                 one.assigned, one.letter = assigned, letter
                 yield one
 
     def _forget_resolved(self) -> None:
         """Forget the refusals of letters whose records were acked late, or released."""
-        if not self._refused:
+        waiting = self._refusals.waiting
+        if not waiting:
             return
         exhausted = {
             (shard_id, record.first)
             for shard_id, assigned in self._scheduler.assigned.items()
             for record in assigned.shard.tracker.exhausted
         }
-        for key in self._refused.keys() - exhausted:
-            self._uncount(self._refused.pop(key))
+        for key in waiting.keys() - exhausted:
+            self._uncount(waiting.pop(key))
 
-    def _write_all(self, letter: DueLetter, shard_id: str) -> None:
-        for one in _letters(letter, self._stream, shard_id):
-            self._write(one)
+    def _write_all(self, one: _Sending) -> None:
+        for letter in one.letters(self._stream):
+            self._write(letter)
 
     # outcomes -------------------------------------------------------------------------------------
-    def _settle(self) -> None:
-        """Take the outcomes of the calls, and count those that take too long as refused."""
-        now_s = self._clock.monotonic_s()
+    def _settle(self) -> int:
+        """Take the outcomes of the calls, and count those that take too long as refused. Returns
+        how many were written.
+        """
+        now_s, written = self._clock.monotonic_s(), 0
         for key, one in list(self._sent.items()):
             if one.future is not None and one.future.done():
                 del self._sent[key]
                 error, one.future = one.future.exception(), None
                 if error is None:
+                    written += 1
                     self._on_written(one)
                     continue
-                self._refused[key] = one
+                self._refusals.waiting[key] = one
                 one.letter = one.letter._replace(run=None)  # found again when it is due
                 if not one.hangs:
                     self._on_refused(one, error)
             elif not one.hangs and now_s - one.since_s >= LETTER_TIMEOUT_S:
                 one.hangs = True
                 self._on_refused(one, TimeoutError(f"no return within {LETTER_TIMEOUT_S:g} s"))
+        return written
 
     def _on_written(self, one: _Sending) -> None:
-        self._passes, self._said = True, 0
+        self._refusals.on_written()
         self._outages.succeeded(SpoutPart.LETTERS)
-        self._written += 1
-        record = one.letter.record
-        for letter in _letters(one.letter, self._stream, one.assigned.shard.shard_id):
+        for letter in one.letters(self._stream):
             self._hooks.exhausted(letter)
-        with self._changed:
+        record = one.letter.record
+        with self._scheduler.changed:
             self._uncount(one)
             self._scheduler.dead_lettered(one.assigned, record.first, record.count)
-            self._changed.notify_all()
 
     def _on_refused(self, one: _Sending, error: BaseException) -> None:
-        """Said at the first refusal after a letter that passed, and for each letter when it counts
-        as refused.
-        """
         one.refusals += 1
-        self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
         one.wait_until_s = self._clock.monotonic_s() + _REFUSED.wait_s(one.refusals)
-        passed, self._passes = self._passes, False
-        told = error if isinstance(error, Exception) else LetterRefusedError(described(error))
-        self._outages.failed(SpoutPart.LETTERS, told, is_told=True)
-        with self._changed:
+        said = self._refusals.on_refused(one, error, self._clock.now_ms())
+        reported = error if isinstance(error, Exception) else LetterRefusedError(described(error))
+        self._outages.failed(SpoutPart.LETTERS, reported, is_reported=True)
+        with self._scheduler.changed:
             self._scheduler.letter_refused(one.assigned, one.letter.record.first)
             if one.refusals == REFUSALS:
                 one.assigned.refused_letters += 1
-        is_said = one.refusals == REFUSALS and self._said < _MAX_SAID
-        if passed or is_said:
-            self._said += is_said
-            shard_id, first = one.key
-            how_often = f"{REFUSALS} times in a row" if is_said else "once"
-            self._hooks.error(
-                LetterRefusedError(
-                    f"the dead letter of record {shard_id}:{first} was refused {how_often} "
-                    f"({described(error)}); the record stays unresolved, and its "
-                    f"letter is sent again within {_REFUSED.longest_s:g} s; correct dead_letter"
-                )
-            )
-
-    def _refused_now(self) -> RefusedLetters | None:
-        count = len(self._refused) + sum(one.refusals > 0 for one in self._sent.values())
-        last_ms, says = self._last_refusal
-        return RefusedLetters(count=count, last_ms=last_ms, says=says) if count else None
+        if said is not None:
+            self._hooks.error(said)
 
     def _uncount(self, one: _Sending) -> None:
-        """The letter does not count as refused any more. The caller holds the spout's lock."""
+        """The letter does not count as refused any more. The caller holds the scheduler's lock."""
         if one.refusals >= REFUSALS:
             one.assigned.refused_letters -= 1
-
-
-def _is_due(one: _Sending) -> bool:
-    """Whether its record still waits for the letter."""
-    return not one.assigned.is_released and one.letter.record.first in one.assigned.shard.held
-
-
-def _letters(letter: DueLetter, stream: str, shard_id: str) -> Iterator[DeadLetter]:
-    """One letter per record that is left of a due letter; one for all of them when none is left."""
-    record, run = letter
-    known = {
-        "stream_name": stream,
-        "shard_id": shard_id,
-        "attempts": record.attempts,
-        "reason": record.reason,
-        "first_failure_ms": record.first_failure_ms,
-        "last_failure_ms": record.last_failure_ms,
-    }
-    if run is None:
-        yield DeadLetter(
-            **known,  # type: ignore[arg-type]  # the mapping's values have the types of their fields
-            sequence_number=str(record.first.sequence),
-            sub_sequence_number=record.first.sub,
-            last_sequence_number=str(record.last.sequence),
-            count=record.count,
-            data=None,
-            partition_key=None,
-            approximate_arrival_ms=None,
-        )
-        return
-    for at, number in enumerate(run.sequences):
-        yield DeadLetter(
-            **known,  # type: ignore[arg-type]  # the mapping's values have the types of their fields
-            sequence_number=str(number.sequence),
-            sub_sequence_number=number.sub,
-            last_sequence_number=str(number.sequence),
-            data=run.data[at],
-            partition_key=run.keys[at],
-            approximate_arrival_ms=run.arrivals[at],
-        )
 
 
 def _log_letter(letter: DeadLetter) -> None:

@@ -1,5 +1,5 @@
-"""What a spout hands out: a record with the methods that tell its outcome, and the letter of a
-record that is exhausted.
+"""What a spout hands out: a record of an assigned shard, with the methods that give it its outcome,
+and the letter of a record that is exhausted.
 """
 
 from __future__ import annotations
@@ -9,32 +9,38 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinesis_spout.errors import described, text_of
-from kinesis_spout.spout.scheduler import EmissionBlock, SpoutDelivery
+from kinesis_spout.errors import IllegalAckerEventError, described, text_of
+from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
+from kinesis_spout.spout.record_run import Delivery
 from scheme.record import Record
+from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol, Self
 
+    from kinesis_spout.spout.tracked_shard import TrackedShard
     from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
     from scheme.record_scheme import RecordScheme
 
     class Outcomes(Protocol):
-        """Takes outcomes: the spout, from its opening to its closing."""
+        """Takes the outcomes of emissions: the scheduler (`SpoutScheduler`)."""
 
         @property
         def stream_name(self) -> str: ...
 
-        def ack(self, emission: SpoutEmission) -> bool: ...
+        def resolve(self, emission: SpoutEmission) -> bool: ...
 
-        def fail(self, emission: SpoutEmission, reason: str | None, *, retry: bool) -> bool: ...
-
-        def tree(self, emission: SpoutEmission) -> TupleTree: ...
+        def record_failure(
+            self, emission: SpoutEmission, reason: str | None, *, retry: bool = True
+        ) -> Effect: ...
 
         def extend(self, emission: SpoutEmission, timeout_s: float | None) -> bool: ...
 
+        def tree(self, emission: SpoutEmission) -> TupleTree: ...
 
+
+COUNTED_FAILURES = frozenset({Effect.QUEUED, Effect.EXHAUSTED})
 # In a `with emission:` block these are no outcome.
 NO_OUTCOME = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
@@ -49,19 +55,125 @@ class FailRecordError(Exception):
         self.retry = retry
 
 
-class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
+@dataclass(slots=True)
+class EmissionBlock:
+    """What was done inside a `with emission:` block.
+
+    - `acked`: the outcome that the emission was given, whether it counted or not; None without one.
+    - `tree`: a tuple tree that was made.
+    - `depth`: how many blocks of the same emission are around the one that runs.
+    """
+
+    acked: bool | None = None
+    tree: TupleTree | None = None
+    depth: int = 0
+
+    def answer(self, message_id: str, *, acked: bool) -> None:
+        """Raises `IllegalAckerEventError` when the emission was given the other outcome before."""
+        if self.acked is not None and self.acked is not acked:
+            earlier, later = ("acked", "failed") if self.acked else ("failed", "acked")
+            raise IllegalAckerEventError(
+                f"emission {message_id} was {later} after it was {earlier} in the same `with` "
+                "block, and the first outcome stands; give each emission one outcome"
+            )
+        self.acked = acked
+
+
+class AssignedShard:
+    """A shard that this spout reads: its records, its counts, its place in the rotations
+    (`kinesis_spout.spout.rotation`), and the scheduler, which takes the outcomes of its emissions.
+    """
+
+    __slots__ = (
+        "blocks",
+        "counts",
+        "due_ms",
+        "in_retry_rotation",
+        "in_rotation",
+        "is_dirty",
+        "is_released",
+        "refused_letters",
+        "scheduler",
+        "shard",
+    )
+
+    def __init__(self, shard: TrackedShard, scheduler: Outcomes) -> None:
+        self.shard = shard
+        self.scheduler = scheduler
+        # The `with emission:` blocks that run, by the delivery's number and attempt. None until
+        # something is done inside: for most records nothing is, and this costs each of them.
+        self.blocks: dict[tuple[str, int], EmissionBlock | None] = {}
+        self.counts = ShardCounts()
+        self.in_rotation = False
+        self.in_retry_rotation = False
+        self.due_ms: int | None = None  # of its valid entry in the heap of the rotation
+        self.is_released = False  # outcomes of its deliveries are ignored from then on
+        self.refused_letters = 0
+        self.is_dirty = False  # its state may have changed since it was stored
+
+    def metrics(self, service_now_ms: int) -> ShardMetrics:
+        """A snapshot: later events do not change it."""
+        shard = self.shard
+        counts = ShardCounts()
+        counts.add(self.counts)
+        checkpoint = shard.tracker.checkpoint
+        return ShardMetrics(
+            counts=counts,
+            pending=shard.pending,
+            queued=shard.unresolved - shard.pending,
+            lag_ms=shard.lag_ms(service_now_ms),
+            checkpoint=None if checkpoint is None else str(checkpoint),
+            refused=self.refused_letters,
+        )
+
+    def block(self, number: str, attempt: int) -> EmissionBlock | None:
+        """The `with emission:` block that a delivery is in, if any."""
+        key = number, attempt
+        if key not in self.blocks:
+            return None
+        block = self.blocks[key] = self.blocks[key] or EmissionBlock()
+        return block
+
+    def answer(self, number: str, attempt: int, *, acked: bool) -> None:
+        """Note the outcome of a delivery in the `with` block that it is in, if any. Raises
+        `IllegalAckerEventError` when it was given the other outcome there before.
+        """
+        block = self.block(number, attempt)
+        if block is not None:
+            block.answer(f"{self.shard.shard_id}:{number}:{attempt}", acked=acked)
+
+
+class SpoutEmission(Delivery, frozen=True, eq=False):
     """One delivery of one record. As a context manager it acks at the end of the block, and fails
     when the block raises. An outcome that is given inside the block stands; a second one there that
     contradicts it raises `kinesis_spout.errors.IllegalAckerEventError`.
 
     `attempt` counts deliveries from 1. `run`, `index` and `assigned` are internal: how the spout
-    finds the record. An outcome may be told from any thread, once. A late ack of an earlier attempt
+    finds the record. An outcome may be given in any thread, once. A late ack of an earlier attempt
     still counts.
 
     The repr omits the payload.
     """
 
+    assigned: AssignedShard
+    data: bytes
     _decoded: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of(cls, assigned: AssignedShard, delivery: Delivery) -> Self:
+        """Of a pending delivery, with the spout's lock held: its run lets go of the payload once
+        the record is acked, or once the tracker knows it. Raises LookupError after its outcome.
+        """
+        run = delivery.run
+        if run.data:
+            data = run.data[delivery.index]
+        elif (held := assigned.shard.held.get(delivery.sequence)) is not None:
+            data = held.data[0]
+        else:
+            raise LookupError(
+                f"the payload of {delivery.sequence} of {assigned.shard.shard_id} is not here"
+            )
+        return cls(run, delivery.index, delivery.attempt, assigned, data)
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
         """A copy with the values that the scheme makes of the payload. Raises what the scheme
@@ -97,7 +209,7 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
     def record(self) -> Record:
         """The record with all its fields."""
         return Record(
-            stream_name=self._outcomes.stream_name,
+            stream_name=self.assigned.scheduler.stream_name,
             shard_id=self.shard_id,
             sequence_number=self.sequence_number,
             partition_key=self.partition_key,
@@ -113,9 +225,8 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
         """
         assigned = self.assigned
         if assigned.blocks:
-            self._answer(acked=True)
-        outcomes: Outcomes = assigned.outcomes
-        return outcomes.ack(self)
+            assigned.answer(self.number, self.attempt, acked=True)
+        return assigned.scheduler.resolve(self)
 
     def fail(self, reason: str | None = None, *, retry: bool = True) -> bool:
         """The record was not processed. It is delivered again after a delay; without `retry` it is
@@ -123,14 +234,15 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
 
         False when the failure did not count: this emission had an outcome before, or has timed out.
         """
-        self._answer(acked=False)
-        return self._outcomes.fail(self, reason, retry=retry)
+        self.assigned.answer(self.number, self.attempt, acked=False)
+        effect = self.assigned.scheduler.record_failure(self, reason, retry=retry)
+        return effect in COUNTED_FAILURES
 
     def extend(self, timeout_s: float | None) -> bool:
         """Move the emission's deadline to `timeout_s` seconds from now (None: never). False when it
         is not pending any more.
         """
-        return self._outcomes.extend(self, timeout_s)
+        return self.assigned.scheduler.extend(self, timeout_s)
 
     def tree(self) -> TupleTree:
         """A tuple tree, for work that fans out to threads or tasks. The emission is acked when all
@@ -140,20 +252,10 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
         answers for the block, whose end acks the tree itself. Raises `SpoutClosedError` when the
         spout is not open any more.
         """
-        tree = self._outcomes.tree(self)
+        tree = self.assigned.scheduler.tree(self)
         if (block := self.assigned.block(self.number, self.attempt)) is not None:
             block.tree = tree
         return tree
-
-    @property
-    def _outcomes(self) -> Outcomes:
-        outcomes: Outcomes = self.assigned.outcomes
-        return outcomes
-
-    def _answer(self, *, acked: bool) -> None:
-        """Note the outcome in the `with` block that this delivery is in, if any."""
-        if (block := self.assigned.block(self.number, self.attempt)) is not None:
-            block.answer(self.message_id, acked=acked)
 
     def __enter__(self) -> Self:
         blocks, key = self.assigned.blocks, (self.run.texts[self.index], self.attempt)
@@ -180,7 +282,7 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
         block = assigned.blocks.pop(key, None)  # an ExitStack may leave without entering
         if block is None:
             if error is None:
-                assigned.outcomes.ack(self)
+                assigned.scheduler.resolve(self)
                 return False
             block = EmissionBlock()
         if block.depth:
@@ -198,15 +300,16 @@ class SpoutEmission(SpoutDelivery, frozen=True, eq=False):
                 block.tree.__exit__(None, None, None)
         elif block.acked is None:
             block.acked = True
-            self._outcomes.ack(self)
+            self.assigned.scheduler.resolve(self)
 
     def _raised(self, block: EmissionBlock, error: BaseException) -> None:
+        record_failure = self.assigned.scheduler.record_failure
         if isinstance(error, FailRecordError):
             block.answer(self.message_id, acked=False)
-            self._outcomes.fail(self, text_of(error) or None, retry=_is_retried(error))
+            record_failure(self, text_of(error) or None, retry=_is_retried(error))
         elif block.acked is None:
             block.acked = False
-            self._outcomes.fail(self, described(error), retry=True)
+            record_failure(self, described(error), retry=True)
         if block.tree is not None:
             block.tree.__exit__(type(error), error, None)
 

@@ -53,7 +53,6 @@ class KinesisSpout:
         self._given = services
         self._session: SpoutSession | None = None
         self._ended: SpoutSession | None = None
-        self._scheme = config.scheme
         self._active = config.start_active
         self._waits = WaitTimes()
         self._is_open = False
@@ -143,7 +142,7 @@ class KinesisSpout:
             self._activated.set()
         if (session := self._session) is not None:
             session.deactivated(is_active=True)
-            session.notify()
+            session.scheduler.notify()
 
     def deactivate(self) -> None:
         """Stop delivering records, and commit. Outcomes and timeouts still count."""
@@ -176,7 +175,7 @@ class KinesisSpout:
             session = self._session
             if session is not None:
                 # Bound once: the inner loop runs once per record.
-                emit = session.emit if session.is_plain else session.next_tuple
+                emit = session.scheduler.emit if session.is_plain else session.next_tuple
                 while (
                     self._active and self._session is session and (emission := emit()) is not None
                 ):
@@ -187,19 +186,22 @@ class KinesisSpout:
             streak += 1
             if session is None:
                 self._activated.wait(self.config.idle_wait(streak))
-            elif session.error is not None:
-                raise session.error
+            elif session.scheduler.error is not None:
+                raise session.scheduler.error
             elif session.has_ended:
                 return
             else:
                 self._wait(session, streak)
 
     def _wait(self, session: SpoutSession, streak: int) -> None:
-        at_limit = session.scheduler.at_limit
+        scheduler = session.scheduler
+        at_limit = scheduler.rotation.at_limit
         strategy = self.config.limit_wait if at_limit else self.config.idle_wait
-        self._waits.add(
-            session.wait(strategy(streak), lambda: self._may_emit(session)), at_limit=at_limit
+        waited_s = scheduler.wait(
+            strategy(streak),
+            lambda: self._session is not session or (self._active and session.may_emit()),
         )
+        self._waits.add(waited_s, at_limit=at_limit)
 
     # outcomes -------------------------------------------------------------------------------------
     def ack(self, message_id: str) -> bool:
@@ -210,10 +212,12 @@ class KinesisSpout:
         session = self._session
         if session is None:
             return False
-        emission = self._emission(session, message_id)
-        return (
-            session.ack_unheld(shard_id, sequence, attempt) if emission is None else emission.ack()
-        )
+        emission = session.find(shard_id, sequence, attempt)
+        if emission is not None:
+            return emission.ack()
+        if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
+            assigned.answer(str(sequence), attempt, acked=True)
+        return session.scheduler.resolve_unheld(shard_id, sequence, attempt)
 
     def fail(self, message_id: str, reason: str | None = None, *, retry: bool = True) -> bool:
         """As `SpoutEmission.fail`, by message id. False for an unknown one; raises ValueError for a
@@ -223,10 +227,12 @@ class KinesisSpout:
         session = self._session
         if session is None:
             return False
-        emission = self._emission(session, message_id)
-        if emission is None:
-            return session.fail_unheld(shard_id, sequence, attempt)
-        return emission.fail(reason, retry=retry)
+        emission = session.find(shard_id, sequence, attempt)
+        if emission is not None:
+            return emission.fail(reason, retry=retry)
+        if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
+            assigned.answer(str(sequence), attempt, acked=False)
+        return False  # a late failure of a record whose payload is not in memory never counts
 
     # observations ---------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
@@ -261,19 +267,6 @@ class KinesisSpout:
             raise SpoutClosedError(
                 "the spout is not open; call open(), or use it in a with statement"
             )
-        if session.error is not None:
-            raise session.error
+        if session.scheduler.error is not None:
+            raise session.scheduler.error
         return session
-
-    def _may_emit(self, session: SpoutSession) -> bool:
-        return self._session is not session or (self._active and session.may_emit())
-
-    def _emission(self, session: SpoutSession, message_id: str) -> SpoutEmission | None:
-        shard_id, sequence, attempt = parse_message_id(message_id)
-        emission = session.find(shard_id, sequence, attempt)
-        if emission is None or self._scheme is None:
-            return emission
-        try:
-            return emission.decoded(self._scheme)  # as it was when it was emitted
-        except Exception:  # noqa: BLE001  # the outcome counts, whatever the scheme does now
-            return emission

@@ -4,15 +4,17 @@ An outage of the service or of the store ends no spout. Each part of its work is
 exponential backoff, each shard by itself, until it succeeds. An error that waiting cannot mend, as
 a missing stream, a missing permission or lost records, stops the spout at once.
 
-`AnswerWatch` tells of its program, which may answer no record.
+`AnswerWatch` watches its program, which may answer no record.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kinesis_spout.backoff import Backoff
@@ -46,7 +48,7 @@ _PAUSE = Backoff(first_s=0.2, longest_s=10.0)
 _BLIP_S = 2.0
 _THROTTLED_BLIP_S = 120.0
 _NO_ANSWER_S = 10.0
-_TOLD_S = 60.0
+_REPORT_INTERVAL_S = 60.0
 
 
 class SpoutPart(StrEnum):
@@ -121,7 +123,7 @@ class SpoutOutages:
         self._hooks = hooks
         self._clock = clock
         self._random = random
-        self._give_up_after_s = give_up_after_s
+        self._give_up_after_s = math.inf if give_up_after_s is None else give_up_after_s
         self._lock = threading.Lock()
         self._troubles: dict[tuple[SpoutPart, str | None], _Trouble] = {}
         self._began_s: dict[SpoutPart, float] = {}  # by part with an outage that was logged
@@ -162,10 +164,10 @@ class SpoutOutages:
         error: Exception,
         shard_id: str | None = None,
         *,
-        is_told: bool = False,
+        is_reported: bool = False,
     ) -> None:
-        """Note a failure: it is tried again at `retry_at_s`, and listeners are told, unless
-        `is_told` says that they were.
+        """Note a failure: it is tried again at `retry_at_s`, and listeners are notified, unless
+        `is_reported` says that they were.
 
         Raises `error` if waiting cannot mend it, or if it is time to give up.
         """
@@ -189,8 +191,10 @@ class SpoutOutages:
             if begins:
                 self._began_s[part] = trouble.since_s
                 self._counts[part] += 1
-        if not is_letter and self._give_up_after_s is not None:
-            _give_up(error, failing_s, self._give_up_after_s)
+        if not is_letter and failing_s >= self._give_up_after_s:
+            if isinstance(error, ThrottledError):
+                raise StillThrottledError(str(error)) from error  # a retryable one is waited for
+            raise error
         if begins:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
             log.warning(
@@ -199,7 +203,7 @@ class SpoutOutages:
                 of_shard,
                 said(error),
             )
-        if not is_told:
+        if not is_reported:
             self._hooks.failing(error)
 
     def succeeded(self, part: SpoutPart, shard_id: str | None = None) -> None:
@@ -249,7 +253,9 @@ class SpoutOutages:
                 )
                 for part in self._began_s
             }
-        outages = sorted((_outage(part, of) for part, of in parts.items()), key=_since_ms)
+        outages = sorted(
+            (_outage(part, of) for part, of in parts.items()), key=attrgetter("since_ms")
+        )
         if not outages:
             return SpoutHealth(ok=True)
         return SpoutHealth(
@@ -283,8 +289,8 @@ class AnswerWatch:
         self._clock = clock
         self._answered = 0
         self._silent: NoAnswers | None = None
-        self._untold = 0  # time-outs that no line in the log has
-        self._told_s = float("-inf")
+        self._unreported = 0  # time-outs that no line in the log has
+        self._reported_s = float("-inf")
 
     def look(self, answered: int, timed_out: int) -> NoAnswers | None:
         """`answered`: how many outcomes its program has given so far; `timed_out`: how many
@@ -299,21 +305,23 @@ class AnswerWatch:
             if before is not None:
                 since_ms, count = before.since_ms, before.count + timed_out
             self._silent = NoAnswers(since_ms=since_ms, count=count)
-        self._untold += timed_out
+        self._unreported += timed_out
         begins = before is None and self._silent is not None
-        if self._untold and (begins or self._clock.monotonic_s() - self._told_s >= _TOLD_S):
-            self._tell()
+        if self._unreported and (
+            begins or self._clock.monotonic_s() - self._reported_s >= _REPORT_INTERVAL_S
+        ):
+            self._report()
         if before is not None and self._silent is None:
             log.warning("records of stream %s are answered again", self._stream)
         return self._silent
 
     def finish(self) -> None:
-        """The spout is closed: tell what no line has told."""
-        if self._untold:
-            self._tell()
+        """The spout is closed: report what no line has reported."""
+        if self._unreported:
+            self._report()
 
-    def _tell(self) -> None:
-        many = "1 delivery" if self._untold == 1 else f"{self._untold:,} deliveries"
+    def _report(self) -> None:
+        many = "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries"
         besides = "" if self._silent is None else ", and none was answered in that time"
         log.warning(
             "%s of stream %s had no answer within %s (message_timeout_s)%s; each counts as failed, "
@@ -323,7 +331,7 @@ class AnswerWatch:
             duration(self._timeout_ms),
             besides,
         )
-        self._untold, self._told_s = 0, self._clock.monotonic_s()
+        self._unreported, self._reported_s = 0, self._clock.monotonic_s()
 
 
 def is_transient(error: Exception) -> bool:
@@ -343,15 +351,6 @@ def said(error: Exception) -> str:
     if isinstance(error, KinesisError | StoreUnavailableError):
         return text_of(error)
     return described(error)
-
-
-def _give_up(error: Exception, failing_s: float, after_s: float) -> None:
-    if failing_s < after_s:
-        return
-    if isinstance(error, ThrottledError):
-        # A retryable one would be waited for.
-        raise StillThrottledError(str(error)) from error
-    raise error
 
 
 def _blip_s(part: SpoutPart, error: Exception) -> float:
@@ -374,7 +373,3 @@ def _outage(part: SpoutPart, troubles: list[tuple[_Trouble, str]]) -> SpoutOutag
         since_ms=oldest.since_ms,
         last_error=said(oldest.error),
     )
-
-
-def _since_ms(outage: SpoutOutage) -> int:
-    return outage.since_ms

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import math
 from typing import TYPE_CHECKING
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import (
     KinesisError,
     MalformedResponseError,
@@ -12,24 +13,27 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.kpl import refuse_aggregates
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
-from kinesis_spout.reading.shard_getter import FetchPostponedError
-from kinesis_spout.reading.subscribed_getter import SubscribedGetter
+from kinesis_spout.reading.shard_getter import FetchPostponedError, OneAttemptGetter
+from kinesis_spout.reading.subscribed_getter import (
+    FallbackRules,
+    SubscribedGetter,
+    Subscriptions,
+)
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-from kinesis_spout.reading.user_records import begins_within, unpacked_page
+from kinesis_spout.reading.user_records import begins_within, refuse_aggregates, unpacked_page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.spout.outages import SpoutPart
-from kinesis_spout.spout.tip_getter import TipGetter
 from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.aggregation.unpacking import Unpacker
-    from kinesis_spout.reading.subscription_totals import SubscriptionTotals
-    from kinesis_spout.spout.services import SpoutContext
+    from kinesis_spout.reading.fallback import SubscriptionTotals
+    from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.services import SpoutContext, SpoutServices
     from state.position import Position
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -40,10 +44,62 @@ _ONE_RECORD = (
     b'"NextShardIterator":"i","MillisBehindLatest":0}'
 )
 _NOTHING_TO_DO_S = 1.0
+_EMPTY_BEFORE_BACKOFF = 8  # pages of a shard at its tip
+_IDLE_GROWTH = 1.5
 _REMEDY = (
     "set aggregated_records to unpack for its user records, or set aggregated_records to raw for "
     "its bytes"
 )
+
+
+class TipGetter(OneAttemptGetter):
+    """The getter of a spout that polls. It reads on from a shard's read position. After a page at
+    the tip it waits for the idle poll of the configuration.
+    """
+
+    keeps_lists = True
+
+    def __init__(
+        self,
+        config: SpoutConfig,
+        services: SpoutServices,
+        state: ShardState,
+        *,
+        ending_sequence: SequenceNumber | None,
+    ) -> None:
+        super().__init__(
+            services.client,
+            state.shard_id,
+            state.read_position,
+            pacer=services.pacer(state.shard_id),
+            clock=services.clock,
+            random=services.random,
+            ending_sequence=ending_sequence,
+            refusal_timeout_s=math.inf,  # `SpoutOutages` tells how long is too long
+        )
+        self._idle = Backoff(
+            config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_IDLE_GROWTH
+        )
+        self._idle_until_s = float("-inf")
+        self._empty_in_a_row = 0
+
+    def ready_at_s(self) -> float:
+        return max(super().ready_at_s(), self._idle_until_s)
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        page = super().fetch_unless_throttled(limit)
+        if page.at_tip:
+            # With records too: a call at once would use up the second's calls for single records,
+            # and then wait for the next second.
+            self._idle_until_s = self._clock.monotonic_s() + self._idle_s(page)
+        return page
+
+    def _idle_s(self, page: Page) -> float:
+        """Longer from the ninth empty page on. A shard whose records come a second apart stays
+        below that, and is polled at the same rate.
+        """
+        self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
+        return self._idle.wait_s(1 + self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
 
 
 class SpoutShardGetter:
@@ -67,7 +123,6 @@ class SpoutShardGetter:
         self._source = source
         self._outages = context.outages
         self._scheduler = context.scheduler
-        self._changed = context.changed
         self._start = source.position
         self._aggregates = context.config.aggregated_records
         self._unpacker = unpacker
@@ -97,13 +152,9 @@ class SpoutShardGetter:
         retry_at_s = self._outages.retry_at_s(SpoutPart.FETCH, self.shard_id)
         return max(self._source.ready_at_s(), retry_at_s)
 
-    def fetch(self, limit: int) -> Page:
-        """See `fetch_unless_throttled`."""
-        return self.fetch_unless_throttled(limit)
-
     def fetch_unless_throttled(self, limit: int) -> Page:
         """The next page now. Raises `ThrottledError` and `FetchPostponedError` as
-        `ThrottleRaisingGetter`, and the error that stops the spout.
+        `ShardGetter`, and the error that stops the spout.
         """
         if self._final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
@@ -132,7 +183,7 @@ class SpoutShardGetter:
         """Whether records of the shard that were read have no outcome yet. Who passes over the one
         that stops the spout must not pass over these with it.
         """
-        with self._changed:
+        with self._scheduler.changed:
             assigned = self._scheduler.assigned.get(self.shard_id)
             return assigned is not None and assigned.shard.has_unresolved
 
@@ -205,8 +256,8 @@ class Prefetched:
 
 
 class SpoutPrefetcher:
-    """One per open spout. One thread calls `step`; any thread may call the rest, with the spout's
-    lock held.
+    """One per open spout. One thread calls `step`, and `wake` wakes it. Any thread may call the
+    rest, with the scheduler's lock held, which guards the buffers that there are.
     """
 
     def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
@@ -214,20 +265,17 @@ class SpoutPrefetcher:
         self._config = config = context.config
         services = context.services
         self._scheduler = context.scheduler
-        self._changed = context.changed
-        self._wake = wake
+        self.wake = wake  # also when a pause is over
         self._budget = ByteBudget(config.prefetch_bytes)
         self._buffers: dict[str, Prefetched] = {}
         self._is_stale = False  # the reader's list of buffers is out of date
-        self._consumer = services.consumer(config)
-        self._subscriptions = SubscriptionCounts(config.consumer_name or config.consumer_arn or "")
-        self._pushed = threading.Event()
+        self._subscriptions = _subscriptions(context)
         self._reader = RoundRobinReader(
             [],
             max_concurrent=config.fetch_concurrency,
             clock=services.clock,
             new_pool=services.new_pool,
-            pause=None if self._consumer is None else self._wait_for_push,
+            pause=None if self._subscriptions is None else self._subscriptions.wait,
         )
 
     def open(self) -> None:
@@ -259,9 +307,9 @@ class SpoutPrefetcher:
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget
         )
-        pages = self._buffers[state.shard_id] = Prefetched(getter, buffer, self._wake)
+        pages = self._buffers[state.shard_id] = Prefetched(getter, buffer, self.wake)
         self._is_stale = True
-        self._wake()
+        self.wake()
         return pages
 
     def remove(self, shard_id: str) -> None:
@@ -277,17 +325,13 @@ class SpoutPrefetcher:
 
     def subscriptions(self) -> SubscriptionTotals | None:
         """What subscribing has come to; None for a spout that polls."""
-        return None if self._consumer is None else self._subscriptions.totals()
-
-    def wake(self) -> None:
-        """Fetch again: a pause is over."""
-        self._wake()
+        return None if self._subscriptions is None else self._subscriptions.counts.totals()
 
     def step(self) -> float:
         """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
         until there is more to fetch, unless a page is dropped before.
         """
-        with self._changed:
+        with self._scheduler.changed:
             if self._scheduler.is_paused:
                 self._reader.replace([])  # what is in flight still comes
                 self._is_stale = True
@@ -295,13 +339,14 @@ class SpoutPrefetcher:
                 self._reader.replace([pages.buffer for pages in self._buffers.values()])
                 self._is_stale = False
         fetched = self._reader.step(_STEP_S)
-        now_s = self._context.services.clock.monotonic_s()
-        self._context.outages.not_subscribed = self._subscriptions.refusal(now_s)
+        if self._subscriptions is not None:
+            now_s = self._context.services.clock.monotonic_s()
+            self._context.outages.not_subscribed = self._subscriptions.counts.refusal(now_s)
         if fetched:
-            with self._changed:
+            with self._scheduler.changed:
                 for buffer in fetched:
                     self._on_page(buffer)
-                self._changed.notify_all()
+                self._scheduler.changed.notify_all()
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
 
     def _source(
@@ -309,24 +354,9 @@ class SpoutPrefetcher:
     ) -> TipGetter | SubscribedGetter:
         services = self._context.services
         polling = TipGetter(self._config, services, state, ending_sequence=ending_sequence)
-        if self._consumer is None:
+        if self._subscriptions is None:
             return polling
-        return SubscribedGetter(
-            polling,
-            self._consumer.subscribe,
-            new_feed=services.new_feed,
-            on_news=self._pushed.set,
-            counts=self._subscriptions,
-            fallback_after_s=self._config.efo_fallback_after_s,
-            clock=services.clock,
-            random=services.random,
-        )
-
-    def _wait_for_push(self, timeout_s: float) -> None:
-        """Wait in the fetching thread until an event has come."""
-        # Cleared after the wait: what comes from now on is seen by the look that follows.
-        self._context.services.wait_for(self._pushed, timeout_s)
-        self._pushed.clear()
+        return SubscribedGetter(polling, self._subscriptions)
 
     def _on_page(self, buffer: BufferedGetter) -> None:
         assigned = self._scheduler.assigned.get(buffer.shard_id)
@@ -339,6 +369,23 @@ class SpoutPrefetcher:
         assigned.is_dirty = True
         assigned.counts.left_out = pages.left_out
         self._scheduler.reschedule(assigned)
+
+
+def _subscriptions(context: SpoutContext) -> Subscriptions | None:
+    """Of an open spout; None for one that polls."""
+    config, services = context.config, context.services
+    consumer = services.consumer(config)
+    if consumer is None:
+        return None
+    return Subscriptions(
+        subscribe=consumer.subscribe,
+        rules=FallbackRules(poll_after_s=config.efo_fallback_after_s),
+        counts=SubscriptionCounts(config.consumer_name or config.consumer_arn or ""),
+        new_feed=services.new_feed,
+        wait_for=services.wait_for,
+        clock=services.clock,
+        random=services.random,
+    )
 
 
 def _drop_all(buffer: BufferedGetter) -> None:

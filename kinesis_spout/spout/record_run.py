@@ -20,7 +20,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.reading.lapse import LapseDetector
+    from kinesis_spout.reading.expiry import ExpiryDetector
     from kinesis_spout.reading.page import Page
 
 PENDING = 0
@@ -200,14 +200,6 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
         """Of a user record in its aggregate, from 0; 0 for any other record."""
         return int(self.run.texts[self.index].partition(".")[2] or 0)
 
-    @property
-    def partition_key(self) -> str | None:
-        return self.run.keys[self.index]
-
-    @property
-    def arrival_ms(self) -> int:
-        return self.run.arrivals[self.index]
-
 
 class PageSource(Protocol):
     """A buffer of pages in the shard's order, which another thread fills. `drop` removes `page` if
@@ -227,7 +219,7 @@ class PageRuns:
     is excused.
     """
 
-    def __init__(self, source: PageSource | None, lapse: LapseDetector) -> None:
+    def __init__(self, source: PageSource | None, lapse: ExpiryDetector) -> None:
         self.last_page: Page | None = None
         self.lapse = lapse
         self._source = source

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.user_records import lists_of
-from kinesis_spout.shards.catalog import RELIST_S
+from kinesis_spout.shards.listed_stream import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.record_run import RecordRun
 from state.plan import PlannedRetry
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from kinesis_spout.aggregation.unpacking import Unpacker
-    from kinesis_spout.spout.scheduler import AssignedShard
+    from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.shard_state import UnresolvedRecord
 
@@ -43,7 +43,6 @@ class SpoutRetryFetcher:
         on_unknown: Callable[[], None],
         new_unpacker: Callable[[str], Unpacker],
     ) -> None:
-        self._now_ms = context.now_ms
         self._new_unpacker = new_unpacker
         self._gone = gone
         self._on_unknown = on_unknown
@@ -51,22 +50,15 @@ class SpoutRetryFetcher:
         self._outages = context.outages
         self._services = context.services
         self._scheduler = context.scheduler
-        self._changed = context.changed
 
     def step(self) -> float:
         """Read what the shards want, as far as there is room. The rest is wanted again later, and
         so is all of it during a pause. Returns the seconds until the next step.
         """
-        now_ms = self._now_ms()
-        with self._changed:
-            if self._scheduler.is_paused:
-                return _STEP_INTERVAL_S
-            held = [(one, one.shard.held) for one in self._scheduler.assigned.values()]
-            retries = [(one, buffer.wanted(now_ms)) for one, buffer in held]
-        self._read_all(retries, self._scheduler.room_bytes)
-        with self._changed:
-            letters = [(one, buffer.wanted_letters()) for one, buffer in held]
-        self._read_all(letters, self._scheduler.letter_room_bytes)
+        if self._scheduler.is_paused:
+            return _STEP_INTERVAL_S
+        self._read_all(self._scheduler.wanted_retries(), self._scheduler.room_bytes)
+        self._read_all(self._scheduler.wanted_letters(), self._scheduler.letter_room_bytes)
         return _STEP_INTERVAL_S
 
     def _read_all(
@@ -78,13 +70,11 @@ class SpoutRetryFetcher:
             if not records:
                 continue
             if assigned.shard.shard_id in self._gone():
-                self._restock(assigned, [(record, None) for record in records])
+                self._scheduler.restock(assigned, [(record, None) for record in records])
                 continue
             if self._must_wait(assigned.shard.shard_id):
                 continue
-            with self._changed:
-                room = room_bytes()
-            if room > 0:
+            if (room := room_bytes()) > 0:
                 self._read(assigned, records, room)
 
     def _must_wait(self, shard_id: str) -> bool:
@@ -97,16 +87,6 @@ class SpoutRetryFetcher:
             self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
             self._services.retry_pacer(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
         )
-
-    def _restock(
-        self, assigned: AssignedShard, found: Sequence[tuple[UnresolvedRecord, RecordRun | None]]
-    ) -> None:
-        now_ms = self._now_ms()
-        with self._changed:
-            for record, run in found:
-                assigned.shard.restock(record, run, now_ms)
-            self._scheduler.reschedule(assigned)
-            self._changed.notify_all()
 
     def _read(
         self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int
@@ -130,6 +110,7 @@ class SpoutRetryFetcher:
             shard_id,
             retries,
             self._services,
+            budget=RetryByteBudget(room_bytes),
             whole_ranges=True,
             one_attempt=True,
             unpacker=self._new_unpacker(shard_id),
@@ -137,15 +118,15 @@ class SpoutRetryFetcher:
         rows = RecordRun([], [], [], [])
         error: KinesisError | None = None
         try:
-            for delivery in reader.read(RetryByteBudget(room_bytes)):
+            for delivery in reader.read():
                 rows.extend(RecordRun(*lists_of([delivery.records]).lists()))
         except KinesisError as exc:
             error = exc
-        if reader.shard_gone:
+        if reader.result.shard_gone:
             self._unknown_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
             self._on_unknown()
-        self._restock(assigned, list(_found(records[: reader.done], rows)))
-        if error is None or reader.done:
+        self._scheduler.restock(assigned, list(_found(records[: reader.result.done], rows)))
+        if error is None or reader.result.done:
             self._outages.succeeded(SpoutPart.RETRIES, shard_id)
         if error is not None:
             self._outages.failed(SpoutPart.RETRIES, error, shard_id)

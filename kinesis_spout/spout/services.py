@@ -98,17 +98,22 @@ class SpoutServices:
 
 @dataclass(frozen=True, slots=True)
 class SpoutContext:
-    """What the parts of an open spout share. `changed` is the lock around `scheduler`; it is
-    notified when there may be work. `now_ms`: the time of retries and deadlines, which nobody sets.
-    """
+    """What the parts of an open spout share."""
 
     config: SpoutConfig
     services: SpoutServices
     scheduler: SpoutScheduler
     hooks: SpoutNotifier
-    changed: threading.Condition
     outages: SpoutOutages
-    now_ms: Callable[[], int]
+
+    @property
+    def changed(self) -> threading.Condition:
+        """The scheduler's lock, for who reads or changes several things as of one moment."""
+        return self.scheduler.changed
+
+    def now_ms(self) -> int:
+        """The time of retries and deadlines, which nobody sets."""
+        return int(self.scheduler.now_ms())
 
 
 def open_store(config: SpoutConfig) -> StoreTopics:

@@ -8,8 +8,8 @@ each stretch of acked records as one node, so the tracker has all records in the
 
 A record that failed is kept in memory for its retry while there is room (`RetryBuffer`).
 
-A careful delivery is announced before it is handed out: the shard's state then has it as a failed
-attempt, until its outcome. See `kinesis_spout.spout.scheduler`.
+An isolated delivery is announced before it is handed out: the shard's state then has it as a failed
+attempt, until its outcome. See `kinesis_spout.spout.isolation`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.reading.lapse import LapseDetector
+from kinesis_spout.reading.expiry import ExpiryDetector
 from kinesis_spout.spout.record_run import ACKED, RELEASED, Delivery, PageRuns, RecordRun
 from kinesis_spout.spout.retry_buffer import RetryBuffer
 from state.shard_state import as_whole, verified_by_first_read
@@ -39,6 +39,39 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
 RETRIES_IN_A_ROW = 4  # then a new record goes out, so that retries do not starve new records
+
+
+class RestoredRecords:
+    """The records of a shard that earlier processes have left without an outcome, until each has
+    had one here. `last`: the last of their numbers; None without any.
+    """
+
+    def __init__(
+        self, tracker: InflightRecordTracker, unresolved: Sequence[UnresolvedRecord]
+    ) -> None:
+        self.last = max((record.last for record in unresolved), default=None)
+        self._tracker = tracker
+        by_due_time = sorted(unresolved, key=lambda record: record.due_ms)
+        self._records = deque(by_due_time)
+        self._unanswered = deque(record for record in by_due_time if record.reason == UNANSWERED)
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether a record is left that was announced by a process which then ended."""
+        return self._first_of(self._unanswered) is not None
+
+    def has_any(self, now_ms: int) -> bool:
+        """Whether one is left that was due by `now_ms`. It may have been in flight when its process
+        ended.
+        """
+        first = self._first_of(self._records)
+        return first is not None and first.due_ms <= now_ms
+
+    def _first_of(self, records: deque[UnresolvedRecord]) -> UnresolvedRecord | None:
+        """The first of these that has had no outcome here. Drops those before it."""
+        while records and self._tracker.awaited(records[0].first) is not records[0]:
+            records.popleft()
+        return records[0] if records else None
 
 
 class TrackedShard:
@@ -64,7 +97,7 @@ class TrackedShard:
         self.shard_id = state.shard_id
         self.waiting = 0  # records that are queued for a retry, or exhausted
         self.held = RetryBuffer(self.tracker)
-        lapse = LapseDetector(state.verified_until_ms, retention_ms, state.read_position)
+        lapse = ExpiryDetector(state.verified_until_ms, retention_ms, state.read_position)
         self.pages = PageRuns(pages, lapse)
         self._runs: deque[RecordRun] = deque()  # not registered yet
         self._unacked = 0  # records of these runs that are not acked, emitted or not
@@ -74,11 +107,7 @@ class TrackedShard:
         self._verified_ms = state.verified_until_ms
         self._first_read_from: Position | None = state.read_position  # None once a record came
         self._announced: Delivery | None = None
-        # Records of earlier processes without an outcome here, by their due times.
-        self._last_restored = max((record.last for record in state.unresolved), default=None)
-        restored = sorted(state.unresolved, key=lambda record: record.due_ms)
-        self._restored = deque(restored)
-        self._unanswered = deque(record for record in restored if record.reason == UNANSWERED)
+        self.restored = RestoredRecords(self.tracker, state.unresolved)
 
     # observations ---------------------------------------------------------------------------------
     @property
@@ -128,7 +157,7 @@ class TrackedShard:
         emitted = (run.sequence(run.emitted - 1) for run in reversed(self._runs) if run.emitted)
         return next(emitted, self.tracker.last_read)
 
-    # careful deliveries ---------------------------------------------------------------------------
+    # isolated deliveries --------------------------------------------------------------------------
     def announce(self, delivery: Delivery, now_ms: int) -> None:
         """Let the state have this delivery, which was just emitted, as a failed attempt until its
         outcome. Its deadline is taken away: it begins when the delivery is handed out.
@@ -147,18 +176,6 @@ class TrackedShard:
     def is_pending(self, delivery: Delivery) -> bool:
         """Whether a delivery that was announced has no outcome yet."""
         return self.tracker.is_pending(delivery.sequence, delivery.attempt)
-
-    @property
-    def has_unanswered(self) -> bool:
-        """Whether a record is left that was announced by a process which then ended."""
-        return self._first_awaited(self._unanswered) is not None
-
-    def has_restored(self, now_ms: int) -> bool:
-        """Whether a record of an earlier process was due by `now_ms` and has had no outcome here.
-        It may have been in flight when that process ended.
-        """
-        first = self._first_awaited(self._restored)
-        return first is not None and first.due_ms <= now_ms
 
     # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Delivery | None:
@@ -208,7 +225,10 @@ class TrackedShard:
             return
         self.open_run = run = self.pages.next_run()
         if run is not None:
-            self._note_first(run)
+            begun, self._first_read_from = self._first_read_from, None
+            if begun is not None and self._verified_ms is not None:
+                first_ms = run.arrivals[0]
+                self._verified_ms = verified_by_first_read(self._verified_ms, begun, first_ms)
             self._unacked += run.size
             self._runs.append(run)
         elif self.pages.is_at_end:
@@ -218,7 +238,7 @@ class TrackedShard:
                 self._register_first()
 
     # outcomes -------------------------------------------------------------------------------------
-    def ack(self, delivery: Delivery) -> int | None:
+    def mark_acked(self, delivery: Delivery) -> int | None:
         """Ack a delivery. Returns how many fewer records are pending, or None when the ack did not
         count.
 
@@ -226,7 +246,7 @@ class TrackedShard:
         """
         run = delivery.run
         if run.registered:
-            return self.ack_node(delivery.sequence, delivery.attempt)
+            return self.mark_node_acked(delivery.sequence, delivery.attempt)
         states, index = run.states, delivery.index
         if states[index]:
             return None  # acked before
@@ -235,11 +255,12 @@ class TrackedShard:
         self._unacked -= 1
         run.unacked = unacked = run.unacked - 1
         if not unacked:
-            self._register_acked()
+            while self._runs and not self._runs[0].unacked:
+                self._register_first()
         return 1
 
-    def ack_node(self, sequence: SequenceNumber, attempt: int) -> int | None:
-        """As `ack`, for a record that the tracker knows. Its payload need not be in memory."""
+    def mark_node_acked(self, sequence: SequenceNumber, attempt: int) -> int | None:
+        """As `mark_acked`, of a record that the tracker knows. Its payload may not be here."""
         before = self.tracker.count(NodeState.PENDING)
         effect = self.tracker.ack(sequence, attempt)
         self._recount()
@@ -248,7 +269,7 @@ class TrackedShard:
         self.held.drop(sequence)
         return before - self.tracker.count(NodeState.PENDING)
 
-    def fail(
+    def mark_failed(
         self,
         delivery: Delivery,
         now_ms: int,
@@ -330,7 +351,7 @@ class TrackedShard:
         self._recount()
 
     # dead letters ---------------------------------------------------------------------------------
-    def dead_lettered(self, sequence: SequenceNumber) -> Effect:
+    def mark_dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""
         effect = self.tracker.dead_lettered(sequence)
         self._recount()
@@ -366,10 +387,11 @@ class TrackedShard:
         at_tip = not self.pending and self.tip_ms() is not None
         self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
         state = self.tracker.snapshot()
+        announced = self._announced  # the state has an attempt of it that it has not had yet
         all_answered = (
             state.read_position == self.tracker.read_position
-            and not any(map(_is_first_delivery, state.unresolved))
-            and not self._first_delivery_is_announced()
+            and not any(one.attempts == 0 and not one.rejected for one in state.unresolved)
+            and (announced is None or announced.attempt > 1 or not self.is_pending(announced))
         )
         # The end is stored only when no record is in its first delivery, because children are read
         # as soon as it is stored, and would overtake that record. Queued retries do not hold them.
@@ -386,8 +408,8 @@ class TrackedShard:
         lies before them, and stays as it was delivered.
         """
         at = 0
-        if self._last_restored is not None:
-            at = bisect_right(unresolved, self._last_restored, key=lambda record: record.last)
+        if self.restored.last is not None:
+            at = bisect_right(unresolved, self.restored.last, key=lambda record: record.last)
         return (*unresolved[:at], *as_whole(unresolved[at:]))
 
     def _verify(self, until_ms: int | None) -> None:
@@ -396,24 +418,6 @@ class TrackedShard:
         """
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
-
-    def _note_first(self, run: RecordRun) -> None:
-        begun, self._first_read_from = self._first_read_from, None
-        if begun is not None and self._verified_ms is not None:
-            self._verified_ms = verified_by_first_read(self._verified_ms, begun, run.arrivals[0])
-
-    def _first_delivery_is_announced(self) -> bool:
-        """Whether the state has an attempt of a record that is in its first delivery."""
-        announced = self._announced
-        return announced is not None and announced.attempt == 1 and self.is_pending(announced)
-
-    def _first_awaited(self, records: deque[UnresolvedRecord]) -> UnresolvedRecord | None:
-        """The first of these restored records that has had no outcome here. Drops those before
-        it.
-        """
-        while records and self.tracker.awaited(records[0].first) is not records[0]:
-            records.popleft()
-        return records[0] if records else None
 
     def _oldest_pending_ms(self) -> int | None:
         runs = [
@@ -441,11 +445,6 @@ class TrackedShard:
         )
         if self.waiting and self.open_run is not None:
             self.open_run.granted = 0  # a retry may come due: each record has to be checked again
-
-    def _register_acked(self) -> None:
-        runs = self._runs
-        while runs and not runs[0].unacked:
-            self._register_first()
 
     def _register_through(self, last: RecordRun) -> None:
         while not last.registered:
@@ -481,7 +480,3 @@ class TrackedShard:
         self._unacked -= run.unacked
         run.register()
         self._runs.popleft()
-
-
-def _is_first_delivery(record: UnresolvedRecord) -> bool:
-    return record.attempts == 0 and not record.rejected

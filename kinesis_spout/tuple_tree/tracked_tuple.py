@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from kinesis_spout.errors import IllegalAckerEventError, described
-from kinesis_spout.tuple_tree.xor_ledger import Ending, Outcome
+from kinesis_spout.tuple_tree.acker import Ending, Outcome
 
 if TYPE_CHECKING:
     import asyncio
@@ -87,7 +87,7 @@ class TrackedTuple:
         with acker.lock:
             if self._ending is not None:
                 self._refuse("was given a child")
-            edge = acker.core.new_edge()
+            edge = acker.new_edge()
             self._made ^= edge
         return TrackedTuple(acker, tuple([(root, edge) for root, _ in self._edges]))
 
@@ -128,7 +128,7 @@ class TrackedTuple:
         when all of them have ended.
         """
         with self._acker.lock:
-            found = [self._acker.core.message_of(root) for root, _ in self._edges]
+            found = [self._acker.message_of(root) for root, _ in self._edges]
         trees = [tree for tree in found if tree is not None]
         # All of them, also after one that was extended.
         extended = [tree.outcomes.extend(tree.message_id, timeout_s) for tree in trees]
@@ -145,7 +145,7 @@ class TrackedTuple:
         still be acked or failed.
         """
         with self._acker.lock:
-            return not any(root in self._acker.core for root, _ in self._edges)
+            return not any(root in self._acker for root, _ in self._edges)
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +185,7 @@ class TrackedTuple:
 
     def _ack(self) -> list[Outcome[TupleTree]]:
         self._ending = Ending.ACKED
-        ack, made = self._acker.core.ack, self._made
+        ack, made = self._acker.ack, self._made
         return [
             outcome for root, edge in self._edges if (outcome := ack(root, edge ^ made)) is not None
         ]
@@ -195,7 +195,7 @@ class TrackedTuple:
         return [
             outcome
             for root, _ in self._edges
-            if (outcome := self._acker.core.fail(root, reason)) is not None
+            if (outcome := self._acker.fail(root, reason)) is not None
         ]
 
     def _refuse(self, event: str) -> NoReturn:
@@ -209,7 +209,7 @@ class TrackedTuple:
         """The messages of the trees, for an error. The caller holds the lock. The acker has
         forgotten the message of an ended root.
         """
-        trees = [(root, self._acker.core.message_of(root)) for root, _ in self._edges]
+        trees = [(root, self._acker.message_of(root)) for root, _ in self._edges]
         names = [
             f"root {root}, which has ended," if tree is None else f"message {tree.message_id}"
             for root, tree in trees
@@ -276,7 +276,7 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
             if parent.answered:
                 parent._refuse("was given a child")  # noqa: SLF001  # of the same file
         for parent in parents:
-            edge = acker.core.new_edge()
+            edge = acker.new_edge()
             parent._made ^= edge  # noqa: SLF001  # of the same file
             for root, _ in parent._edges:  # noqa: SLF001  # of the same file
                 edges[root] = edges.get(root, 0) ^ edge

@@ -852,7 +852,7 @@ NOT_ERRORS = {
     "WrongOutputError": "fails the record whose function returned it",
     "_ArrivalTimeError": "becomes an `UnreadableRecordError`",
     "_CborNotSpokenError": "the request is sent again in JSON",
-    "_RowsExpiredError": "a warning: the next plan reads what is left",
+    "RowsExpiredError": "a warning: the next plan reads what is left",
     "_Stopped": "a signal ends the embedded server",
 }
 

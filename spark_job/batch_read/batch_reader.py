@@ -21,15 +21,8 @@ from kinesis_spout.shards.lineage import open_range_holes
 from kinesis_spout.shards.start_position import refusal_of
 from spark_job.batch_read.batch_settings import BatchSettings
 from spark_job.batch_read.pushed_filters import PushedFilters
-from spark_job.batch_read.range_feed import report_expired
-from spark_job.batch_read.range_reader import read_ranges
-from spark_job.batch_read.shard_ranges import (
-    LoadPin,
-    grouped,
-    named_numbers,
-    settled_in_s,
-    shard_ranges,
-)
+from spark_job.batch_read.range_reader import read_ranges, report_expired
+from spark_job.batch_read.shard_ranges import LoadPin, grouped, settled_in_s, shard_ranges
 from spark_job.rows import COLUMNS
 from state.position import Position
 
@@ -88,13 +81,27 @@ class KinesisBatchReader(DataSourceReader):
                 self._filters,
                 service_time_ms=now_ms,
             )
-            for option, shard_id, position in named_numbers(ranges):
-                # Found by a task, it would be tried again; and an end is only compared with.
-                if refused := refusal_of(client.shard_iterator, shard_id, position):
-                    raise ConfigError.of(option, refused, str(position))
+            for each in ranges:
+                for option, position in (
+                    ("startingPosition", each.start),
+                    ("endingPosition", each.end),
+                ):
+                    # A task that found a refused number would be tried again, and an end is only
+                    # compared with.
+                    if position is not None and position.sequence is not None:
+                        refused = refusal_of(client.shard_iterator, each.shard_id, position)
+                        if refused:
+                            raise ConfigError.of(option, refused, str(position))
         if summary.may_have_ignored_keys:  # no record is in a shard because of its key
-            ranges = [replace(one, hash_range=None) for one in ranges]
-        self._check_retention(ranges, now_ms - summary.retention_ms)
+            ranges = [replace(each, hash_range=None) for each in ranges]
+        oldest_ms = now_ms - summary.retention_ms
+        covered = [each.covered_ms for each in ranges if each.covered_ms is not None]
+        if covered and (covered_ms := min(covered)) < oldest_ms:
+            report_expired(
+                f"the read begins at {Position.at_timestamp(covered_ms)}, and records from before "
+                f"{Position.at_timestamp(oldest_ms)} have expired",
+                settings,
+            )
         _CLOCK.sleep(settled_in_s(ranges, now_ms))
         return [
             RangesPartition(group, summary.retention_ms)
@@ -111,15 +118,6 @@ class KinesisBatchReader(DataSourceReader):
             retention_ms=partition.retention_ms,
             columns=self._columns,
         )
-
-    def _check_retention(self, ranges: Iterable[ShardRange], oldest_ms: int) -> None:
-        covered_ms = min((ms for one in ranges if (ms := one.covered_ms) is not None), default=None)
-        if covered_ms is not None and covered_ms < oldest_ms:
-            report_expired(
-                f"the read begins at {Position.at_timestamp(covered_ms)}, and records from before "
-                f"{Position.at_timestamp(oldest_ms)} have expired",
-                self._settings,
-            )
 
 
 class FilteringBatchReader(KinesisBatchReader):
@@ -162,13 +160,14 @@ def complete_listing(client: KinesisClient, clock: Clock) -> tuple[ShardInfo, ..
     """All listed shards. Lists again while no open shard has some of the hash keys: a resharding is
     under way, and its children are not listed yet.
     """
-    for _ in range(_LISTINGS - 1):
+    for left in reversed(range(_LISTINGS)):
         listed = client.list_shards()
-        if not open_range_holes(listed):
-            return listed
-        clock.sleep(_LIST_AGAIN_S)
-    listed = client.list_shards()
-    if holes := open_range_holes(listed):
+        holes = open_range_holes(listed)
+        if not holes:
+            break
+        if left:
+            clock.sleep(_LIST_AGAIN_S)
+    else:
         log.warning(
             "%s lists no open shard for the hash keys %d to %d; if the list leaves a shard out, "
             "its records are not read",

@@ -62,12 +62,11 @@ class PushedFilters:
     @classmethod
     def of(cls, filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
         """The filters that are evaluated here, and those that Spark must evaluate."""
-        pushed = cls()
-        left = []
-        for one in filters:
-            narrower = pushed._and(one)
+        pushed, left = cls(), []
+        for given in filters:
+            narrower = pushed._and(given)
             if narrower is None:
-                left.append(one)
+                left.append(given)
             else:
                 pushed = narrower
         return pushed, left
@@ -97,17 +96,17 @@ class PushedFilters:
             rows = rows.filter(compare(rows.column(_ARRIVAL[0]), pa.scalar(micros, _TIMESTAMP)))
         return rows
 
-    def _and(self, one: Filter) -> PushedFilters | None:
+    def _and(self, given: Filter) -> PushedFilters | None:
         """These filters and one more; None where it cannot be evaluated here."""
-        if isinstance(one, IsNotNull):
-            return self if one.attribute in (_SHARD, _STREAM) else None  # they are never null
-        values = _values(one)
-        attribute = getattr(one, "attribute", None)
-        if values is not None and attribute == _SHARD:
-            return replace(self, shards=_common(self.shards, values))
-        if values is not None and attribute == _STREAM:
-            return replace(self, streams=_common(self.streams, values))
-        name, value = _COMPARISONS.get(type(one)), getattr(one, "value", None)
+        attribute, value = getattr(given, "attribute", None), getattr(given, "value", None)
+        if isinstance(given, IsNotNull):
+            return self if attribute in (_SHARD, _STREAM) else None  # they are never null
+        texts = _texts(given)
+        if texts is not None and attribute == _SHARD:
+            return replace(self, shards=texts if self.shards is None else self.shards & texts)
+        if texts is not None and attribute == _STREAM:
+            return replace(self, streams=texts if self.streams is None else self.streams & texts)
+        name = _COMPARISONS.get(type(given))
         # A time without a zone depends on the session.
         if attribute == _ARRIVAL and name and isinstance(value, datetime) and value.tzinfo:
             arrivals = (*self.arrivals, (name, (value - _EPOCH) // _MICROSECOND))
@@ -115,15 +114,11 @@ class PushedFilters:
         return None
 
 
-def _values(one: Filter) -> frozenset[Any] | None:
+def _texts(given: Filter) -> frozenset[str] | None:
     """The texts that a column must be one of; None for another kind of filter."""
     values: tuple[Any, ...] = ()
-    if isinstance(one, (EqualTo, EqualNullSafe)):
-        values = (one.value,)
-    elif isinstance(one, In):
-        values = tuple(one.value)
+    if isinstance(given, (EqualTo, EqualNullSafe)):
+        values = (given.value,)
+    elif isinstance(given, In):
+        values = tuple(given.value)
     return frozenset(values) if values and all(isinstance(v, str) for v in values) else None
-
-
-def _common(known: frozenset[str] | None, values: frozenset[str]) -> frozenset[str]:
-    return values if known is None else known & values

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
+from kinesis_spout.reading.expiry import ExpiryDetector
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
-from spark_job.batch_read.range_feed import RangeFeed
-from spark_job.rows import ShardRows
+from spark_job.rows import FAIL, ShardRows
+from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from kinesis_spout.clock import Clock
     from kinesis_spout.reading.page import Page
     from spark_job.batch_read.batch_settings import BatchSettings
     from spark_job.batch_read.pushed_filters import PushedFilters
     from spark_job.batch_read.shard_ranges import ShardRange
 
+log = logging.getLogger("kinesis_spout")
 MAX_CONCURRENT = 8
 HELD_BYTES = 32 * 1024 * 1024
 HELD_RECORDS = 3 * MAX_RECORDS_PER_CALL
@@ -47,68 +52,56 @@ def read_ranges(
     Raises `KinesisError`.
     """
     clock = SystemClock()
+    budget = ByteBudget(HELD_BYTES)
     with closing(
         KinesisClient(settings.aws, settings.stream, clock=clock, answered_before=True)
     ) as client:
-        budget = ByteBudget(HELD_BYTES)
-        readings = [
-            _Reading(
-                one, settings, client, clock, budget, retention_ms=retention_ms, columns=columns
+        readings = []
+        for shard in ranges:
+            feed = RangeFeed(shard, settings, retention_ms=retention_ms)
+            getter = KinesisShardGetter(
+                client,
+                shard.shard_id,
+                feed.first_position,
+                pacer=Pacer(settings.rate),
+                clock=clock,
+                ending_sequence=shard.ending_sequence,
             )
-            for one in ranges
-        ]
+            rows = ShardRows(
+                shard.shard_id,
+                stream=settings.stream.name,
+                aggregated_records=settings.aggregated_records,
+                hash_range=shard.hash_range,
+                columns=columns,
+            )
+            buffered = BufferedGetter(
+                getter, max_records=HELD_RECORDS, budget=budget, page_bytes=FIRST_PAGE_BYTES
+            )
+            readings.append(_ShardReading(buffered, feed, rows))
         with RoundRobinReader(
-            [one.getter for one in readings], max_concurrent=MAX_CONCURRENT, clock=clock
+            [reading.getter for reading in readings], max_concurrent=MAX_CONCURRENT, clock=clock
         ) as reader:
             while readings:
                 for reading in readings:
                     for page in reading.pages():
                         reader.step(0)  # keeps fetching while the consumer has the rows
-                        for rows in reading.rows.of(page.records):
-                            yield filters.apply(rows)
-                going_on = [one for one in readings if not one.feed.is_done]
+                        for batch in reading.rows.of(page.records):
+                            yield filters.apply(batch)
+                going_on = [reading for reading in readings if not reading.feed.is_done]
                 if len(going_on) < len(readings):
                     readings = going_on
-                    reader.replace([one.getter for one in readings])
+                    reader.replace([reading.getter for reading in readings])
                 if readings:
                     reader.step(STEP_S)
 
 
-class _Reading:
-    """One shard: what fetches its pages, cuts the range out of them, and makes their rows."""
+@dataclass(frozen=True, slots=True)
+class _ShardReading:
+    """What fetches a shard's pages, cuts the range out of them, and makes their rows."""
 
-    def __init__(
-        self,
-        one: ShardRange,
-        settings: BatchSettings,
-        client: KinesisClient,
-        clock: Clock,
-        budget: ByteBudget,
-        *,
-        retention_ms: int,
-        columns: Sequence[str],
-    ) -> None:
-        self.rows = ShardRows(
-            one.shard_id,
-            stream=settings.stream.name,
-            aggregated_records=settings.aggregated_records,
-            hash_range=one.hash_range,
-            columns=columns,
-        )
-        self.feed = RangeFeed(one, settings, retention_ms=retention_ms)
-        self.getter = BufferedGetter(
-            KinesisShardGetter(
-                client,
-                one.shard_id,
-                self.feed.first_position,
-                pacer=Pacer(settings.rate),
-                clock=clock,
-                ending_sequence=one.ending_sequence,
-            ),
-            max_records=HELD_RECORDS,
-            budget=budget,
-            page_bytes=FIRST_PAGE_BYTES,
-        )
+    getter: BufferedGetter
+    feed: RangeFeed
+    rows: ShardRows
 
     def pages(self) -> Iterator[Page]:
         """The parts of the held pages that are in the range. Closes the getter at its end."""
@@ -120,3 +113,96 @@ class _Reading:
                 self.getter.close()
             if part is not None:
                 yield part
+
+
+class RangeFeed:
+    """Takes the pages of a shard in order, from `first_position` on, and gives the part of each
+    that is in the range. Does no I/O.
+    """
+
+    def __init__(
+        self, shard_range: ShardRange, settings: BatchSettings, *, retention_ms: int | None
+    ) -> None:
+        self._range = shard_range
+        self._settings = settings
+        self._lapse = ExpiryDetector(shard_range.covered_ms, retention_ms, shard_range.start)
+        self._awaits_start = shard_range.start.sequence is not None
+        self.is_done = False
+
+    @property
+    def first_position(self) -> Position:
+        """Where to fetch from. For AFTER it is the record itself: that it is still there proves
+        that the ones after it are.
+        """
+        sequence = self._range.start.sequence
+        return self._range.start if sequence is None else Position.at(sequence)
+
+    def accept(self, page: Page) -> Page | None:
+        """The records of the next page that are in the range; None if there are none. Raises
+        `AggregatedRecordError`, and `DataLossError` where records before them have expired.
+        """
+        self._lapse.note(page)
+        if self._lapse.lapsed_ms is not None:
+            self._lapse = ExpiryDetector(None, None, self._range.start)
+            self._report("records after the start have expired before they were read")
+        if page.gone:
+            self.is_done = True
+            if self._range.covered_ms is not None or self._awaits_start:
+                self._report("the service does not know the shard any more")
+            return None
+        part = self._until_end(self._from_start(page))
+        if page.ended or page.at_tip:
+            self.is_done = True
+        if self.is_done and self._awaits_start:
+            self._report(f"record {self._range.start.sequence} is not there any more")
+        if not part.count:
+            return None
+        if self._settings.aggregated_records == FAIL:
+            refuse_aggregates(part.records, part.shard_id)
+        return part
+
+    # private
+    def _until_end(self, page: Page) -> Page:
+        """The page up to the range's end; the page itself where the range goes on."""
+        end = self._range.end
+        if not page.count:
+            return page
+        # Not by the last record alone: the times of a shard may be out of order.
+        count = page.arrived_by(self._range.until_ms - 1)
+        if end is not None and end.sequence is not None and page.last and page.last >= end.sequence:
+            self.is_done = True
+            up_to = page.up_to(end.sequence)
+            is_left_out = end.kind is PositionKind.AT and page.head(up_to).last == end.sequence
+            count = min(count, up_to - is_left_out)
+        if count < page.count:
+            self.is_done = True
+        return page.head(count)
+
+    def _from_start(self, page: Page) -> Page:
+        """The page without the record that the range starts after. Reports where that is gone."""
+        start = self._range.start
+        if not self._awaits_start or start.sequence is None or page.first is None:
+            return page
+        self._awaits_start = False
+        if page.first.sequence != start.sequence.sequence:
+            self._report(
+                f"record {start.sequence} is not there any more, the first one is {page.first}"
+            )
+            return page
+        if start.kind is PositionKind.AT or start.sequence.sub:
+            return page
+        return page.after(1) if page.count > 1 else page.head(0)
+
+    def _report(self, loss: str) -> None:
+        report_expired(f"shard {self._range.shard_id}: {loss}", self._settings)
+
+
+def report_expired(loss: str, settings: BatchSettings) -> None:
+    """Raise `DataLossError`, or warn where `failOnDataLoss` is false."""
+    where = f"stream {settings.stream.name}"
+    if settings.fail_on_data_loss:
+        raise DataLossError(
+            f"{where}: {loss}; begin later or at TRIM_HORIZON, or set option failOnDataLoss to "
+            "false to read what is left"
+        )
+    log.warning("%s: %s; reading what is left, as failOnDataLoss is false", where, loss)

@@ -17,10 +17,9 @@ from kinesis_spout.errors import ConfigError
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo
-    from kinesis_spout.shards.start_position import RequestedStart
     from spark_job.batch_read.batch_settings import BatchSettings
     from spark_job.batch_read.pushed_filters import PushedFilters
     from state.position import StartingPosition
@@ -84,45 +83,55 @@ def shard_ranges(
     """
     start, end = settings.starting_position, settings.ending_position
     ids = [shard.shard_id for shard in listed]
-    for option, named in (
-        ("shardIds", settings.shard_ids or ()),
-        ("startingPosition", [shard for shard, _ in start.shards]),
-        ("endingPosition", [shard for shard, _ in end.shards]),
-    ):
-        _check_listed(option, named, ids)
+    _check_listed("shardIds", settings.shard_ids or (), ids)
     chosen = [
         shard
         for shard in listed
         if settings.shard_ids is None or shard.shard_id in settings.shard_ids
     ]
     for option, position in (("startingPosition", start), ("endingPosition", end)):
-        _check_sequence_default(option, position, [shard.shard_id for shard in chosen])
+        named = dict(position.shards)
+        _check_listed(option, named, ids)
+        default = position.default.position
+        if (
+            default is not None
+            and default.sequence is not None
+            and sum(shard.shard_id not in named for shard in chosen) > 1
+        ):
+            raise ConfigError(
+                f"option {option} is {position.default.text} for several shards, but a sequence "
+                "number belongs to one; name the shard with shardIds, or positions by shard in JSON"
+            )
     ranges = [
-        _range(shard, _of(start, shard.shard_id), _of(end, shard.shard_id), pin) for shard in chosen
+        _range(
+            shard,
+            dict(start.shards).get(shard.shard_id, start.default),
+            dict(end.shards).get(shard.shard_id, end.default),
+            pin,
+        )
+        for shard in chosen
     ]
-    _check_past(ranges, service_time_ms)
+    for each in ranges:
+        if each.until_ms > service_time_ms + DATE_HEADER_MS:
+            raise ConfigError(
+                f"option endingPosition names {Position.at_timestamp(each.until_ms)}, which is in "
+                "the future; use LATEST, or spark.readStream for what is still to come"
+            )
     if not filters.has_stream(settings.stream.name):
         return []
+    narrowed = [_narrowed(each, filters) for each in ranges if filters.has_shard(each.shard_id)]
     return [
-        narrowed
-        for one in ranges
-        if filters.has_shard(one.shard_id) and not _is_empty(narrowed := _narrowed(one, filters))
+        each
+        for each in narrowed
+        if each.start.timestamp_ms is None or each.start.timestamp_ms < each.until_ms
     ]
-
-
-def named_numbers(ranges: Iterable[ShardRange]) -> Iterator[tuple[str, str, Position]]:
-    """The sequence numbers that bound these ranges: the option, the shard, the position."""
-    for one in ranges:
-        for option, position in (("startingPosition", one.start), ("endingPosition", one.end)):
-            if position is not None and position.sequence is not None:
-                yield option, one.shard_id, position
 
 
 def settled_in_s(ranges: Sequence[ShardRange], service_time_ms: int) -> float:
     """Seconds until the tips of the shards show all that the ranges hold, at a service time that is
     cut to the second.
     """
-    until_ms = max((one.until_ms for one in ranges), default=0)
+    until_ms = max((each.until_ms for each in ranges), default=0)
     return max(0, until_ms + TIP_MARGIN_MS - service_time_ms) / 1000
 
 
@@ -137,33 +146,15 @@ def _check_listed(option: str, named: Iterable[str], listed: Sequence[str]) -> N
     for shard in named:
         if shard not in listed:
             nearest = nearest_name(shard, listed)
-            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
+            if nearest is None:
+                raise ConfigError(
+                    f"option {option} names shard {shard!r}, which the stream does not list; name "
+                    "shards as the stream lists them"
+                )
             raise ConfigError(
-                f"option {option} names shard {shard!r}, which the stream does not list; {hint}"
+                f"option {option} names shard {shard!r}, which the stream does not list; did you "
+                f"mean {nearest}?"
             )
-
-
-def _check_sequence_default(option: str, position: RequestedStart, chosen: Sequence[str]) -> None:
-    named = {shard for shard, _ in position.shards}
-    absolute = position.default.position
-    if absolute and absolute.sequence and sum(shard not in named for shard in chosen) > 1:
-        raise ConfigError(
-            f"option {option} is {position.default.text} for several shards, but a sequence number "
-            "belongs to one; name the shard with shardIds, or positions by shard in JSON"
-        )
-
-
-def _check_past(ranges: Iterable[ShardRange], service_time_ms: int) -> None:
-    for one in ranges:
-        if one.until_ms > service_time_ms + DATE_HEADER_MS:
-            raise ConfigError(
-                f"option endingPosition names {Position.at_timestamp(one.until_ms)}, which is in "
-                "the future; use LATEST, or spark.readStream for what is still to come"
-            )
-
-
-def _of(position: RequestedStart, shard_id: str) -> StartingPosition:
-    return dict(position.shards).get(shard_id, position.default)
 
 
 def _range(
@@ -201,16 +192,12 @@ def _is_before(start: Position, end: Position) -> bool:
     )
 
 
-def _narrowed(one: ShardRange, filters: PushedFilters) -> ShardRange:
+def _narrowed(whole: ShardRange, filters: PushedFilters) -> ShardRange:
     """The part of a range that may hold rows of these filters."""
-    start, covered_ms = one.start, one.covered_ms
+    start, covered_ms = whole.start, whole.covered_ms
     if filters.from_ms is not None and start.sequence is None:
         from_ms = max(filters.from_ms, start.timestamp_ms or 0, 0)
         start = Position.at_timestamp(from_ms)
         covered_ms = None if covered_ms is None else max(covered_ms, from_ms)
-    until_ms = one.until_ms if filters.until_ms is None else min(one.until_ms, filters.until_ms)
-    return replace(one, start=start, until_ms=until_ms, covered_ms=covered_ms)
-
-
-def _is_empty(one: ShardRange) -> bool:
-    return one.start.timestamp_ms is not None and one.start.timestamp_ms >= one.until_ms
+    until_ms = whole.until_ms if filters.until_ms is None else min(whole.until_ms, filters.until_ms)
+    return replace(whole, start=start, until_ms=until_ms, covered_ms=covered_ms)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_EXECUTORS = 16
-# Begin when executors have come, not with the first one.
+# Begin with all executors, not with the first that registers.
 _WAIT = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "30s",
@@ -55,19 +55,19 @@ def _seen(wanted: Wanted) -> list[dict[str, Any]]:
     cloudpickle.register_pickle_by_value(executor_probe)  # type: ignore[no-untyped-call]  # PySpark annotates none of it
     conf = _WAIT | wanted.conf
     with spark_session("kinesis-spout doctor", master=wanted.master, conf=conf) as spark:
-        first = _ask(spark, None, tasks=2 * spark.sparkContext.defaultParallelism)
-        found = {(one["host"], one["worker"]): one for one in first}
+        seen = _ask(spark, None, tasks=2 * spark.sparkContext.defaultParallelism)
         # Spark gives each free executor a task before it gives one a second.
-        again = _ask(spark, wanted.place, tasks=min(len(found), MOST_EXECUTORS))
-    return list((found | {(one["host"], one["worker"]): one for one in again}).values())
+        seen |= _ask(spark, wanted.place, tasks=min(len(seen), MOST_EXECUTORS))
+    return list(seen.values())
 
 
-def _ask(spark: SparkSession, place: str | None, *, tasks: int) -> list[dict[str, Any]]:
-    look = partial(_each, executor_probe.probe, place)
-    found: list[dict[str, Any]] = (
-        spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(look).collect()
-    )
-    return found
+def _ask(
+    spark: SparkSession, place: str | None, *, tasks: int
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """The answers of that many tasks, one of each executor."""
+    probe = partial(_each, executor_probe.probe, place)
+    answers = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(probe).collect()
+    return {(answer["host"], answer["worker"]): answer for answer in answers}
 
 
 def _each(probe: Any, place: str | None, numbers: Iterator[int]) -> list[dict[str, Any]]:

@@ -50,16 +50,8 @@ if TYPE_CHECKING:
 
 TRIGGER = "100 milliseconds"
 WRITTEN = "key STRING, number BIGINT, attempt INT"
-_LOOK_S = 0.2
-_COLUMNS = (
-    "messageId",
-    "shardId",
-    "sequenceNumber",
-    "subSequenceNumber",
-    "partitionKey",
-    "data",
-    "attempt",
-)
+_POLL_S = 0.2
+_COLUMNS = ("messageId", "shardId", "sequenceNumber", "partitionKey", "data", "attempt")
 
 
 class Outages:
@@ -128,42 +120,20 @@ def telling(
     sink is out.
     """
 
-    def told(batch: TrackedBatch) -> None:
+    def telling_process(batch: TrackedBatch) -> None:
         rows = batch.df.select(*_COLUMNS).toArrow().to_pylist()
-        teller.tell(*(_told(row, Step.GOT) for row in rows))
+        teller.tell(*(_told(Step.GOT, **row) for row in rows))
 
         def tell_outcomes(error: BaseException | None) -> None:
             if error is None:
-                failed = batch.failures
-                teller.tell(*(_outcome(row, failed.get(row["messageId"])) for row in rows))
+                failures = batch.failures
+                teller.tell(*(_outcome(row, failures.get(row["messageId"])) for row in rows))
 
         batch.at_end(tell_outcomes)
         outages.check(Outage.SINK)
         process(batch)
 
-    return told
-
-
-def _told(row: dict[str, Any], step: Step, reason: str = "") -> Told:
-    key, number = key_and_number(row["data"], row["partitionKey"])
-    return Told(
-        time.monotonic_ns(),
-        step,
-        row["shardId"],
-        "",
-        int(row["sequenceNumber"]),
-        key,
-        number,
-        row["attempt"],
-        " ".join(reason.split()),
-    )
-
-
-def _outcome(row: dict[str, Any], failed: Any) -> Told:
-    if failed is None:
-        return _told(row, Step.ACK)
-    step = Step.REJECT if failed.outcome is Outcome.REJECT else Step.FAIL
-    return _told(row, step, failed.reason or "")
+    return telling_process
 
 
 def letters_to(teller: Teller, outages: Outages) -> Callable[[list[Letter]], None]:
@@ -171,31 +141,45 @@ def letters_to(teller: Teller, outages: Outages) -> Callable[[list[Letter]], Non
 
     def tell(letters: list[Letter]) -> None:
         outages.check(Outage.LETTERS)
-        teller.tell(*(_letter(one) for one in letters))
+        teller.tell(
+            *(
+                _told(
+                    Step.LETTER,
+                    shardId=letter.shard_id,
+                    sequenceNumber=letter.sequence_number,
+                    partitionKey=letter.partition_key,
+                    data=letter.data,
+                    attempt=letter.attempts,
+                    reason=letter.reason,
+                )
+                for letter in letters
+            )
+        )
 
     return tell
 
 
-def _letter(letter: Letter) -> Told:
-    key, number = key_and_number(letter.data, letter.partition_key)
+def _outcome(row: dict[str, Any], failure: Any) -> Told:
+    if failure is None:
+        return _told(Step.ACK, **row)
+    step = Step.REJECT if failure.outcome is Outcome.REJECT else Step.FAIL
+    return _told(step, **row, reason=failure.reason or "")
+
+
+def _told(step: Step, *, reason: str = "", **row: Any) -> Told:
+    """The line of a record, from its columns."""
+    key, number = key_and_number(row["data"], row["partitionKey"])
     return Told(
         time.monotonic_ns(),
-        Step.LETTER,
-        letter.shard_id,
-        "",
-        int(letter.sequence_number),
-        key,
-        number,
-        letter.attempts,
-        " ".join(letter.reason.split()),
+        step,
+        row["shardId"],
+        run="",
+        sequence=int(row["sequenceNumber"]),
+        key=key,
+        number=number,
+        attempt=row["attempt"],
+        reason=" ".join(reason.split()),
     )
-
-
-def session(given: SparkArguments) -> SparkSession:
-    builder = SparkSession.builder.master(given.master).appName("kinesis-spout drill")
-    for name, value in given.conf.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
 
 
 def run(given: SparkArguments, ending: threading.Event) -> None:
@@ -204,7 +188,10 @@ def run(given: SparkArguments, ending: threading.Event) -> None:
     outages = Outages(given.outages)
     process = users_function(given) if given.process else writing_to(given, outages)
     source = KinesisSource(**given.source)  # type: ignore[arg-type]  # it checks them
-    spark = session(given)
+    builder = SparkSession.builder.master(given.master).appName("kinesis-spout drill")
+    for name, value in given.conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())  # after PySpark's own handlers
     query = (
         source.read_stream(spark)
@@ -222,7 +209,7 @@ def run(given: SparkArguments, ending: threading.Event) -> None:
         .start()
     )
     while not ending.is_set():
-        query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # it takes parts of seconds
+        query.awaitTermination(_POLL_S)  # type: ignore[arg-type]  # it takes parts of seconds
     query.stop()
     spark.stop()
 

@@ -13,9 +13,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.prompt import Confirm
+from rich.table import Table
+from rich.text import Text
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.places import note
+from kinesis_spout.cli.places import note, warnings_as_notes
 from kinesis_spout.cli.shared_options import (
     AWS,
     aws_config,
@@ -29,10 +31,16 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import ConfigError
-from spark_job.commands.child_processes import Screen, quiet
-from spark_job.commands.redrive_report import Report, show_found
-from spark_job.commands.spark_session import DEFAULT_LOG, Conf, LogFile, Master, spark_session
-from spark_job.dead_letter.redrive import Redrive, Selection
+from spark_job.commands.spark_session import (
+    DEFAULT_LOG,
+    Conf,
+    LogFile,
+    Master,
+    Screen,
+    quiet,
+    spark_session,
+)
+from spark_job.dead_letter.redrive import Found, Redrive, Selection
 from spark_job.options import OPTIONS
 from spark_job.query_failure import failure_sentence
 from spark_job.settings import texts_from_options
@@ -129,7 +137,8 @@ def redrive(
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
-        aws = connection_of({"region": region, "endpoint_url": endpoint_url}, pairs)
+        with warnings_as_notes():
+            aws = connection_of({"region": region, "endpoint_url": endpoint_url}, pairs)
         now_ms = SystemClock().now_ms()
         selection = selection_of(
             reasons=reason or (),
@@ -223,22 +232,18 @@ class _PuttingBack:
     def run(self, *, dry_run: bool, yes: bool, limit: int | None) -> None:
         found = self._work.find()
         if not self._as_json:
-            show_found(self._out, found)
-        asked = found.to_put if limit is None else min(limit, found.to_put)
-        if asked and not dry_run:
+            _show(self._out, found)
+        asked = 0 if dry_run else found.to_put if limit is None else min(limit, found.to_put)
+        if asked:
             if not yes and not self._confirmed(asked):
                 raise typer.Exit(1)
             self._put_back(asked, limit)
         if self._as_json:
-            report = Report(path=self._path, found=found, put=None if dry_run else self._put)
+            report = report_of(self._path, found, put=None if dry_run else self._put)
             self._out.print(
-                json.dumps(report.as_json()),
-                highlight=False,
-                markup=False,
-                emoji=False,
-                soft_wrap=True,
+                json.dumps(report), highlight=False, markup=False, emoji=False, soft_wrap=True
             )
-        elif asked and not dry_run:
+        elif asked:
             self._out.print(f"put {self._put:,}", highlight=False)
 
     def _confirmed(self, count: int) -> bool:
@@ -276,3 +281,72 @@ def _time(option: str, text: str | None, now_ms: int) -> datetime | None:
         raise typer.BadParameter(f"{text!r} is not a time; give {_TIMES}", param_hint=option)
     timestamp_ms = moment.pin(now_ms).timestamp_ms
     return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1_000, UTC)
+
+
+def report_of(path: str, found: Found, *, put: int | None) -> dict[str, object]:
+    """The object that `--json` prints: the letters found in `path`, and how many were put, None in
+    a dry run. Times are in ISO 8601, UTC.
+    """
+    return {
+        "path": path,
+        "dryRun": put is None,
+        "toPut": found.to_put,
+        "put": put or 0,
+        "putBefore": found.put_before,
+        "withoutPayload": found.without_payload,
+        "incomplete": found.incomplete,
+        "unreadable": found.unreadable,
+        "reasons": [
+            {
+                "stream": count.target,
+                "reason": count.reason,
+                "letters": count.letters,
+                "firstFailure": _iso(count.first_failure),
+                "lastFailure": _iso(count.last_failure),
+            }
+            for count in found.reasons
+        ],
+        "moreReasons": found.more_reasons,
+    }
+
+
+def _show(console: Console, found: Found) -> None:
+    """Print the letters to put, by stream and reason, and the numbers of those left out."""
+    if found.to_put:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("letters", justify="right")
+        for name in ("stream", "reason"):
+            table.add_column(name, overflow="fold")
+        for name in ("first failure", "last failure"):
+            table.add_column(name, no_wrap=True)
+        for reason in found.reasons:
+            times = (_minute(reason.first_failure), _minute(reason.last_failure))
+            table.add_row(f"{reason.letters:,}", Text(reason.target), Text(reason.reason), *times)
+        console.print(table)
+    letters = "dead letter" if found.to_put == 1 else "dead letters"
+    no_payload = (
+        f"{found.without_payload:,} have no payload (their records were past the stream's "
+        "retention) and cannot be put"
+    )
+    missing_parts = (
+        f"{found.incomplete:,} are in parts of which some are missing, and cannot be put"
+    )
+    for count, line in (
+        (found.more_reasons, f"and {found.more_reasons:,} more reasons"),
+        (1, f"{found.to_put:,} {letters} to put" if found.to_put else "no dead letters to put"),
+        (found.put_before, f"{found.put_before:,} were put before"),
+        (found.without_payload, no_payload),
+        (found.incomplete, missing_parts),
+        (found.unreadable, f"{found.unreadable:,} rows in the files are not dead letters"),
+    ):
+        if count:
+            console.print(line, highlight=False, soft_wrap=True)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    text = None if moment is None else moment.isoformat(timespec="milliseconds")
+    return text and text.replace("+00:00", "Z")
+
+
+def _minute(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}Z"

@@ -9,12 +9,11 @@ from typing import Annotated, Any
 import typer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.markup import escape
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.places import note
+from kinesis_spout.cli.places import note, warnings_as_notes
 from kinesis_spout.cli.shared_options import (
     errors,
     flag,
@@ -26,19 +25,18 @@ from kinesis_spout.cli.shared_options import (
 )
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs.modules import load_function, split_name
-from spark_job.commands.child_processes import quiet
-from spark_job.commands.run_job import RunJob, RunTeller, Sink, follow
-from spark_job.commands.run_progress import Progress, ProgressLine
+from spark_job.commands.run_job import Progress, ProgressLine, RunJob, RunReporter, Sink, follow
 from spark_job.commands.spark_session import (
     DEFAULT_LOG,
     PANEL,
     Conf,
     LogFile,
     Master,
+    quiet,
     spark_session,
 )
 from spark_job.kinesis_source import KinesisSource
-from spark_job.metrics import QueryMetricsServer, serve
+from spark_job.metrics import serve
 from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
 from spark_job.settings import texts_from_options
@@ -132,7 +130,16 @@ def run(
 
     Ctrl-C stops the query in order. A later run continues from the checkpoints.
     """
-    _check(sink=sink, path=path, trigger=trigger, available_now=available_now)
+    if sink.writes_files and path is None:
+        raise typer.BadParameter(f"--sink {sink.value} needs a directory", param_hint="--path")
+    if not sink.writes_files and path is not None:
+        raise typer.BadParameter(
+            f"--sink {sink.value} writes no files; leave it out", param_hint="--path"
+        )
+    if trigger is not None and available_now:
+        raise typer.BadParameter(
+            "--available-now ends by itself; leave it out", param_hint="--trigger"
+        )
     named = {
         "stream": stream,
         "application": application,
@@ -144,8 +151,10 @@ def run(
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
+        with warnings_as_notes():
+            source = source_of(named, pairs)
         job = RunJob(
-            source=source_of(named, pairs),
+            source=source,
             sink=sink,
             path=path,
             checkpoint_location=checkpoint_location or _checkpoint_location(sink, path, stack),
@@ -153,8 +162,8 @@ def run(
             available_now=available_now,
             process=None if process is None else load_process(process),
         )
-        for one in job.source.query().streams:
-            refuse_embedded_on_cluster(one.zookeeper, master or settings.get("spark.master"))
+        for each in job.source.query().streams:
+            refuse_embedded_on_cluster(each.zookeeper, master or settings.get("spark.master"))
         console = Console(
             file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
         )
@@ -205,7 +214,7 @@ def _run(
     master: str | None,
     conf: dict[str, str],
     log_file: Path,
-    metrics_port: int | None = None,
+    metrics_port: int | None,
 ) -> None:
     _say(
         console,
@@ -223,7 +232,10 @@ def _run(
         ExitStack() as stack,
     ):
         if metrics_port is not None:
-            server = stack.enter_context(_serving(spark, metrics_port))
+            try:
+                server = stack.enter_context(serve(spark, metrics_port))
+            except ConfigError as exc:
+                raise exc.respelt("--metrics-port") from exc
             _say(console, f"metrics for Prometheus at {server.url}")
         stop.install()  # again: PySpark's context has replaced the handler of SIGINT
         try:
@@ -232,46 +244,23 @@ def _run(
             raise CliError(
                 f"the query does not start: {failure_sentence(str(exc))}", log_file=log_file
             ) from exc
-        for one in notes:
-            _say(console, f"[yellow]note:[/] {escape(one)}")
+        for text in notes:
+            _say(console, f"[yellow]note:[/] {escape(text)}")
         progress = Progress()
         try:
             with stop.deferred(), ProgressLine(console) as line:
-                progress = follow(query, line, stop, log_file=log_file, told=RunTeller(job))
+                progress = follow(query, line, stop, log_file=log_file, reporter=RunReporter(job))
         finally:
             if query.isActive:
                 query.stop()
-            if stop.stopping or query.exception() is None:
-                _say(
-                    console,
-                    f"stopped after {progress.total}"
-                    if stop.stopping
-                    else f"ended: {progress.total}",
-                )
-
-
-def _serving(spark: SparkSession, port: int) -> QueryMetricsServer:
-    try:
-        return serve(spark, port)
-    except ConfigError as exc:
-        raise exc.respelt("--metrics-port") from exc
+            if stop.stopping:
+                _say(console, f"stopped after {progress.total}")
+            elif query.exception() is None:
+                _say(console, f"ended: {progress.total}")
 
 
 def _say(console: Console, text: str) -> None:
     console.print(text.rstrip(), highlight=False, soft_wrap=True)
-
-
-def _check(*, sink: Sink, path: str | None, trigger: str | None, available_now: bool) -> None:
-    if sink.writes_files and path is None:
-        raise typer.BadParameter(f"--sink {sink.value} needs a directory", param_hint="--path")
-    if not sink.writes_files and path is not None:
-        raise typer.BadParameter(
-            f"--sink {sink.value} writes no files; leave it out", param_hint="--path"
-        )
-    if trigger is not None and available_now:
-        raise typer.BadParameter(
-            "--available-now ends by itself; leave it out", param_hint="--trigger"
-        )
 
 
 def _checkpoint_location(sink: Sink, path: str | None, stack: ExitStack) -> str:

@@ -1,5 +1,5 @@
-"""The query of `kinesis-spout run`: starts it from frozen settings, and follows it until it ends or
-a signal stops it.
+"""The query of `kinesis-spout run`: starts it from frozen settings, shows its progress, and follows
+it until it ends or a signal stops it.
 """
 
 from __future__ import annotations
@@ -7,28 +7,31 @@ from __future__ import annotations
 import re
 import warnings
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
-from msgspec.structs import replace
+import msgspec
+from rich.live import Live
+from rich.text import Text
 
+from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.shards.run_recorder import amend_newest_run, failure
+from kinesis_spout.config import duration
 from spark_job.commands.batch_writer import FILE_FORMATS, BatchWriter
-from spark_job.commands.run_progress import Progress, ProgressLine
+from spark_job.metrics.source_report import reports_in
 from spark_job.process_services import open_store
 from spark_job.query_failure import failure_sentence
 from state.store.runs import DONE, STOPPED, RunEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from rich.console import Console
 
     from kinesis_spout.cli.exit_codes import StopSignals
     from spark_job.kinesis_source import KinesisSource
@@ -76,49 +79,145 @@ class RunJob:
             warnings.simplefilter("always", UserWarning)
             frame = self.source.read_stream(spark)
         notes = [str(warning.message) for warning in caught if warning.category is UserWarning]
-        return self._writer(frame).option(
-            "checkpointLocation", self.checkpoint_location
-        ).start(), notes
-
-    def _writer(self, frame: DataFrame) -> DataStreamWriter:
-        writer = frame.writeStream
+        writer = frame.writeStream.option("checkpointLocation", self.checkpoint_location)
         if self.available_now:
             writer = writer.trigger(availableNow=True)
         elif self.trigger is not None:
             writer = writer.trigger(processingTime=self.trigger)
         if self.process is not None:
-            return writer.foreachBatch(
-                BatchWriter(process=self.process, format=self.sink.value, path=self.path)
+            batch_writer = BatchWriter(process=self.process, format=self.sink.value, path=self.path)
+            return writer.foreachBatch(batch_writer).start(), notes
+        return writer.format(self.sink.value).start(self.path), notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The figures of a query so far.
+
+    - `rows_per_s`: of the last batch.
+    - `lag_ms`, `unresolved`, `oldest_unresolved_ms`, `dead_lettered`, `outage`: from the source's
+      reports, over all streams. `lag_ms` is None until there is one.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    rows_per_s: float = 0.0
+    lag_ms: int | None = None
+    unresolved: int = 0
+    oldest_unresolved_ms: int = 0
+    dead_lettered: int = 0
+    outage: bool = False
+    last_batch: int = -1
+
+    def after(self, report: Mapping[str, Any]) -> Progress:
+        """The figures after one more of Spark's progress reports.
+
+        A report of a batch already counted adds no rows: an idle query repeats its reports.
+        """
+        streams = [progress.report for progress in reports_in(report)]
+        seen = replace(
+            self,
+            unresolved=sum(stream.unresolved for stream in streams),
+            oldest_unresolved_ms=max((each.oldest_unresolved_ms for each in streams), default=0),
+            outage=any(stream.outage for stream in streams),
+        )
+        if streams:
+            seen = replace(
+                seen,
+                lag_ms=max(stream.lag_ms for stream in streams),
+                dead_lettered=sum(stream.dead_lettered for stream in streams),
             )
-        writer = writer.format(self.sink.value)
-        return writer.option("path", self.path) if self.path is not None else writer
+        if int(report["batchId"]) <= self.last_batch or not report.get("numInputRows"):
+            return seen
+        return replace(
+            seen,
+            batches=self.batches + 1,
+            rows=self.rows + int(report["numInputRows"]),
+            rows_per_s=float(report.get("processedRowsPerSecond") or 0.0),
+            last_batch=int(report["batchId"]),
+        )
+
+    @property
+    def total(self) -> str:
+        """The totals, without the momentary figures: a run that has ended has no rate or lag."""
+        return f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}  {self.rows:,} rows"
+
+    def __str__(self) -> str:
+        parts = [self.total, f"{self.rows_per_s:,.0f} rows/s"]
+        if self.lag_ms is not None:
+            parts.append(f"lag {duration(self.lag_ms)}")
+        if self.unresolved:
+            oldest = (
+                f" (oldest {duration(self.oldest_unresolved_ms)})"
+                if self.oldest_unresolved_ms
+                else ""
+            )
+            parts.append(f"{self.unresolved:,} unresolved{oldest}")
+        if self.dead_lettered:
+            parts.append(f"{self.dead_lettered:,} dead-lettered")
+        if self.outage:
+            parts.append("most records fail, no new ones are read")
+        return "  ".join(parts)
 
 
-class RunTeller:
-    """Tells of the query in the application's state what its source cannot know: the trigger, and
-    how it ended. Blocks on ZooKeeper; raises nothing.
+class ProgressLine:
+    """Shows progress on a console during a with block. Call `show` from the main thread only."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown: Progress | None = None
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=False)
+            if console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        """Show the progress, unless it equals the last one shown."""
+        if progress == self._shown:
+            return
+        self._shown = progress
+        if self._live:
+            self._live.update(Text(str(progress)), refresh=True)
+        else:
+            self._console.print(str(progress), highlight=False, soft_wrap=True)
+
+
+class RunReporter:
+    """Reports in the application's state what the query's source cannot know: the trigger, and how
+    it ended. Blocks on ZooKeeper; raises nothing.
     """
 
     def __init__(self, job: RunJob) -> None:
-        self._job = job
+        self._source = job.source
         self._trigger_ms = None if job.trigger is None else interval_ms(job.trigger)
-        self._is_told = self._trigger_ms is None
+        self._has_reported = self._trigger_ms is None
 
     def on_progress(self, progress: Progress) -> None:
-        if not self._is_told and progress.lag_ms is not None:
-            self._is_told = True
-            self._amend(lambda told: replace(told, trigger_ms=self._trigger_ms))
+        # The source writes the run that is amended before it reports for the first time.
+        if not self._has_reported and progress.lag_ms is not None:
+            self._has_reported = True
+            self._amend(lambda runs: msgspec.structs.replace(runs, trigger_ms=self._trigger_ms))
 
-    def on_end(self, failed: str | None, *, stopped: bool) -> None:
+    def on_end(self, error: str | None, *, stopped: bool) -> None:
         now_ms = SystemClock().now_ms()
         end = RunEnd(time_ms=now_ms, kind=STOPPED if stopped else DONE)
-        if failed is not None:
-            end = failure(failed, now_ms)
-        self._amend(lambda told: told.ended(end))
+        if error is not None:
+            end = failure(error, now_ms)
+        self._amend(lambda runs: runs.ended(end))
 
     def _amend(self, amended: Callable[[RunLog], RunLog]) -> None:
         with suppress(Exception):
-            for settings in self._job.source.query().with_passwords().streams:
+            for settings in self._source.query().with_passwords().streams:
                 with closing(open_store(settings)) as store:
                     amend_newest_run(store.runs, amended)
 
@@ -139,7 +238,7 @@ def follow(
     stop: StopSignals,
     *,
     log_file: Path,
-    told: RunTeller | None = None,
+    reporter: RunReporter,
 ) -> Progress:
     """Show the query's progress until it ends, or stop the query at a signal.
 
@@ -151,20 +250,16 @@ def follow(
         interrupted = stop.wait(POLL_S)
         progress = _caught_up(query, progress)
         line.show(progress)
-        if told is not None:
-            told.on_progress(progress)
+        reporter.on_progress(progress)
     if interrupted:
         query.stop()
     progress = _caught_up(query, progress)
     line.show(progress)
-    error = query.exception()
-    if told is not None:
-        failed = None if error is None or interrupted else failure_sentence(str(error))
-        told.on_end(failed, stopped=interrupted)
-    if error is not None and not interrupted:
-        raise CliError(
-            f"the query failed: {failure_sentence(str(error))}", log_file=log_file
-        ) from error
+    error = None if interrupted else query.exception()
+    cause = None if error is None else failure_sentence(str(error))
+    reporter.on_end(cause, stopped=interrupted)
+    if error is not None:
+        raise CliError(f"the query failed: {cause}", log_file=log_file) from error
     return progress
 
 

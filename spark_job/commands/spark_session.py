@@ -1,14 +1,15 @@
-"""The Spark session of the commands and of the demo's job, and the options that every command with
-a session has.
+"""The Spark session of the commands and of the demo's job: the session, the log that takes what
+Spark's processes print, and the options that every command with a session has.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 from py4j.protocol import Py4JError
@@ -90,3 +91,55 @@ def spark_session(
         yield spark
     finally:
         spark.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """The streams for our own output, while all other output goes to the log."""
+
+    stdout: IO[str]
+    stderr: IO[str]
+
+
+@contextmanager
+def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
+    """Redirect the stderr of this process and its children to `log_file`, and stdout unless it is
+    kept.
+
+    Spark's JVM and Python workers inherit file descriptors, so these are redirected and not
+    `sys.stderr`. The block must begin before the JVM starts.
+
+    Appends to the file and creates its folder. Not thread-safe: the descriptors belong to the
+    process. Raises `CliError` when the file cannot be written.
+    """
+    stdout, stderr = 1, 2
+    with ExitStack() as stack:
+        try:
+            log_file.parent.mkdir(parents=True, exist_ok=True)
+            log = stack.enter_context(log_file.open("ab", buffering=0))
+        except OSError as exc:
+            raise CliError(
+                f"the log file {log_file} cannot be written ({exc.strerror}); give another with "
+                "--log-file"
+            ) from exc
+        _flush()
+        screen = Screen(*(stack.enter_context(_copy_of(each)) for each in (stdout, stderr)))
+        for descriptor in (stderr,) if keep_stdout else (stderr, stdout):
+            stack.callback(_restore, descriptor, os.dup(descriptor))
+            os.dup2(log.fileno(), descriptor)
+        yield screen
+
+
+def _copy_of(descriptor: int) -> IO[str]:
+    return os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="replace")
+
+
+def _restore(descriptor: int, saved: int) -> None:
+    _flush()
+    os.dup2(saved, descriptor)
+    os.close(saved)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

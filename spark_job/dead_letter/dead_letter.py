@@ -16,9 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kinesis_spout.errors import MAX_MESSAGE_CHARS, KinesisError, described, text_of
-from spark_job.dead_letter.function_sink import FunctionSink
-from spark_job.dead_letter.letter import LETTER_COLUMNS, LETTER_DDL, Letter
+from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
+from spark_job.dead_letter.letter import (
+    LETTER_COLUMNS,
+    LETTER_DDL,
+    Letter,
+    in_chunks,
+    letter_of,
+    letters_with_plain_times,
+)
 from spark_job.dead_letter.stream_sink import StreamSink
 from spark_job.dead_letter.writer_sink import WriterSink
 from spark_job.query_failure import failure_sentence, for_spark
@@ -48,6 +54,24 @@ class LetterSink(Protocol):
     def without_secrets(self, text: str) -> str:
         """The text with the sink's secrets masked."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionSink:
+    """Calls the function on the driver, with a chunk of letters at a time."""
+
+    function: Callable[[list[Letter]], object]
+
+    def __str__(self) -> str:
+        return f"function {getattr(self.function, '__name__', type(self.function).__name__)}"
+
+    def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # a function detects repetitions by message id
+        rows = letters_with_plain_times(letters).toLocalIterator()
+        for chunk in in_chunks(map(letter_of, rows), lambda letter: letter):
+            self.function(chunk)
+
+    def without_secrets(self, text: str) -> str:
+        return text
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -106,7 +130,12 @@ class DeadLetter:
         again, with the same `message_id`. An exception of the function fails the batch. The driver
         holds one Spark partition of letters in memory at a time.
         """
-        return cls._of(FunctionSink.of(function))
+        if not callable(function):
+            raise ConfigError(
+                f"DeadLetter.to takes a function, not a {type(function).__name__}; give a function "
+                "that takes a list of letters"
+            )
+        return cls._of(_FunctionSink(function))
 
     @classmethod
     def _of(cls, sink: LetterSink) -> DeadLetter:

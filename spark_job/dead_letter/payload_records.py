@@ -27,7 +27,8 @@ def payload_records(letter: Letter) -> list[OutgoingRecord]:
     if not is_kpl_aggregate(data):
         return [OutgoingRecord(key, data)]
     # protobuf and numpy are loaded where the first aggregate is met.
-    from kinesis_spout.aggregation.packing import UserRecord, alone  # noqa: PLC0415
+    from kinesis_spout.aggregation.hash_range import UserRecord  # noqa: PLC0415
+    from kinesis_spout.aggregation.packing import alone  # noqa: PLC0415
     from kinesis_spout.aggregation.user_records import unpacked  # noqa: PLC0415
 
     users = unpacked(data) if letter.sub_sequence_number is None else None

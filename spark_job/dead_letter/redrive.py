@@ -22,8 +22,8 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.record_putter import RecordPutter
 from spark_job.dead_letter.letter import in_chunks
+from spark_job.dead_letter.letter_files import LetterFiles
 from spark_job.dead_letter.payload_records import payload_records
-from spark_job.dead_letter.redrive_files import LetterFiles
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
 from spark_job.dead_letter.redrive_letters import Found, RedriveLetters, Selection
 

@@ -22,8 +22,7 @@ from spark_job.dead_letter.letter import (
     letters_with_plain_times,
     moment,
 )
-from spark_job.dead_letter.letter_parts import IS_INCOMPLETE, joined
-from spark_job.dead_letter.redrive_files import RedriveError
+from spark_job.dead_letter.letter_files import IS_INCOMPLETE, RedriveError, joined
 from spark_job.dead_letter.redrive_ledger import IDENTITY, NUMBERS
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
     from kinesis_spout.config import StreamRef
-    from spark_job.dead_letter.redrive_files import LetterFiles
+    from spark_job.dead_letter.letter_files import LetterFiles
     from spark_job.dead_letter.redrive_ledger import RedriveLedger
 
 REASONS_SHOWN = 20

@@ -21,7 +21,7 @@ a plan for each (`offsets`). A batch is the tasks of all streams that have somet
 Only a query of several streams leaves one out:
 
 - A stream that is throttled, or does not answer, is left out for some seconds, longer each time,
-  and named in a warning. The others go on. Once it has been so for `PATIENCE_S` while no other
+  and named in a warning. The others go on. Once it has been so for `GIVEN_UP_S` while no other
   stream has anything to read either, its error ends the query; but first it is asked again, as its
   error may be a minute old. Every other error ends the query at once.
   Its text names the stream. In a query of one stream, every error ends it: the client has tried for
@@ -37,7 +37,8 @@ one at a time. Those of one stream run in the caller's.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -45,9 +46,10 @@ from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.programs.threads import thread_pool
+from spark_job.driver.backlog import Found
 from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.offsets import read_offset, refuse_missing, with_plans
-from spark_job.driver.probe_schedule import POLL_S
+from spark_job.driver.prober import POLL_S
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import named_error
 
@@ -63,10 +65,15 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
 RETRY_FOR_S = 10.0  # a call of one stream, for which the others wait
-PATIENCE_S = 60.0
-REST = Backoff(first_s=5.0, longest_s=60.0)
+GIVEN_UP_S = 60.0
+LEFT_OUT = Backoff(first_s=5.0, longest_s=60.0)
 MAX_THREADS = 16
 MAX_DOUBLINGS = 16
+# Of a trigger's interval, and of the calls that show it.
+_SHORTEST_MS = 2_000
+_MINUTE_MS = 60_000
+_SLACK_MS = 1_000
+_MAX_CALLS = 4
 
 
 class QueryTask(NamedTuple):
@@ -79,25 +86,33 @@ class QueryTask(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Trouble:
+    """Why the service does not serve a stream, since when and at last, and how often in a row."""
+
+    error: BaseException
+    since_s: float
+    last_s: float
+    times: int = 1
+
+
+@dataclass(slots=True, eq=False)
 class _Stream:
-    """One stream of the query. `failing_since_s`, `failed_s` (at last), `rests_until_s`, `rests` in
-    a row, `error`: while the service does not serve it. `is_paused`: by an operator, at the last
-    look. `searched_s`: for how long it was looked at in this wait, without the time in which it was
-    left out.
+    """One stream of the query.
+
+    - `trouble`: while the service does not serve it. `left_out_until_s`: also if it came back
+      empty; `empty_plans`: how often it did, in a row.
+    - Of this wait: `is_settled`; `found` by the last look; `searched_s`: for how long it was looked
+      at, without the time in which it was left out.
     """
 
     index: int
     coordinator: Coordinator
-    failing_since_s: float | None = None
-    failed_s: float = 0.0
-    rests_until_s: float = 0.0
-    rests: int = 0
-    searched_s: float = 0.0
-    error: BaseException | None = None
-    is_settled: bool = False
-    is_paused: bool = False
+    trouble: _Trouble | None = None
+    left_out_until_s: float = 0.0
     empty_plans: int = 0
-    last_plan: str = ""
+    is_settled: bool = False
+    found: Found = field(default_factory=Found)
+    searched_s: float = 0.0
 
     @property
     def settings(self) -> SourceSettings:
@@ -108,16 +123,51 @@ class _Stream:
         return self.settings.state_name
 
     @property
-    def has_work(self) -> bool:
-        """Whether something is to be planned. Retries that are due wait for the end of a pause."""
-        return not self.is_paused and self.coordinator.has_work
-
-    @property
     def search_ms(self) -> int:
         """How long the stream's tasks may look for a first record, for which the others wait."""
         settings = self.settings
         longest = settings.max_fetch_time_ms << min(self.empty_plans, MAX_DOUBLINGS)
         return min(settings.max_search_time_ms, longest)
+
+
+class TriggerInterval:
+    """The interval of a query's trigger, learned from when Spark asks for a batch. Pure.
+
+    Nobody tells the source its trigger. But Spark asks at multiples of a processing-time trigger's
+    interval since 1970 (`ProcessingTimeExecutor`), unless a batch took longer. So calls that are an
+    interval apart, and at its multiples, have that trigger. Without one, Spark asks every few
+    milliseconds while nothing is new.
+
+    `known_ms`: the interval; None without one. `is_known`: whether there was enough to tell.
+    """
+
+    def __init__(self) -> None:
+        self._calls: deque[int] = deque(maxlen=_MAX_CALLS)
+        self.known_ms: int | None = None
+        self.is_known = False
+
+    def called(self, now_ms: int) -> None:
+        """Spark has asked for a batch, at this time of the driver's clock."""
+        calls = self._calls
+        calls.append(now_ms)
+        gaps = [after - before for before, after in zip(calls, list(calls)[1:], strict=False)]
+        if not gaps:
+            return
+        interval_ms = round(gaps[-1] / 1_000) * 1_000
+        # Whole minutes are hardly met by chance; of another interval, one more call is wanted.
+        wanted = 2 if interval_ms % _MINUTE_MS == 0 else 3
+        if interval_ms >= _SHORTEST_MS and len(calls) >= wanted and self._fits(interval_ms, wanted):
+            self.known_ms, self.is_known = interval_ms, True
+        elif len(gaps) == _MAX_CALLS - 1 and max(gaps) < _SHORTEST_MS:
+            self.known_ms, self.is_known = None, True
+
+    def _fits(self, interval_ms: int, calls: int) -> bool:
+        slack_ms = min(_SLACK_MS, interval_ms // 10)
+        last = list(self._calls)[-calls:]
+        numbers = [call // interval_ms for call in last]
+        return all(call % interval_ms <= slack_ms for call in last) and numbers == list(
+            range(numbers[0], numbers[0] + calls)
+        )
 
 
 class QueryDriver:
@@ -134,14 +184,13 @@ class QueryDriver:
         *,
         new_pool: NewPool = thread_pool,
     ) -> None:
-        self.coordinators = coordinators
         self._query = query
         self._clock: Clock = coordinators[0].clock
         self._streams = [_Stream(index, one) for index, one in enumerate(coordinators)]
         self._pool = new_pool(min(MAX_THREADS, len(self._streams)), "kinesis-stream")
         self._turn = 0
-        self._is_available_now = False
-        self._found: dict[str, str] = {}
+        self._trigger = TriggerInterval()
+        self._found: dict[str, str] = {}  # the stream of each plan that was looked for
 
     @classmethod
     def connected(cls, query: QuerySettings) -> QueryDriver:
@@ -154,9 +203,12 @@ class QueryDriver:
         )
         return cls(query, [Coordinator(one, connect(one)) for one in query.streams])
 
+    @property
+    def _is_available_now(self) -> bool:
+        return self._streams[0].coordinator.is_available_now  # as all others
+
     # Spark's calls
     def prepare_available_now(self) -> None:
-        self._is_available_now = True
         self._each(self._streams, lambda one: one.coordinator.prepare_available_now(), strict=True)
 
     def next_offset(self, start: Mapping[str, Any], *, max_records: int | None) -> dict[str, Any]:
@@ -177,32 +229,28 @@ class QueryDriver:
 
     def _next_plans(self, plans: dict[str, str], max_records: int | None) -> dict[str, str]:
         """The next plan of each stream; that of `plans` where there is nothing to read."""
+        self._trigger.called(self._clock.now_ms())
         for one in self._streams:
             one.is_settled, one.searched_s = False, 0.0
-            one.coordinator.note_asked()
         begun_s = self._clock.monotonic_s()
         while True:
-            awake = self._settled(plans)
+            settled = self._settled_streams(plans)
             now_s = self._clock.monotonic_s()
-            pauses = self._each(awake, partial(_look, now_s=now_s))
-            looked_at = [self._streams[index] for index in pauses]
-            for one in looked_at:
-                self._on_served(one)
-            working = [one for one in looked_at if one.has_work]
-            pause_s = POLL_S if working else self._pause_s(pauses, begun_s)
-            if working or pause_s is None:
-                idle = [one for one in looked_at if not (one.has_work or one.is_paused)]
-                self._each(idle, lambda one: one.coordinator.note_looked())
-                if new := self._planned(plans, working, max_records):
-                    return plans | new
+            looked_at = self._look(settled, now_s)
+            is_any = any(one.found.is_any for one in looked_at)
+            pause_s = POLL_S if is_any else self._pause_s(looked_at, begun_s)
+            is_over = is_any or pause_s is None
+            if is_over and (new := self._planned(plans, looked_at, max_records)):
+                return plans | new
             if pause_s is None:
                 break
             self._clock.sleep(pause_s)
             for one in looked_at:
                 one.coordinator.note_waited(pause_s)
                 one.searched_s += self._clock.monotonic_s() - now_s
-        for one in self._streams:
-            one.coordinator.without_plan(is_paused=one.is_paused)
+        if self._is_available_now:
+            for one in self._streams:
+                one.coordinator.end_run(is_paused=one.found.is_paused)
         return plans
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueryTask]:
@@ -218,7 +266,7 @@ class QueryDriver:
         tasks_of = partial(_tasks_of, ends=ends, wanted=wanted, is_of_one=self._query.is_of_one)
         found = self._each(self._streams, tasks_of, strict=True)
         # Those of open plans first. A tracked batch has reports for these, and counts its
-        # partitions without those of the others (`tracking.stream_parts`).
+        # partitions without those of the others (`tracking.stream_part`).
         return [
             task
             for is_open in (True, False)
@@ -234,15 +282,16 @@ class QueryDriver:
         return {
             "format": 2,
             "streams": [
-                one.coordinator.report() | ({"trouble": str(one.error)} if one.error else {})
+                one.coordinator.report()
+                | ({} if one.trouble is None else {"trouble": str(one.trouble.error)})
                 for one in self._streams
             ],
         }
 
     def failed(self, error: BaseException) -> None:
-        """See `Coordinator.failed`."""
+        """Write into the log of each run that it ends with this error. Raises nothing."""
         for one in self._streams:
-            one.coordinator.failed(error)
+            one.coordinator.session.run.failed(error)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -250,39 +299,21 @@ class QueryDriver:
             one.coordinator.close()
 
     # looking and planning
-    def _settled(self, plans: Mapping[str, str]) -> list[_Stream]:
+    def _settled_streams(self, plans: Mapping[str, str]) -> list[_Stream]:
         """Settle the plans of the streams that are not left out now; those that are settled."""
         now_s = self._clock.monotonic_s()
-        awake = [one for one in self._streams if one.rests_until_s <= now_s]
-        self._settle([one for one in awake if not one.is_settled], plans, now_s)
-        return [one for one in awake if one.is_settled and one.rests_until_s <= now_s]
-
-    def _pause_s(self, pauses: Mapping[int, float | None], begun_s: float) -> float | None:
-        """The seconds until the next pass; None where all waits are over.
-
-        What this pass has not looked at, it has left out, even if its rest has ended meanwhile: the
-        answers of the others may have taken longer.
-        """
-        is_any_left_out = any(
-            one.index not in pauses or one.error is not None for one in self._streams
-        )
-        waits = [pause_s for pause_s in pauses.values() if pause_s is not None]
-        if not waits and not (is_any_left_out and self._waits_for_left_out(begun_s)):
-            return None
-        return min([POLL_S, *waits] if is_any_left_out else waits)
-
-    def _settle(self, streams: Sequence[_Stream], plans: Mapping[str, str], now_s: float) -> None:
+        awake = [one for one in self._streams if one.left_out_until_s <= now_s]
+        streams = [one for one in awake if not one.is_settled]
         settled = self._each(streams, lambda one: one.coordinator.settle(plans.get(one.name, "")))
-        for one in streams:
-            if one.index not in settled:
-                continue
+        for index, was_empty in settled.items():
+            one = self._streams[index]
             one.is_settled = True
-            if not one.coordinator.came_back_empty:
+            if self._trigger.is_known and not self._is_available_now:
+                one.coordinator.session.run.write(trigger_ms=self._trigger.known_ms)
+            if was_empty is False:
                 one.empty_plans = 0
-            elif (
-                one.last_plan != plans.get(one.name, "") and not self._query.is_of_one
-            ):  # a new one
-                one.rests_until_s = now_s + one.search_ms / 1000
+            elif was_empty and not self._query.is_of_one:
+                one.left_out_until_s = now_s + one.search_ms / 1000
                 log.warning(
                     "stream %s is behind, but gave no record for %s; it is left out of the "
                     "next batches for as long, while the other streams go on",
@@ -290,7 +321,34 @@ class QueryDriver:
                     duration(one.search_ms),
                 )
                 one.empty_plans += 1
-            one.last_plan = plans.get(one.name, "")
+        return [one for one in awake if one.is_settled and one.left_out_until_s <= now_s]
+
+    def _look(self, streams: Sequence[_Stream], now_s: float) -> list[_Stream]:
+        """Look at each, in a wait that does not count the time in which it was left out. Those that
+        the service has served.
+        """
+        found = self._each(streams, lambda one: one.coordinator.look(now_s - one.searched_s))
+        served = [self._streams[index] for index in found]
+        for one in served:
+            one.found = found[one.index]
+            if one.trouble is not None:
+                log.warning("stream %s is served again", one.settings.label)
+            one.trouble = None
+        return served
+
+    def _pause_s(self, looked_at: Sequence[_Stream], begun_s: float) -> float | None:
+        """The seconds until the next pass; None where all waits are over.
+
+        What this pass has not looked at, it has left out, even if it may be asked again meanwhile:
+        the answers of the others may have taken longer.
+        """
+        is_any_left_out = any(
+            one not in looked_at or one.trouble is not None for one in self._streams
+        )
+        waits = [one.found.pause_s for one in looked_at if one.found.pause_s is not None]
+        if not waits and not (is_any_left_out and self._waits_for_left_out(begun_s)):
+            return None
+        return min([POLL_S, *waits] if is_any_left_out else waits)
 
     def _waits_for_left_out(self, begun_s: float) -> bool:
         """Whether to wait for streams that are left out, since no other has anything to read.
@@ -300,29 +358,29 @@ class QueryDriver:
         now_s = self._clock.monotonic_s()
         is_any_asked = False
         for one in self._streams:
-            failing_since_s = now_s if one.failing_since_s is None else one.failing_since_s
-            if one.error is None or now_s - failing_since_s < PATIENCE_S:
+            if one.trouble is None or now_s - one.trouble.since_s < GIVEN_UP_S:
                 continue
-            if one.failed_s >= begun_s:
-                raise named_error(one.settings.label, one.error)
-            one.rests_until_s, is_any_asked = now_s, True
+            if one.trouble.last_s >= begun_s:
+                raise named_error(one.settings.label, one.trouble.error)
+            one.left_out_until_s, is_any_asked = now_s, True
         idle_s = min(one.settings.idle_wait_ms for one in self._streams) / 1000
         return is_any_asked or self._is_available_now or now_s - begun_s < idle_s
 
     def _planned(
-        self, plans: Mapping[str, str], working: Sequence[_Stream], max_records: int | None
+        self, plans: Mapping[str, str], looked_at: Sequence[_Stream], max_records: int | None
     ) -> dict[str, str]:
         """New plans by stream. Their tasks share the limit of tasks by the shards of each."""
         self._turn += 1
-        shares = _shares(working, max_records, self._turn)
+        shares = _shares([one for one in looked_at if one.found.is_any], max_records, self._turn)
         limits = {one.index: limit for one, limit in shares}
-        shards = sum(one.coordinator.found_shards for one, _ in shares)
+        shards = sum(len(one.found.shards) for one, _ in shares)
         max_tasks = max(one.settings.max_tasks for one in self._streams)
         made = self._each(
-            [one for one, _ in shares],
+            [one for one in looked_at if not one.found.is_paused],
             lambda one: one.coordinator.plan(
                 plans.get(one.name, ""),
-                max_records=limits[one.index],
+                one.found if one.index in limits else Found(),
+                max_records=limits.get(one.index),
                 max_tasks=_share_of_tasks(one, shards, max_tasks),
                 max_search_ms=None if self._query.is_of_one else one.search_ms,
             ),
@@ -343,7 +401,7 @@ class QueryDriver:
             return self._streams[0].name
         if plan_id not in self._found:
             known = self._each(
-                self._streams, lambda one: one.coordinator.knows(plan_id), strict=True
+                self._streams, lambda one: one.coordinator.plans.knows(plan_id), strict=True
             )
             name = next((self._streams[i].name for i, is_known in known.items() if is_known), None)
             if name is None:
@@ -353,9 +411,11 @@ class QueryDriver:
 
     def _unknown_plan(self, plan_id: str) -> KinesisError:
         # Another driver may have taken over, and have removed the plan.
-        opened = [one for one in self._streams if one.coordinator.is_opened]
-        self._each(opened, lambda one: one.coordinator.check_owner(), strict=True)
-        moved = self._each(self._streams, lambda one: one.coordinator.was_moved(), strict=True)
+        opened = [one for one in self._streams if one.coordinator.session.is_loaded]
+        self._each(opened, lambda one: one.coordinator.session.lead(), strict=True)
+        moved = self._each(
+            self._streams, lambda one: one.coordinator.session.was_moved(), strict=True
+        )
         labels = [one.settings.label for one in self._streams if moved[one.index]]
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
         reason = (
@@ -386,7 +446,7 @@ class QueryDriver:
             if error is None:
                 continue
             is_transient = isinstance(error, KinesisError) and error.retryable
-            if strict or not is_transient or not one.coordinator.is_opened:
+            if strict or not is_transient or not one.coordinator.session.is_loaded:
                 raise named_error(one.settings.label, error)
             self._on_trouble(one, error)
         return {
@@ -395,37 +455,22 @@ class QueryDriver:
             if error is None
         }
 
-    def _on_served(self, one: _Stream) -> None:
-        if one.error is not None:
-            log.warning("stream %s is served again", one.settings.label)
-        one.failing_since_s, one.error, one.rests = None, None, 0
-
     def _on_trouble(self, one: _Stream, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
-        if one.failing_since_s is None:
-            one.failing_since_s = now_s
-        one.error, one.failed_s = error, now_s
-        one.rests += 1
-        rest_s = REST.wait_s(one.rests)
-        one.rests_until_s = now_s + rest_s
+        if one.trouble is None:
+            one.trouble = _Trouble(error, now_s, now_s)
+        else:
+            one.trouble.error, one.trouble.last_s = error, now_s
+            one.trouble.times += 1
+        wait_s = LEFT_OUT.wait_s(one.trouble.times)
+        one.left_out_until_s = now_s + wait_s
         log.warning(
             "stream %s is left out of the next batches for %.0f s, while the other streams go on: "
             "%s",
             one.settings.label,
-            rest_s,
+            wait_s,
             error,
         )
-
-
-def _look(one: _Stream, now_s: float) -> float | None:
-    """As `Coordinator.look`, in a wait that does not count the time in which it was left out."""
-    coordinator = one.coordinator
-    one.is_paused = coordinator.is_paused()
-    if one.is_paused:
-        # An AvailableNow run does not wait for the end of a pause, and nobody else needs one.
-        waits = one.searched_s < one.settings.idle_wait_ms / 1000
-        return POLL_S if waits and not coordinator.is_available_now else None
-    return coordinator.look(now_s - one.searched_s)
 
 
 def _tasks_of(
@@ -437,7 +482,7 @@ def _tasks_of(
         one.coordinator.close_open_plan(ends.get(one.name, ""))
         return False, []
     tasks = one.coordinator.tasks(plan_id)
-    return is_of_one or one.coordinator.is_open(plan_id), [
+    return is_of_one or one.coordinator.plans.open_plan() == plan_id, [
         QueryTask(one.index, plan_id, task, plan) for task, plan in tasks.items()
     ]
 
@@ -465,4 +510,4 @@ def _share_of_tasks(one: _Stream, shards: int, max_tasks: int) -> int:
     own = one.settings.max_tasks
     if not shards:
         return own
-    return min(own, max(1, max_tasks * one.coordinator.found_shards // shards))
+    return min(own, max(1, max_tasks * len(one.found.shards) // shards))

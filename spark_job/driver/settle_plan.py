@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from state.errors import PlanMismatchError
 from state.failpoint import failpoint
 from state.plan import retries_read
-from state.settle import children_first, settle_shard, settle_tracked
+from state.settle import children_first, settle_shard
 from state.store.shard_states import StateChange, StoredState
 
 if TYPE_CHECKING:
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from state.store.shard_states import ShardStateStore
 
 log = logging.getLogger("kinesis_spout")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deliveries:
-    """How much a plan's tasks read: rows by shard, and those of them that were retries. `acked`:
-    the records among them that are acked now.
-    """
-
-    emitted: Mapping[str, int] = field(default_factory=dict)
-    retried: Mapping[str, int] = field(default_factory=dict)
-    acked: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +44,8 @@ class Settled:
     - `outages`: how many plans in a row, up to this one, were outages.
     - `unknown_shards`: the shards that the service answered not to know.
     - `delivery_limit`: the limit of the next plan (`state.plan.Plan`).
-    - `deliveries`: how much the plan's tasks read.
+    - `emitted`: how many rows the plan's tasks have read, by shard; `retried`: those of them that
+      were retries. `acked`: how many of them are acked now.
     """
 
     states: dict[str, StoredState]
@@ -67,7 +57,9 @@ class Settled:
     outages: int = 0
     unknown_shards: frozenset[str] = frozenset()
     delivery_limit: int | None = None
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    emitted: Mapping[str, int] = field(default_factory=dict)
+    retried: Mapping[str, int] = field(default_factory=dict)
+    acked: int = 0
 
 
 def settle(
@@ -102,12 +94,13 @@ def settle(
     policy, report = reports.read_policy(), reports.read(plan_id)
     states = dict(shard_states.load() if known is None else known)
     ends = tuple(end for _, task in sorted(results.items()) for end in task.shards)
-    unreported = policy is not None and report is None and any(_has_records(end) for end in ends)
+    has_records = any(end.first is not None or end.retry_rows or end.retries_gone for end in ends)
+    unreported = policy is not None and report is None and has_records
     seen = [] if unreported else _seen(results, report, plan_id)
     planned = {} if plan is None else plan.slices  # a part of the plan may be gone
     if lapsed := [end.shard_id for end in seen if end.lapsed_ms is not None]:
         on_lapsed(lapsed)
-    _say_gone(seen, planned, report)
+    _warn_of_gone(seen, planned, report)
     changes, settled = _changes(states, planned, seen, report, plan_id)
     shard_states.save(
         children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
@@ -128,17 +121,6 @@ def settle(
         outages=outages_after(plan, report, is_tracked=policy is not None),
         unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
         delivery_limit=delivery_limit_after(plan, report, is_tracked=policy is not None),
-        deliveries=_deliveries(ends, settled, planned, report),
-    )
-
-
-def _deliveries(
-    ends: Sequence[ShardReadResult],
-    settled: Sequence[ShardReadResult],
-    planned: Mapping[str, ShardSlice],
-    report: PlanReport | None,
-) -> Deliveries:
-    return Deliveries(
         emitted={end.shard_id: _rows(end) for end in ends},
         retried={end.shard_id: end.retry_rows for end in ends},
         acked=_acked(settled, planned, report),
@@ -201,10 +183,6 @@ def delivery_limit_after(
     return plan.delivery_limit if plan is not None and is_tracked else None
 
 
-def _has_records(end: ShardReadResult) -> bool:
-    return bool(end.first is not None or end.retry_rows or end.retries_gone)
-
-
 def _seen(
     results: Mapping[int, TaskResult], report: PlanReport | None, plan_id: str
 ) -> list[ShardReadResult]:
@@ -224,7 +202,7 @@ def _seen(
     return [end for task in sorted(results.keys() - set(late)) for end in results[task].shards]
 
 
-def _say_gone(
+def _warn_of_gone(
     ends: Sequence[ShardReadResult], planned: Mapping[str, ShardSlice], report: PlanReport | None
 ) -> None:
     """Warn of retries past the stream's retention. A tracked batch has dead-lettered them."""
@@ -264,11 +242,8 @@ def _changes(
             continue  # it was removed while the plan was open; the shard list brings it again
         shard = planned.get(end.shard_id)
         try:
-            if report is None or shard is None:
-                after = settle_shard(before.state, end, plan_id, shard)
-            else:
-                outcome = outcomes.get(end.shard_id)
-                after = settle_tracked(before.state, shard, end, outcome, plan_id)
+            outcome = None if shard is None else outcomes.get(end.shard_id)
+            after = settle_shard(before.state, end, plan_id, shard, outcome)
         except PlanMismatchError as exc:
             log.warning(
                 "%s; nothing of it is settled, and its records are delivered again from where the "

@@ -4,16 +4,17 @@ others.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesis_spout.aggregation.unpacking import Unpacker
-from kinesis_spout.reading.kpl import refuse_aggregates
+from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
+from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.record_columns import payload_bytes
-from spark_job.executor.data_loss import report_data_loss
 from spark_job.rows import FAIL, hash_range_of, mode_of
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, retries_with_rows
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
 
+log = logging.getLogger("kinesis_spout")
 MAX_CONCURRENT = 8
 # Retries get at most half of a task's bytes and time where it may read new records too, so that
 # they do not delay these.
@@ -62,15 +64,17 @@ def find_retries(
             return FoundRetries(
                 (), msgspec.structs.replace(entry, retries_done=len(firsts), retries_gone=firsts)
             )
-        reader = _new_reader(shard, shard.retries, services, plan)
-        deliveries = tuple(reader.read(room, until_s=until_s, at_least_one=shard is first))
+        reader = _new_reader(
+            shard, shard.retries, services, plan, budget=room, at_least_one=shard is first
+        )
+        deliveries = tuple(reader.read(until_s=until_s))
         if mode_of(plan, settings) == FAIL:
             for delivery in deliveries:
                 refuse_aggregates(delivery.records, shard.shard_id)
         held_bytes = payload_bytes(delivery.records for delivery in deliveries)
         return FoundRetries(
             deliveries,
-            msgspec.structs.replace(reader.described_in(entry), payload_bytes=held_bytes),
+            msgspec.structs.replace(reader.result.described_in(entry), payload_bytes=held_bytes),
         )
 
     with services.new_pool(min(MAX_CONCURRENT, len(shards)), "kinesis-retry") as pool:
@@ -87,19 +91,19 @@ def read_retries_again(
     Blocks on Kinesis. Raises `DataLossError` where some are gone, unless `failOnDataLoss` is
     false.
     """
-    shard = next(one for one in plan.shards if one.shard_id == entry.shard_id)
+    shard = next(shard for shard in plan.shards if shard.shard_id == entry.shard_id)
     reads = retries_with_rows(shard.retries, entry)
     refuses_aggregates = mode_of(plan, settings) == FAIL
     rows = 0
     for _ in range(ANSWERS):
         reader = _new_reader(shard, reads, services, plan)
-        for delivery in reader.read(RetryByteBudget()):
+        for delivery in reader.read():
             if refuses_aggregates:
                 refuse_aggregates(delivery.records, entry.shard_id)
             yield delivery
-        rows += reader.rows
-        reads = reads[reader.done :]
-        if not reader.shard_gone:
+        rows += reader.result.rows
+        reads = reads[reader.result.done :]
+        if not reader.result.shard_gone:
             break
     if rows != entry.retry_rows:
         report_data_loss(
@@ -110,7 +114,13 @@ def read_retries_again(
 
 
 def _new_reader(
-    shard: ShardSlice, retries: Sequence[PlannedRetry], services: ProcessServices, plan: TaskPlan
+    shard: ShardSlice,
+    retries: Sequence[PlannedRetry],
+    services: ProcessServices,
+    plan: TaskPlan,
+    *,
+    budget: RetryByteBudget | None = None,
+    at_least_one: bool = True,
 ) -> RetryReader:
     """A reader whose retries are read as they failed, unpacked or `whole`, whatever the option is
     now.
@@ -122,6 +132,23 @@ def _new_reader(
         shard.shard_id,
         retries,
         services,
+        budget=budget,
+        at_least_one=at_least_one,
         unpacker=Unpacker(lambda: hash_range_of(shard)),
         only_subs=plan.aggregated_records is None,
     )
+
+
+def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None:
+    """Say of records that were read before that some are past the retention now: raise
+    `DataLossError`, or warn where `failOnDataLoss` is false.
+    """
+    sentence = (
+        f"shard {shard_id} of stream {settings.stream.name}: {what}; the others are past the "
+        "stream's retention"
+    )
+    if settings.fail_on_data_loss:
+        raise DataLossError(
+            f"{sentence}; set option failOnDataLoss to false to go on with what is left"
+        )
+    log.warning("%s; going on, as failOnDataLoss is false", sentence)

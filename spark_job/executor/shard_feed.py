@@ -4,16 +4,24 @@ says.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.kpl import refuse_aggregates
-from kinesis_spout.reading.lapse import LapseDetector
+from kinesis_spout.reading.expiry import ExpiryDetector
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from kinesis_spout.reading.subscribed_getter import (
+    FallbackRules,
+    SubscribedGetter,
+    Subscriptions,
+)
+from kinesis_spout.reading.subscription_counts import SubscriptionCounts
+from kinesis_spout.reading.subscription_feed import EventByteBudget
+from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.record_columns import fitting_records
-from spark_job.executor.data_loss import report_data_loss
-from spark_job.executor.retries import ANSWERS
+from spark_job.executor.retries import ANSWERS, report_data_loss
 from state.errors import TaskLogError
 from state.plan import ShardReadResult, ShardSlice, UserRecords, users_of_all
 from state.position import Position
@@ -22,13 +30,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kinesis_spout.reading.page import Page
-    from spark_job.executor.subscriptions import TaskSubscriptions
     from spark_job.process_services import ProcessServices
     from spark_job.rows import ShardRows
     from spark_job.settings import SourceSettings
     from state.sequence_number import SequenceNumber
 
 FIRST_PAGE_BYTES = 1024 * 1024
+MAX_SUBSCRIPTIONS = 16  # each has a thread; the other shards are polled
+# Beside the memory for pages. An event has a megabyte or two, or more where records are larger.
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+# A hint by another machine's clock, which may be wrong, is not heeded for longer.
+_LONGEST_HINT_S = 60.0
+# Nobody waits for a subscription longer than for a poll: the service lets a poller wait until the
+# bytes of its last page are paid off, and for up to a second between calls. The next task does not
+# know how often this one was refused, so one refusal has to last.
+_RULES = FallbackRules(poll_after_s=0.0, silent_s=1.0, refused_s=60.0)
+
+
+def subscriptions_of(consumer_arn: str, services: ProcessServices) -> Subscriptions:
+    """The subscriptions of one attempt of a task. They live as long as its read: no process surely
+    gets the same shard in the next batch.
+    """
+    return Subscriptions(
+        subscribe=partial(services.client.subscribe, consumer_arn),
+        rules=_RULES,
+        counts=SubscriptionCounts(consumer_arn),
+        new_feed=services.new_feed,
+        wait_for=services.wait_for,
+        clock=services.clock,
+        random=services.random,
+        slots=threading.Semaphore(MAX_SUBSCRIPTIONS),
+        budget=EventByteBudget(MAX_EVENT_BYTES),
+    )
 
 
 class ShardFeed:
@@ -53,7 +86,7 @@ class ShardFeed:
         total_records: int,
         held_records: int | None = None,
         first: ShardReadResult | None = None,
-        subscriptions: TaskSubscriptions | None = None,
+        subscriptions: Subscriptions | None = None,
         rows: ShardRows | None = None,
         refuses_aggregates: bool = False,
     ) -> None:
@@ -62,7 +95,7 @@ class ShardFeed:
         self._settings = settings
         self._rows = rows
         self._refuses_aggregates = refuses_aggregates
-        self._lapse = LapseDetector(shard.verified_until_ms, retention_ms, shard.position)
+        self._expiry = ExpiryDetector(shard.verified_until_ms, retention_ms, shard.position)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
         self._pacer = services.pacer(shard.shard_id)
@@ -73,7 +106,14 @@ class ShardFeed:
         # iterator serves for both.
         start = shard.position if first is None or first.first is None else Position.at(first.first)
         self._polling = polling = self._shard_getter(start, iterator=shard.iterator)
-        self._subscribed = None if subscriptions is None else subscriptions.getter(shard, polling)
+        self._subscribed = None
+        if subscriptions is not None:
+            hint_s = ((shard.next_subscribe_ms or 0) - services.clock.now_ms()) / 1000
+            self._subscribed = SubscribedGetter(
+                polling,
+                subscriptions,
+                not_before_s=services.clock.monotonic_s() + min(max(hint_s, 0.0), _LONGEST_HINT_S),
+            )
         self.getter = BufferedGetter(
             self._subscribed or polling,
             max_records=min(total_records, held_records or total_records),
@@ -124,11 +164,11 @@ class ShardFeed:
         held += self.getter.pages()
         last: Page | None = None
         parts: list[Page] = []
-        lapse = replace(self._lapse)
+        expiry = replace(self._expiry)
         for page in held:
             if page is not self._rest:
                 self._check(page)
-            lapse.note(page)
+            expiry.note(page)
             last = page
             if page.count:
                 room = room_bytes - sum(part.payload_bytes for part in parts)
@@ -137,8 +177,8 @@ class ShardFeed:
                 if last.count:
                     parts.append(last)
                 if last is not page:
-                    return self._entry(parts, last, lapse.lapsed_ms), True
-        return self._entry(parts, last, lapse.lapsed_ms), False
+                    return self._entry(parts, last, expiry.lapsed_ms), True
+        return self._entry(parts, last, expiry.lapsed_ms), False
 
     def _entry(
         self, parts: list[Page], last: Page | None, lapsed_ms: int | None
@@ -170,7 +210,7 @@ class ShardFeed:
             next_read_ms=self._next_read_ms(),
             next_subscribe_ms=self._next_subscribe_ms(),
             throttled=self._polling.throttled,
-            pushed=self._pushed_records(parts),
+            pushed=sum(part.count for part in parts if part.is_pushed),
             fallback=self._fallback,
             position=self.shard.position,
             lapsed_ms=lapsed_ms,
@@ -192,15 +232,6 @@ class ShardFeed:
             return None
         wait_s = next_s - self._services.clock.monotonic_s()
         return self._services.clock.now_ms() + int(wait_s * 1000)
-
-    def _pushed_records(self, parts: list[Page]) -> int:
-        """How many of the records came by the subscription."""
-        pushed = [] if self._subscribed is None else self._subscribed.pushed
-        return sum(
-            part.count
-            for part in parts
-            if part.first is not None and any(first <= part.first <= last for first, last in pushed)
-        )
 
     @property
     def _fallback(self) -> str | None:
@@ -262,7 +293,7 @@ class ShardFeed:
                 f"before, {found} are left",
                 self._settings,
             )
-        self._lapse.follow(entry)
+        self._expiry.follow(entry)
 
     def _demand(self) -> None:
         """Want the next page, whatever the memory for pages and for events holds."""
@@ -295,7 +326,7 @@ class ShardFeed:
         elif not self.getter.drop(page):
             return  # an empty page, replaced by a newer one
         else:
-            self._checked = [one for one in self._checked if one is not page]
+            self._checked = [checked for checked in self._checked if checked is not page]
         if count < page.count:
             self._rest = page.after(count)
 
@@ -303,7 +334,7 @@ class ShardFeed:
         """Refuse aggregates in a page of the getter. It is looked at once."""
         if not page.count or not self._refuses_aggregates:
             return
-        if not any(page is one for one in self._checked):
+        if not any(page is checked for checked in self._checked):
             refuse_aggregates(page.records, page.shard_id)
             self._checked.append(page)
 

@@ -11,7 +11,6 @@ more, however large the batch is.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,15 +19,12 @@ from msgspec.structs import replace
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.reading.buffered_getter import ByteBudget
 from kinesis_spout.reading.round_robin import RoundRobinReader
+from spark_job.executor.log_writer import TaskLogWriter
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
-from spark_job.executor.shard_feed import ShardFeed
-from spark_job.executor.subscriptions import TaskSubscriptions
+from spark_job.executor.shard_feed import ShardFeed, subscriptions_of
 from spark_job.query_failure import naming
 from spark_job.rows import COLUMNS, FAIL, ShardRows, hash_range_of, mode_of
-from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
-from state.errors import ConflictError, PlanClosedError, TaskLogError
-from state.failpoint import failpoint
-from state.task_log import TaskLog
+from state.codec.values import MAX_VALUE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,13 +33,12 @@ if TYPE_CHECKING:
 
     from kinesis_spout.reading.buffered_getter import BufferedGetter
     from kinesis_spout.reading.retry_reader import Delivery
+    from kinesis_spout.reading.subscribed_getter import Subscriptions
     from spark_job.executor.retries import FoundRetries
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult, TaskPlan
-    from state.store.plans import StoredLog
 
-log = logging.getLogger("kinesis_spout")
 STEP_S = 0.2
 SHORTEST_STEP_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
 
@@ -92,17 +87,12 @@ def read_task(
     `DataLossError` when records of the log are gone.
     """
     with naming(settings):
-        stored = services.store.plans.read_log(plan_id, task)
-        if stored.log is None and not stored.plan_is_open:
-            raise PlanClosedError(
-                f"plan {plan_id} is closed or removed, and its task {task} has published nothing; "
-                "its records are delivered again"
-            )
+        writer = TaskLogWriter.open(
+            services.store.plans, plan_id, task, max_bytes=pace.max_log_bytes
+        )
     rows = _Attempt(
-        plan_id,
-        task,
         plan,
-        stored=stored,
+        writer,
         services=services,
         settings=settings,
         columns=columns,
@@ -122,60 +112,59 @@ class _Attempt:
 
     def __init__(
         self,
-        plan_id: str,
-        task: int,
         plan: TaskPlan,
+        writer: TaskLogWriter,
         *,
-        stored: StoredLog,
         services: ProcessServices,
         settings: SourceSettings,
         columns: Sequence[str],
         pace: Pace,
         is_retry: bool,
     ) -> None:
-        self._plan_id = plan_id
-        self._task = task
         self._plan = plan
+        self._writer = writer
         self._services = services
         self._settings = settings
-        self._columns = columns
         self._pace = pace
-        self._log = TaskLog() if stored.log is None else stored.log
-        self._version = stored.version
-        # Nothing can be appended under a closed plan, so its log is complete as it is. Only at the
-        # beginning: an attempt that was open to append may have been overtaken meanwhile.
-        self._is_complete = self._log.sealed or not stored.plan_is_open
-        self._cursor = 0  # entries that were handed over
-        self._found: dict[str, FoundRetries] = {}
-        self._shard_rows: dict[str, ShardRows] = {}
-        self._slices = {shard.shard_id: shard for shard in plan.shards}
-        self._mode = mode_of(plan, settings)
-        self._retries_are_looked_for = bool(self._log.entries)
+        # None: the retries were not looked for, here or in the log.
+        self._found: dict[str, FoundRetries] | None = {} if writer.log.entries else None
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
+        mode = mode_of(plan, settings)
+        self._rows = {
+            shard.shard_id: ShardRows(
+                shard.shard_id,
+                stream=settings.label,
+                id_prefix=settings.id_prefix,
+                aggregated_records=mode,
+                hash_range=hash_range_of(shard),
+                columns=columns,
+                start=shard.position,
+            )
+            for shard in plan.shards
+        }
         # Whatever another attempt has published is a range to read, and that is polled.
-        self._subscriptions = (
+        subscriptions = (
             None
-            if plan.consumer_arn is None or is_retry or stored.log is not None
-            else TaskSubscriptions(plan.consumer_arn, services)
+            if plan.consumer_arn is None or is_retry or not writer.is_new
+            else subscriptions_of(plan.consumer_arn, services)
         )
-        self._feeds = self._new_feeds()
+        self._feeds = self._new_feeds(subscriptions, refuses_aggregates=mode == FAIL)
         self._reader = RoundRobinReader(
             [feed.getter for feed in self._feeds.values()],
             max_concurrent=MAX_CONCURRENT,
             clock=services.clock,
             new_pool=services.new_pool,
-            pause=None if self._subscriptions is None else self._subscriptions.wait,
+            pause=None if subscriptions is None else subscriptions.wait,
         )
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         try:
             with self._reader:
                 while True:
-                    while self._cursor < len(self._log.entries):
-                        yield from self._hand_over(self._log.entries[self._cursor])
-                        self._cursor += 1
-                    if self._is_complete:
+                    for entry in self._writer.pending():
+                        yield from self._hand_over(entry)
+                    if self._writer.is_complete:
                         return
                     self._append_next()
         finally:
@@ -187,18 +176,20 @@ class _Attempt:
         for feed in self._feeds.values():
             feed.unsubscribe()
 
-    def _new_feeds(self) -> dict[str, ShardFeed]:
+    def _new_feeds(
+        self, subscriptions: Subscriptions | None, *, refuses_aggregates: bool
+    ) -> dict[str, ShardFeed]:
         """A feed for each shard that this attempt may read new records of."""
+        is_complete = self._writer.is_complete
         first: dict[str, ShardReadResult] = {}
         counts: dict[str, int] = {}
-        for entry in self._log.entries:
+        for entry in self._writer.log.entries:
             if entry.count:
                 first.setdefault(entry.shard_id, entry)
                 counts[entry.shard_id] = counts.get(entry.shard_id, 0) + entry.count
-        room = self._plan.max_bytes - self._log.payload_bytes
-        budget = ByteBudget(
-            max(1, self._pace.held_bytes if self._is_complete else min(self._pace.held_bytes, room))
-        )
+        room = self._plan.max_bytes - self._writer.log.payload_bytes
+        held_bytes = self._pace.held_bytes if is_complete else min(self._pace.held_bytes, room)
+        budget = ByteBudget(max(1, held_bytes))
         return {
             shard.shard_id: ShardFeed(
                 shard,
@@ -209,21 +200,21 @@ class _Attempt:
                 held_records=self._pace.held_records,
                 total_records=(
                     counts[shard.shard_id]
-                    if self._is_complete
+                    if is_complete
                     else max(shard.max_records, counts.get(shard.shard_id, 0))
                 ),
                 first=first.get(shard.shard_id),
-                subscriptions=self._subscriptions,
-                rows=self._rows(shard.shard_id),
-                refuses_aggregates=self._mode == FAIL,
+                subscriptions=subscriptions,
+                rows=self._rows[shard.shard_id],
+                refuses_aggregates=refuses_aggregates,
             )
             for shard in self._plan.shards
-            if (shard.shard_id in counts if self._is_complete else shard.max_records)
+            if (shard.shard_id in counts if is_complete else shard.max_records)
         }
 
     # handing over
     def _hand_over(self, entry: ShardReadResult) -> Iterator[pa.RecordBatch]:
-        rows = self._rows(entry.shard_id)
+        rows = self._rows[entry.shard_id]
         for delivery in self._retries_of(entry):
             yield rows.of_retries(delivery.records, delivery.attempts)
         if entry.count:
@@ -232,23 +223,10 @@ class _Attempt:
                 self._step(0)  # keeps fetching while the consumer has the rows
                 yield from rows.of_page(page)
 
-    def _rows(self, shard_id: str) -> ShardRows:
-        if shard_id not in self._shard_rows:
-            self._shard_rows[shard_id] = ShardRows(
-                shard_id,
-                stream=self._settings.label,
-                id_prefix=self._settings.id_prefix,
-                aggregated_records=self._mode,
-                hash_range=hash_range_of(self._slices[shard_id]),
-                columns=self._columns,
-                start=self._slices[shard_id].position,
-            )
-        return self._shard_rows[shard_id]
-
     def _retries_of(self, entry: ShardReadResult) -> Iterator[Delivery]:
         if not entry.retry_rows:
             return
-        found = self._found.pop(entry.shard_id, None)
+        found = None if self._found is None else self._found.pop(entry.shard_id, None)
         if found is not None and found.entry == entry:
             yield from found.deliveries
             return
@@ -256,71 +234,38 @@ class _Attempt:
 
     # appending
     def _append_next(self) -> None:
-        """Append what comes next, or follow the log if another attempt was faster."""
+        """Append what comes next, or follow the log if another attempt was faster. Then what this
+        one has fetched serves for that log as well.
+        """
         entries, is_last = self._next_round()
         if not entries and not is_last:
             return
-        new = self._log.extended(entries, seal=is_last)
-        if self._is_too_long(new):
+        writer = self._writer
+        new = writer.log.extended(entries, seal=is_last)
+        if writer.is_too_long(new):
             new = new.without_hints()  # without hints it fits: the planner sees to that
-            if not is_last and self._is_too_long(new):
-                sealed = self._log.extended(self._with_tails(entries), seal=True)
+            if not is_last and writer.is_too_long(new):
+                sealed = writer.log.extended(self._with_tails(entries), seal=True)
                 new = sealed.without_hints()
-        try:
-            self._version = self._services.store.plans.append_log(
-                self._plan_id, self._task, new, self._version
-            )
-        except ConflictError:
-            self._follow()
-            return
-        self._log, self._is_complete = new, new.sealed
-        if new.sealed:
+        if not writer.append(new):
             self._unsubscribe()
-            failpoint("log-sealed")
-        else:
-            failpoint("log-appended")
-
-    def _is_too_long(self, log: TaskLog) -> bool:
-        return len(encode_unchecked(log)) > self._pace.max_log_bytes
+            self._found = (self._found or {}) if writer.log.entries else None
+        elif new.sealed:
+            self._unsubscribe()
 
     def _with_tails(self, entries: list[ShardReadResult]) -> list[ShardReadResult]:
         """The last entries of a log: also what is to say of shards that have no records in them."""
         read = {entry.shard_id for entry in entries if entry.count}
         tails, _ = self._proposed(is_done=True)
-        return [*entries, *(one for one in tails if not one.count and one.shard_id not in read)]
-
-    def _follow(self) -> None:
-        """Take over the log as it is now. What this attempt has fetched serves for it as well."""
-        self._unsubscribe()
-        stored = self._services.store.plans.read_log(self._plan_id, self._task)
-        current = TaskLog() if stored.log is None else stored.log
-        if not stored.plan_is_open and not current.sealed:
-            raise PlanClosedError(
-                f"plan {self._plan_id} was closed while its task {self._task} was reading; its "
-                "records are delivered again"
-            )
-        if not current.continues(self._log.entries[: self._cursor]):
-            raise TaskLogError(
-                f"the log of task {self._task} of plan {self._plan_id} was changed or removed "
-                "while its rows were handed over; run the batch again"
-            )
-        log.info(
-            "task %d of plan %s: another attempt has published first; reading the records that it "
-            "read",
-            self._task,
-            self._plan_id,
-        )
-        self._log, self._version, self._is_complete = current, stored.version, current.sealed
-        self._retries_are_looked_for = bool(current.entries)
+        return [*entries, *(tail for tail in tails if not tail.count and tail.shard_id not in read)]
 
     def _next_round(self) -> tuple[list[ShardReadResult], bool]:
         """The next entries, and whether the log is complete with them."""
-        if not self._retries_are_looked_for:
-            self._retries_are_looked_for = True
+        if self._found is None:
             found = find_retries(self._plan, self._services, self._settings)
+            self._found = {retries.entry.shard_id: retries for retries in found}
             if found:
-                self._found = {one.entry.shard_id: one for one in found}
-                entries = [one.entry for one in found]
+                entries = [retries.entry for retries in found]
                 room = self._plan.max_bytes - sum(entry.payload_bytes for entry in entries)
                 is_last = not self._feeds or room <= 0
                 return self._with_tails(entries) if is_last else entries, is_last
@@ -368,8 +313,8 @@ class _Attempt:
             return self._reader.step(timeout_s, awaited)
         except UnreadableRecordError as exc:
             feed = self._feeds.get(exc.shard_id or "")
-            read = {entry.shard_id for entry in self._log.entries if entry.count}
-            if feed is None or not (feed.held_records or exc.shard_id in read):
+            was_read = exc.shard_id in self._writer.shards_read
+            if feed is None or not (feed.held_records or was_read):
                 raise
             feed.getter.close()
             return []
@@ -382,13 +327,13 @@ class _Attempt:
 
         An end in the log is final. Nothing follows it, even if this attempt has read on.
         """
-        for shard_id in self._ended:
+        for shard_id in self._writer.shards_ended:
             if shard_id in self._feeds:
                 self._feeds[shard_id].discard()
         waited_ms = self._waited_s * 1000
-        read = {entry.shard_id for entry in self._log.entries if entry.count}
+        read = self._writer.shards_read
         held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
-        is_full = self._log.payload_bytes + held_bytes >= self._plan.max_bytes
+        is_full = self._writer.log.payload_bytes + held_bytes >= self._plan.max_bytes
         for shard_id, feed in self._feeds.items():
             is_searching = shard_id not in read and not feed.held_records
             limit_ms = self._plan.fetch_cap_ms if is_searching else self._plan.fetch_time_ms
@@ -396,20 +341,16 @@ class _Attempt:
                 feed.getter.close()
                 feed.unsubscribe()
 
-    @property
-    def _ended(self) -> set[str]:
-        """The shards whose end is in the log."""
-        return {entry.shard_id for entry in self._log.entries if entry.at_shard_end}
-
     def _proposed(self, *, is_done: bool) -> tuple[list[ShardReadResult], bool]:
         """The entries of what is held, cut to the task's bytes, and whether the log is complete
         with them. At least one record of the task is in them, or in the log.
         """
-        room = self._plan.max_bytes - self._log.payload_bytes
-        has_rows = self._log.rows > 0
+        log = self._writer.log
+        room = self._plan.max_bytes - log.payload_bytes
+        has_rows = log.rows > 0
         is_last = is_done
         is_full = self._is_round_full
-        ended = self._ended
+        ended = self._writer.shards_ended
         proposed: dict[str, ShardReadResult] = {}
         for shard_id, feed in self._feeds.items():
             if shard_id in ended:
@@ -419,14 +360,14 @@ class _Attempt:
             has_rows = has_rows or entry.count > 0
             room -= entry.payload_bytes
             proposed[shard_id] = entry
-        if not is_full and any(one.count for one in proposed.values()):
+        if not is_full and any(entry.count for entry in proposed.values()):
             self._small_rounds += 1
         is_last = is_last or self._small_rounds > self._pace.max_small_rounds
-        known = {entry.shard_id for entry in self._log.entries if entry.position is not None}
+        known = {entry.shard_id for entry in log.entries if entry.position is not None}
         return [
             replace(entry, position=None) if shard_id in known else entry
             for shard_id, entry in proposed.items()
-            # What is said without records waits for the end, unless it was said before.
+            # An entry without records waits for the end, unless there was one before.
             if entry.count
             or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
         ], is_last

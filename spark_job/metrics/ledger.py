@@ -12,12 +12,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kinesis_spout.reading.fallback import Fallback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from spark_job.metrics.source_report import SourceProgress, SourceReport
 
@@ -27,8 +27,7 @@ Key = tuple[str, str]
 LASTING = ("data_losses", "query_failures")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class MetricSample(NamedTuple):
     """One value of a metric. `labels`: application, stream, and its own: a shard, or a reason."""
 
     name: str
@@ -36,10 +35,27 @@ class Sample:
     value: float
 
 
+class _Totals(Generic[_Name]):
+    """Totals over all runs, from those that a run reports."""
+
+    def __init__(self) -> None:
+        self.sums: Counter[_Name] = Counter()
+        self._of_run: dict[_Name, int] = {}
+
+    def begin_run(self) -> None:
+        self._of_run = {}
+
+    def take(self, reported: Mapping[_Name, int]) -> None:
+        """Add what the run's totals have gained on its last report."""
+        for name, value in reported.items():
+            self.sums[name] += max(0, value - self._of_run.get(name, 0))
+            self._of_run[name] = value
+
+
 @dataclass(slots=True)
 class _Stream:
-    """One application on one stream. `run`: the active one; None without. `seen`: the totals of
-    the last report of `run`, which was of `batch_id`. Times are monotonic seconds.
+    """One application on one stream. `run`: the active one; None without. Its last `report` was of
+    `batch_id`. Times are monotonic seconds.
     """
 
     run: str | None = None
@@ -47,12 +63,9 @@ class _Stream:
     report: SourceReport | None = None
     reported_s: float = 0.0
     batch_s: float | None = None
-    totals: Counter[str] = field(default_factory=Counter)
-    seen: dict[str, int] = field(default_factory=dict)
-    by_shard: Counter[tuple[str, str]] = field(default_factory=Counter)
-    seen_by_shard: dict[tuple[str, str], int] = field(default_factory=dict)
-    fallbacks: Counter[str] = field(default_factory=Counter)
-    seen_fallbacks: dict[str, int] = field(default_factory=dict)
+    totals: _Totals[str] = field(default_factory=_Totals)
+    by_shard: _Totals[tuple[str, str]] = field(default_factory=_Totals)
+    fallbacks: _Totals[str] = field(default_factory=_Totals)
 
 
 class QueryLedger:
@@ -68,70 +81,63 @@ class QueryLedger:
     ) -> None:
         """Take in a progress report of a run. `is_batch`: a batch has ended with it."""
         with self._lock:
-            for one in sources:
-                self._add(run, one, now_s, is_batch=is_batch)
+            for source in sources:
+                self._add(run, source, now_s, is_batch=is_batch)
 
     def on_end(self, run: str, *, failed: bool, lost_data: bool) -> None:
         """Note that a run has ended. A run that another one has followed is no longer shown."""
         with self._lock:
             for stream in self._streams.values():
                 if stream.run == run:
-                    stream.run = stream.report = None
-                    stream.batch_s = None
-                    stream.seen, stream.seen_by_shard, stream.seen_fallbacks = {}, {}, {}
-                    stream.totals["query_failures"] += failed
-                    stream.totals["data_losses"] += lost_data
+                    stream.run = stream.report = stream.batch_s = None
+                    stream.totals.sums["query_failures"] += failed
+                    stream.totals.sums["data_losses"] += lost_data
 
-    def samples(self, now_s: float) -> list[Sample]:
+    def samples(self, now_s: float) -> list[MetricSample]:
         """All values now."""
         with self._lock:
-            found: list[Sample] = []
+            found: list[MetricSample] = []
             for key, stream in sorted(self._streams.items()):
-                found += [
-                    Sample(name=name, labels=key, value=stream.totals[name]) for name in LASTING
-                ]
+                found += [MetricSample(name, key, stream.totals.sums[name]) for name in LASTING]
                 if stream.report is not None:
                     found += self._of_stream(key, stream, stream.report, now_s)
             return found
 
     # private --------------------------------------------------------------------------------------
-    def _add(self, run: str, one: SourceProgress, now_s: float, *, is_batch: bool) -> None:
-        report = one.report
+    def _add(self, run: str, source: SourceProgress, now_s: float, *, is_batch: bool) -> None:
+        report = source.report
         stream = self._streams.setdefault((report.application, report.stream), _Stream())
         if stream.run != run:
-            stream.run, stream.seen, stream.seen_by_shard = run, {}, {}
-            stream.seen_fallbacks = {}
-            stream.batch_id = one.batch_id
-        if is_batch and one.had_plan:
-            stream.totals["batches"] += 1
+            stream.run, stream.batch_id = run, source.batch_id
+            for totals in (stream.totals, stream.by_shard, stream.fallbacks):
+                totals.begin_run()
+        if is_batch and source.had_plan:
+            stream.totals.sums["batches"] += 1
             stream.batch_s = now_s
-        if one.batch_id < stream.batch_id:
+        if source.batch_id < stream.batch_id:
             return  # an idle event was answered with a newer report than this one
-        stream.batch_id = one.batch_id
-        stream.report, stream.reported_s = report, now_s - one.age_s
-        _gain(stream.totals, stream.seen, report.totals)
-        _gain(stream.fallbacks, stream.seen_fallbacks, report.fallbacks or {})
-        by_shard = {
-            (shard_id, name): value
-            for shard_id, shard in report.shards.items()
-            for name, value in (
-                ("records_emitted", shard.emitted),
-                ("records_retried", shard.retried),
-            )
-        }
-        _gain(stream.by_shard, stream.seen_by_shard, by_shard)
-        for gone in stream.by_shard.keys() - by_shard.keys():
-            del stream.by_shard[gone]
+        stream.batch_id = source.batch_id
+        stream.report, stream.reported_s = report, now_s - source.age_s
+        stream.totals.take(report.totals)
+        stream.fallbacks.take(report.fallbacks or {})
+        by_shard = {}
+        for shard_id, shard in report.shards.items():
+            by_shard[shard_id, "records_emitted"] = shard.emitted
+            by_shard[shard_id, "records_retried"] = shard.retried
+        stream.by_shard.take(by_shard)
+        for over in stream.by_shard.sums.keys() - by_shard.keys():
+            del stream.by_shard.sums[over]
 
     def _of_stream(
         self, key: Key, stream: _Stream, report: SourceReport, now_s: float
-    ) -> list[Sample]:
+    ) -> Iterator[MetricSample]:
         age_s = max(0.0, now_s - stream.reported_s)
-        values = {name: float(stream.totals[name]) for name in ("batches", *report.totals)}
-        del values["data_losses"]  # it lasts
-        values |= {
+        oldest_ms = report.oldest_unresolved_ms
+        totals = {name: stream.totals.sums[name] for name in ("batches", *report.totals)}
+        values: dict[str, float] = {
+            **{name: total for name, total in totals.items() if name not in LASTING},
             "stream_queued_records": report.unresolved,
-            "stream_oldest_unresolved_seconds": _older_s(report.oldest_unresolved_ms, age_s),
+            "stream_oldest_unresolved_seconds": oldest_ms / 1000 + age_s if oldest_ms else 0.0,
             "reading_held": report.outage,
             "readable_shards": report.readable_shards,
             "report_age_seconds": age_s,
@@ -139,36 +145,24 @@ class QueryLedger:
         }
         if stream.batch_s is not None:
             values["last_batch_age_seconds"] = max(0.0, now_s - stream.batch_s)
-        found = [Sample(name=name, labels=key, value=value) for name, value in values.items()]
+        for name, value in values.items():
+            yield MetricSample(name, key, value)
         if report.fallbacks is not None:
             # All reasons from the beginning: an increase from nothing to one is not seen else.
-            found += [
-                Sample(
-                    name="subscription_fallbacks",
-                    labels=(*key, reason),
-                    value=stream.fallbacks[reason],
-                )
-                for reason in sorted({*Fallback, *stream.fallbacks})
-            ]
+            for reason in sorted({*Fallback, *stream.fallbacks.sums}):
+                count = stream.fallbacks.sums[reason]
+                yield MetricSample("subscription_fallbacks", (*key, reason), count)
         if len(report.shards) > self._max_shards:
-            return found
+            return
         for shard_id, shard in report.shards.items():
-            one = {
-                "records_emitted": stream.by_shard[shard_id, "records_emitted"],
-                "records_retried": stream.by_shard[shard_id, "records_retried"],
+            of_shard: dict[str, float] = {
+                "records_emitted": stream.by_shard.sums[shard_id, "records_emitted"],
+                "records_retried": stream.by_shard.sums[shard_id, "records_retried"],
                 "queued_records": shard.unresolved,
                 **_lag("", shard.lag_ms, age_s, report.retention_ms),
             }
-            labels = (*key, shard_id)
-            found += [Sample(name=name, labels=labels, value=one[name]) for name in one]
-        return found
-
-
-def _gain(totals: Counter[_Name], seen: dict[_Name, int], now: Mapping[_Name, int]) -> None:
-    """Add what the run's totals have gained since they were seen last."""
-    for name, value in now.items():
-        totals[name] += max(0, value - seen.get(name, 0))
-        seen[name] = value
+            for name, value in of_shard.items():
+                yield MetricSample(name, (*key, shard_id), value)
 
 
 def _lag(scope: str, lag_ms: int, age_s: float, retention_ms: int | None) -> dict[str, float]:
@@ -178,7 +172,3 @@ def _lag(scope: str, lag_ms: int, age_s: float, retention_ms: int | None) -> dic
     if retention_ms is not None:
         found[f"{scope}retention_left_seconds"] = max(0.0, retention_ms / 1000 - lag_s)
     return found
-
-
-def _older_s(oldest_ms: int, age_s: float) -> float:
-    return oldest_ms / 1000 + age_s if oldest_ms else 0.0

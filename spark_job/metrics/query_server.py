@@ -57,15 +57,9 @@ class QueryCollector:
         self._ledger = ledger
         self._clock = clock
 
-    def describe(self) -> list[Metric]:
-        return []
-
     def collect(self) -> Iterator[Metric]:
-        families = {
-            one.name.removeprefix(PREFIX): family(one.name.removeprefix(PREFIX))
-            for one in DEFINITIONS
-            if Exporter.SPARK in one.by
-        }
+        names = [each.name for each in DEFINITIONS if Exporter.SPARK in each.by]
+        families = {name: family(name) for name in (each.removeprefix(PREFIX) for each in names)}
         for sample in self._ledger.samples(self._clock.monotonic_s()):
             families[sample.name].add_metric(sample.labels, sample.value)
         yield from families.values()

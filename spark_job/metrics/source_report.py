@@ -83,35 +83,24 @@ class SourceProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reports_in(progress: Mapping[str, Any]) -> Iterator[SourceProgress]:
-    """The reports of our sources in one of Spark's progress reports, as its JSON has it. Skips what
-    is not ours, or is of a version that does not say enough.
+    """The reports of our sources in one of Spark's progress reports, as its JSON has it: one of
+    each stream. Skips what is not ours, or is of a version that does not say enough.
     """
     durations = progress.get("durationMs") or {}
     age_ms = int(durations.get("triggerExecution", 0)) - int(durations.get("latestOffset", 0))
     for source in progress.get("sources") or ():
-        for report in _reports(source.get("latestOffset")):
-            yield SourceProgress(
-                report=report,
-                batch_id=int(progress.get("batchId", 0)),
-                had_plan=_plan(source.get("startOffset"), report)
-                != _plan(source.get("endOffset"), report),
-                age_s=max(0, age_ms) / 1000,
-            )
-
-
-def own_reports(offset: object) -> list[object]:
-    """The reports in what Spark calls the latest offset: one, or one for each of several streams.
-    They are not checked.
-    """
-    decoded = _decoded(offset)
-    streams = decoded.get("streams") if isinstance(decoded, dict) else None
-    return streams if isinstance(streams, list) else [decoded]
-
-
-def _reports(offset: object) -> Iterator[SourceReport]:
-    for one in own_reports(offset):
-        with suppress(msgspec.ValidationError):
-            yield msgspec.convert(one, SourceReport)
+        offset = _decoded(source.get("latestOffset"))
+        streams = offset.get("streams") if isinstance(offset, dict) else None
+        for each in streams if isinstance(streams, list) else [offset]:
+            with suppress(msgspec.ValidationError):
+                report = msgspec.convert(each, SourceReport)
+                yield SourceProgress(
+                    report=report,
+                    batch_id=int(progress.get("batchId", 0)),
+                    had_plan=_plan(source.get("startOffset"), report)
+                    != _plan(source.get("endOffset"), report),
+                    age_s=max(0, age_ms) / 1000,
+                )
 
 
 def _plan(offset: object, report: SourceReport) -> object:

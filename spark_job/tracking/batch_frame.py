@@ -6,7 +6,8 @@ them by message id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import hashlib
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from spark_job.tracking.withholding import ShardRules
-    from state.plan import TaskResult
 
 INDEX = "_ks_index"
 SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
@@ -40,14 +40,6 @@ _WITHHOLDING_COLUMNS = (
     "attempt",
 )
 _WORD = 2**64
-
-
-class Fingerprint(NamedTuple):
-    """Identifies a set of records: their count, and two XORs over hashes of shard and number."""
-
-    records: int
-    first_xor: int
-    second_xor: int
 
 
 def check_columns(frame: DataFrame) -> None:
@@ -142,22 +134,21 @@ class BatchFrame:
             else []
         )
 
-    def content(self, ends: Mapping[int, TaskResult]) -> dict[str, ShardContent]:
+    def content(self, firsts: Mapping[str, SequenceNumber | None]) -> dict[str, ShardContent]:
         """The content of the frame by shard. Runs a job.
 
-        `ends` are the results that the tasks published. A row below its shard's first new number
-        is a retry.
+        `firsts`: the first new number that was published of each shard, None if there were only
+        retries. A row below it is a retry.
         """
-        published = [end for task in ends.values() for end in task.shards]
         known = pa.table(
             {
-                "endShard": pa.array([end.shard_id for end in published], pa.string()),
+                "endShard": pa.array(list(firsts), pa.string()),
                 "endFirst": pa.array(
-                    [str(end.first.sequence) if end.first else None for end in published],
+                    [str(first.sequence) if first else None for first in firsts.values()],
                     pa.string(),
                 ),
                 "endSub": pa.array(
-                    [end.first.sub if end.first else None for end in published], pa.int64()
+                    [first.sub if first else None for first in firsts.values()], pa.int64()
                 ),
             }
         )
@@ -187,14 +178,13 @@ class BatchFrame:
         return merge_content(_content(row) for row in found.toArrow().to_pylist())
 
     def content_of(
-        self, partitions: Sequence[int], ends: Mapping[int, TaskResult]
+        self, partitions: Sequence[int], firsts: Mapping[str, SequenceNumber | None]
     ) -> dict[str, ShardContent]:
         """The content of some partitions, by shard. Runs a job on them.
 
         A function that takes a part of its frame leaves the other partitions unread. A job over all
         partitions would read and publish their records, though the function has not seen them.
         """
-        firsts = {end.shard_id: end.first for task in ends.values() for end in task.shards}
         rdd = self.rows().select("messageId").rdd
         counted = self.rows().sparkSession.sparkContext.runJob(
             rdd, PartitionContent(firsts), list(partitions)
@@ -212,19 +202,24 @@ class BatchFrame:
         found = rows.orderBy("number").limit(count).toArrow().column("number").to_pylist()
         return [SequenceNumber(int(one["sequence"]), one["sub"]) for one in found]
 
-    def limited(self, shards: Sequence[str], last: str, until: SequenceNumber) -> BatchFrame:
-        """A frame of all rows of `shards`, and of those of shard `last` up to this number.
+    def first_rows(
+        self, shards: Sequence[str], last: tuple[str, SequenceNumber] | None
+    ) -> BatchFrame:
+        """A frame of all rows of `shards`, and of those of one `last` shard up to this number.
 
         Its rows come from this frame, which must be closed after it.
         """
-        number = _number("sequenceNumber", "subSequenceNumber")
-        text = str(until.sequence)
-        most = F.struct(
-            F.lit(len(text)).alias("length"),
-            F.lit(text).alias("sequence"),
-            F.lit(until.sub).cast("bigint").alias("sub"),
-        )
-        wanted = self._shard.isin(*shards) | ((self._shard == last) & (number <= most))
+        wanted = self._shard.isin(*shards)
+        if last is not None:
+            shard, until = last
+            text = str(until.sequence)
+            most = F.struct(
+                F.lit(len(text)).alias("length"),
+                F.lit(text).alias("sequence"),
+                F.lit(until.sub).cast("bigint").alias("sub"),
+            )
+            number = _number("sequenceNumber", "subSequenceNumber")
+            wanted |= (self._shard == shard) & (number <= most)
         return BatchFrame(
             self.rows().where(wanted),
             rules=self.rules,
@@ -274,19 +269,23 @@ class BatchFrame:
             for ordinal, (_, _, message_id) in enumerate(sorted(shard))
         }  # fmt: skip
 
-    def fingerprint(self) -> Fingerprint:
-        """The fingerprint of the given records. Order and attempt do not change it. Runs a job."""
+    def token(self) -> str:
+        """32 hexadecimal digits that identify the set of the given records. Order and attempt do
+        not change it. Runs a job.
+        """
         number = [self._shard, F.col("sequenceNumber"), F.col("subSequenceNumber")]
         row = (
             self.given()
             .agg(
                 F.count(F.lit(1)).alias("count"),
+                # Two hashes, as two records may have one in common.
                 F.bit_xor(F.xxhash64(*number)).alias("first"),
                 F.bit_xor(F.xxhash64(F.lit("second"), *number)).alias("second"),
             )
             .collect()[0]
         )
-        return Fingerprint(row["count"], (row["first"] or 0) % _WORD, (row["second"] or 0) % _WORD)
+        first, second = ((row[name] or 0) % _WORD for name in ("first", "second"))
+        return hashlib.sha256(f"{row['count']}:{first:x}:{second:x}".encode()).hexdigest()[:32]
 
     def indexes(self) -> list[int]:
         """The indexes of the given rows, ascending. Needs a frame with an index. Runs a job."""
@@ -299,6 +298,7 @@ class BatchFrame:
         """
         rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
         part = BatchFrame(self._frame, on_failure=self.on_failure, several=self.several)
+        # Not persisted itself: its rows are a filter over persisted ones.
         part._persisted, part._is_part = rows, True
         return part
 

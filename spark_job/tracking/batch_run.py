@@ -15,12 +15,10 @@ from spark_job.tracking.tracked_batch import TrackedBatch, running
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from spark_job.tracking.batch_frame import BatchFrame
     from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.evaluation import Evaluation
-    from state.plan import TaskResult
+    from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
 SWALLOWED = (
@@ -43,27 +41,29 @@ class BatchRun:
     evaluations: list[Evaluation] = field(default_factory=list)
 
     @property
-    def spark(self) -> SparkSession:
-        return self.frame.cheapest.sparkSession
-
-    @property
     def has_read(self) -> bool:
         """Whether the function may have read a row of the batch."""
         return bool(self.evaluations) or self.frame.is_persisted
 
-    def content(self, ends: Mapping[int, TaskResult], *, tasks: int) -> dict[str, ShardContent]:
+    def content(
+        self,
+        firsts: Mapping[str, SequenceNumber | None],
+        partitions: Sequence[int],
+        *,
+        are_all: bool,
+    ) -> dict[str, ShardContent]:
         """The content of the batch by shard. May run a job.
 
-        `tasks` is the number of the plan's tasks. Those without an end were not read, because the
-        function took only a part of its frame.
+        `firsts` is that of `BatchFrame.content`. `partitions` are those that were read, perhaps not
+        all of them, because the function took only a part of its frame.
         """
         if self.is_whole and self.evaluations:
             return dict(self.evaluations[0].content)
-        if not ends:
+        if not partitions:
             return {}
-        if len(ends) < tasks:
-            return self.frame.content_of(sorted(ends), ends)
-        return self.frame.content(ends)
+        if are_all:
+            return self.frame.content(firsts)
+        return self.frame.content_of(sorted(partitions), firsts)
 
     def all_failures(self) -> list[FailedRecord]:
         """The failures, and the records that were withheld from the function. May run a job."""
@@ -110,7 +110,7 @@ def run_batch(
     try:
         _call(process, TrackedBatch(frame, batch_id=None), run)
     except Exception as exc:  # noqa: BLE001  # whatever a user's function raises may be a record's fault
-        _Bisecting(process, frame, run, exc).run()
+        _run_in_parts(process, frame, run, exc)
     return run
 
 
@@ -130,58 +130,45 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
         raise error from None
 
 
-class _Bisecting:
-    def __init__(
-        self,
-        process: Callable[[TrackedBatch], object],
-        frame: BatchFrame,
-        run: BatchRun,
-        error: Exception,
-    ) -> None:
-        self._process = process
-        self._frame = frame
-        self._run = run
-        self._error = error
-        self._errors: dict[Part, Exception] = {}
-        self._indexes: list[int] = []
+def _run_in_parts(
+    process: Callable[[TrackedBatch], object], frame: BatchFrame, run: BatchRun, error: Exception
+) -> None:
+    """Run a batch that failed with `error` in parts, and note the records that fail in them.
 
-    def run(self) -> None:
-        self._indexes = self._frame.indexes()
-        count = len(self._indexes)
-        found = bisect(count, self._succeeds)
-        if found.failed or not count:
-            raise self._error
-        for one in found.poison:
-            self._note((one, one + 1), Outcome.RETRY, self._errors[one, one + 1])
-        for one in found.alone:
-            self._note((one, one + 1), Outcome.ALONE, self._errors[one, one + 1])
-        for part in found.unresolved:
-            self._note(part, Outcome.UNCOUNTED, self._errors.get(part, self._error))
-        log.warning(
-            "a batch of %d records failed (%s); it was run in parts: %d of its records fail by "
-            "themselves, and %d are queued again",
-            count,
-            _reason(self._error),
-            len(found.poison) + len(found.alone),
-            sum(last - first for first, last in found.unresolved),
-        )
+    Raises `error` if most of the batch fails.
+    """
+    indexes = frame.indexes()
+    errors: dict[Part, Exception] = {}
 
-    def _succeeds(self, part: Part) -> bool:
+    def rows_of(part: Part) -> BatchFrame:
+        return frame.part(indexes[part[0]], indexes[part[1] - 1])
+
+    def succeeds(part: Part) -> bool:
         try:
-            _call(self._process, TrackedBatch(self._rows(part), batch_id=None), self._run)
+            _call(process, TrackedBatch(rows_of(part), batch_id=None), run)
         except Exception as exc:  # noqa: BLE001  # whatever a user's function raises may be a record's fault
-            self._errors[part] = exc
+            errors[part] = exc
             return False
         return True
 
-    def _rows(self, part: Part) -> BatchFrame:
-        return self._frame.part(self._indexes[part[0]], self._indexes[part[1] - 1])
-
-    def _note(self, part: Part, outcome: Outcome, error: Exception) -> None:
-        for message_id in self._rows(part).message_ids():
-            self._run.failures[message_id] = FailedRecord.of(
-                message_id, outcome, reason=_reason(error)
-            )
+    found = bisect(len(indexes), succeeds)
+    if found.failed or not indexes:
+        raise error
+    failed = [((one, one + 1), Outcome.RETRY) for one in found.poison]
+    failed += [((one, one + 1), Outcome.ALONE) for one in found.alone]
+    failed += [(part, Outcome.UNCOUNTED) for part in found.unresolved]
+    for part, outcome in failed:
+        reason = _reason(errors.get(part, error))
+        for message_id in rows_of(part).message_ids():
+            run.failures[message_id] = FailedRecord.of(message_id, outcome, reason=reason)
+    log.warning(
+        "a batch of %d records failed (%s); it was run in parts: %d of its records fail by "
+        "themselves, and %d are queued again",
+        len(indexes),
+        _reason(error),
+        len(found.poison) + len(found.alone),
+        sum(last - first for first, last in found.unresolved),
+    )
 
 
 def _reason(error: Exception) -> str:

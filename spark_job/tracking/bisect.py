@@ -15,7 +15,8 @@ A sink that is down must not be taken for poison:
 - if more than four of the eight eighths fail, the whole batch counts as failed, after at most 14
   runs. A few poison records are in at most as many eighths, wherever they are;
 - if nothing succeeded, the single records that failed are `alone` and not `poison`. This decides
-  in batches that are too small for eighths, which are searched to single records.
+  in batches that are too small for eighths, which are searched to single records while calls are
+  left.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One persisted evaluation of the user's function over a batch, for `map_records`.
 
 The output and the failures must come from the same calls of the function. So both are rows of one
-persisted frame: a row is either an output, or a note of a failure (`record_note`).
+persisted frame: a row is either an output, or a note of a failure (`record_mapping`).
 
 Persisted rows may be lost, when an executor dies or somebody clears the cache. Spark then calls the
 function again, and it may fail for a record that did not fail before: the record would be acked
@@ -16,7 +16,7 @@ a quarter of a second per batch.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.sql.pandas.types import to_arrow_type
@@ -24,18 +24,19 @@ from pyspark.sql.types import StructField, StructType
 
 from kinesis_spout.errors import ConfigError
 from spark_job.tracking.content_check import ShardContent, merge_content
-from spark_job.tracking.record_note import (
+from spark_job.tracking.record_mapping import (
     COLLECTED,
     NOTE,
     NOTE_DDL,
     NOTE_SQL,
     ORIGINAL,
     SUMMARY,
+    OutputColumn,
+    OutputColumns,
     failed_record,
+    summarized,
 )
-from spark_job.tracking.row_output import OutputColumn, OutputColumns
 from spark_job.tracking.spark_sql import guarded, literal, map_in_arrow
-from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,7 +91,7 @@ class Evaluation:
         self.in_order = len({(row["run"], row["shardId"]) for row in summaries}) == len(
             {row["shardId"] for row in summaries}
         )
-        self.content = merge_content(map(_content, summaries))
+        self.content = merge_content(map(summarized, summaries))
         self.failures = [failed_record(row) for row in notes if row["outcome"] != SUMMARY]
         self.done = True
 
@@ -155,16 +156,6 @@ def _struct(ddl: str) -> StructType:
             "id string, total double"
         )
     return parsed
-
-
-def _content(row: Mapping[str, Any]) -> ShardContent:
-    return ShardContent(
-        shard_id=row["shardId"],
-        new_count=row["newCount"],
-        first=SequenceNumber.parse(row["newFirst"]) if row["newFirst"] else None,
-        last=SequenceNumber.parse(row["newLast"]) if row["newLast"] else None,
-        retry_rows=row["retryRows"],
-    )
 
 
 def _fields(names: Iterable[str]) -> str:

@@ -222,7 +222,7 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
         nothing_succeeded=nothing_succeeded(records, context.records),
     )
     letters: list[LetterNote] = list(_gone_letters(context))
-    queued: dict[str, list[_Queued]] = {}
+    queued: dict[str, list[tuple[FailedRecord, UnresolvedRecord]]] = {}
     exhausted = sum(letter.records for letter in letters)
     for record in records:
         decision = decider.decide(record)
@@ -230,19 +230,9 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
             letters.append(decision)
             exhausted += record.outcome is not Outcome.REJECT
         else:
-            queued.setdefault(record.shard_id, []).append(
-                _Queued(decision, record.ordinal, decider.retry_index_of(record))
-            )
-    mergeable = decider.outage or context.policy.on_failure is OnFailure.BLOCK_SHARD
+            queued.setdefault(record.shard_id, []).append((record, decision))
     shards = tuple(
-        ShardOutcome(
-            shard_id=shard,
-            unresolved=tuple(
-                _merged(rows, only_blocked=not decider.outage)
-                if mergeable
-                else (q.row for q in rows)
-            ),
-        )
+        ShardOutcome(shard_id=shard, unresolved=tuple(decider.merged(rows)))
         for shard, rows in sorted(queued.items())
     )
     report = PlanReport(
@@ -257,19 +247,6 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
         done_ms=context.now_ms,
     )
     return BatchOutcomes(report=report, letters=tuple(letters))
-
-
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    """A record that is queued.
-
-    `retry_index`: the index of the planned retry that it was read with, None for a new record.
-    Settling replaces each planned retry by itself, so no range may span two of them.
-    """
-
-    row: UnresolvedRecord
-    ordinal: int | None
-    retry_index: int | None
 
 
 class _Decider:
@@ -308,6 +285,39 @@ class _Decider:
         lasts = self._last_of_retries.get(record.shard_id, [])
         at = bisect_left(lasts, record.sequence)
         return at if at < len(lasts) else None
+
+    def merged(
+        self, queued: Sequence[tuple[FailedRecord, UnresolvedRecord]]
+    ) -> Iterator[UnresolvedRecord]:
+        """What is queued of a shard: neighbours that are treated alike as one range each, where the
+        shard state would have no room for all of them. That is in an outage, and for blocked
+        records under block_shard.
+        """
+        blocks_shard = self._context.policy.on_failure is OnFailure.BLOCK_SHARD
+        run: list[UnresolvedRecord] = []
+        before: FailedRecord | None = None
+        for record, row in queued:
+            merges = self.outage or (blocks_shard and row.blocked)
+            if run and not (
+                merges
+                and before is not None
+                and self._are_neighbours(before, record)
+                and _treatment(run[-1]) == _treatment(row)
+            ):
+                yield _range(run)
+                run = []
+            run.append(row)
+            before = record
+        if run:
+            yield _range(run)
+
+    def _are_neighbours(self, one: FailedRecord, other: FailedRecord) -> bool:
+        return (
+            one.ordinal is not None
+            and other.ordinal == one.ordinal + 1
+            # Settling replaces each planned retry by itself, so no range may span two of them.
+            and self.retry_index_of(one) == self.retry_index_of(other)
+        )
 
     def _is_at_fault(self, record: FailedRecord, known: UnresolvedRecord | None) -> bool:
         """Whether the failure counts against the record: the sink works, or has had the time to
@@ -385,7 +395,7 @@ class _Decider:
     def _exhausted(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
         # It was read for its letter only, so this delivery is not an attempt.
         attempts = record.attempt - 1
-        if record.reason is not None:  # it has ended the process that got it (`unanswered`)
+        if record.reason is not None:  # it has ended the process that got it (`poison_search`)
             return replace(self._letter(record, known), attempts=attempts)
         return LetterNote(
             message_id=record.message_id,
@@ -458,38 +468,12 @@ def _gone_letter(shard_id: str, read: RetryRead, known: UnresolvedRecord | None)
     )
 
 
-def _merged(rows: Sequence[_Queued], *, only_blocked: bool) -> Iterator[UnresolvedRecord]:
-    """The rows, with neighbours that are treated alike merged into one range each.
-
-    `only_blocked`: merge only blocked rows.
-    """
-    run: list[_Queued] = []
-    for row in rows:
-        if run and not (_are_alike(run[-1], row) and (row.row.blocked or not only_blocked)):
-            yield _range(run)
-            run = []
-        run.append(row)
-    if run:
-        yield _range(run)
-
-
-def _are_alike(one: _Queued, other: _Queued) -> bool:
-    side_by_side = (
-        one.ordinal is not None and other.ordinal is not None and other.ordinal == one.ordinal + 1
-    )
-    return (
-        side_by_side
-        and one.retry_index == other.retry_index
-        and _treatment(one.row) == _treatment(other.row)
-    )
-
-
 def _treatment(row: UnresolvedRecord) -> tuple[int, int, int | None, bool]:
     return row.attempts, row.due_ms, row.first_failure_ms, row.blocked
 
 
-def _range(run: Sequence[_Queued]) -> UnresolvedRecord:
-    first, last = run[0].row, run[-1].row
+def _range(run: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
+    first, last = run[0], run[-1]
     if len(run) == 1:
         return first
     # A range has no key, as its records have several. Under block_key it blocks all later rows of
@@ -502,7 +486,7 @@ def _range(run: Sequence[_Queued]) -> UnresolvedRecord:
         due_ms=first.due_ms,
         first_failure_ms=first.first_failure_ms,
         last_failure_ms=max(
-            (q.row.last_failure_ms for q in run if q.row.last_failure_ms is not None), default=None
+            (row.last_failure_ms for row in run if row.last_failure_ms is not None), default=None
         ),
         reason=first.reason,
         blocked=first.blocked,

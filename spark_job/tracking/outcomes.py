@@ -33,7 +33,7 @@ class Outcome(IntEnum):
     - `RETRY`: it failed, and may be tried again.
     - `REJECT`: it can never be processed.
     - `EXHAUSTED`: it was not tried, because its retries are used up: the plan says so, or its
-      deliveries have ended the process (`unanswered`).
+      deliveries have ended the process (`poison_search`).
     """
 
     BLOCKED = 1
@@ -90,25 +90,19 @@ class FailedRecord:
         )
 
 
-def key_hash(partition_key: str) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a partition key.
-
-    A partition key may be secret, so only this is stored.
-    """
-    return hashlib.sha256(partition_key.encode()).hexdigest()[:KEY_DIGITS]
-
-
 def order_key(partition_key: str | None, shard_id: str, number: tuple[int, int]) -> str:
-    """The key whose records wait for each other: `key_hash`, or, for a record without a partition
-    key, a hash of its own. `number`: sequence and sub-sequence number.
+    """The key whose records wait for each other: the first 16 hexadecimal digits of the SHA-256 of
+    the partition key, which may be secret, so only this is stored. `number`: sequence and
+    sub-sequence number.
 
     A stream with record distribution AUTO may have records without a partition key. Such a record
-    has no order to keep, so it neither blocks another record nor waits for one.
+    has no order to keep. It neither blocks another record nor waits for one, so the key is its own.
     """
     if partition_key is not None:
-        return key_hash(partition_key)
-    # 0xff begins no UTF-8 text, so this is the hash of no partition key.
-    own = b"\xff" + f"{shard_id}:{number[0]}.{number[1]}".encode()
+        own = partition_key.encode()
+    else:
+        # 0xff begins no UTF-8 text, so this is the hash of no partition key.
+        own = b"\xff" + f"{shard_id}:{number[0]}.{number[1]}".encode()
     return hashlib.sha256(own).hexdigest()[:KEY_DIGITS]
 
 

@@ -1,10 +1,19 @@
 """`map_records` on the executors: calls the user's function for each record.
 
-What the function returns becomes rows, and what it raises becomes failure notes (`record_note`).
+What the function returns becomes rows, and what it raises becomes notes of failed records. An
+output that does not fit the schema fails its own record, never the batch.
 
 All rows of a shard are in one partition, in the order of their sequence numbers. So with
 on_failure=block_key or block_shard this code knows which records a failed one blocks, and does not
 call the function for them. Besides the call, a record costs one object and one append.
+
+Two kinds of notes are rows beside the output, in the column `NOTE`, which is NULL in a row of
+output. A failure note stands for one failed record, and holds the record itself. A summary counts
+the rows of one stretch of a shard. They are persisted together with the output, so that all of them
+come from one evaluation.
+
+The column is a list of one note. As a struct it would have the bytes of all its fields in each row
+of output too, where it is NULL: a hundred, which Python writes and Spark reads. A list has four.
 """
 
 from __future__ import annotations
@@ -12,17 +21,20 @@ from __future__ import annotations
 import secrets
 import sys
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Row
 
-from kinesis_spout.errors import malformed_reason
+from kinesis_spout.errors import ConfigError, malformed_reason, text_of
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
-from spark_job.tracking.content_check import BatchContentError
+from spark_job.tracking.content_check import BatchContentError, ShardContent
 from spark_job.tracking.outcomes import (
+    FailedRecord,
     Outcome,
     Reject,
     Retry,
@@ -31,25 +43,51 @@ from spark_job.tracking.outcomes import (
     order_key,
     reason_of,
 )
-from spark_job.tracking.record_note import (
-    NOTE,
-    Failure,
-    Stretch,
-    failure_notes,
-    no_notes,
-    summary_notes,
-)
-from spark_job.tracking.row_output import WrongOutputError
 from spark_job.tracking.withholding import BEFORE_ALL, Ordinals, ShardRules
 from state.report import OnFailure
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from spark_job.tracking.row_output import OutputColumns
     from spark_job.tracking.withholding import Number
 
 RUN_BYTES = 8
+NOTE = "_ks_note"
+SUMMARY = 0
+"""The `outcome` of a summary. That of a failure note is the record's `Outcome`."""
+_TIME = pa.timestamp("us", tz="UTC")
+ORIGINAL: dict[str, tuple[pa.DataType, str]] = {
+    "messageId": (pa.string(), "STRING"),
+    "streamName": (pa.string(), "STRING"),
+    "shardId": (pa.string(), "STRING"),
+    "sequenceNumber": (pa.string(), "STRING"),
+    "subSequenceNumber": (pa.int64(), "BIGINT"),
+    "partitionKey": (pa.string(), "STRING"),
+    "data": (pa.binary(), "BINARY"),
+    "approximateArrivalTimestamp": (_TIME, "TIMESTAMP"),
+}
+"""The record's columns in a failure note, for its dead letter: name, Arrow type, Spark type."""
+_OWN: dict[str, tuple[pa.DataType, str]] = {
+    "run": (pa.string(), "STRING"),
+    "outcome": (pa.int32(), "INT"),
+    "reason": (pa.string(), "STRING"),
+    "afterS": (pa.float64(), "DOUBLE"),
+    "key": (pa.string(), "STRING"),
+    "ordinal": (pa.int64(), "BIGINT"),
+    "newCount": (pa.int64(), "BIGINT"),
+    "newFirst": (pa.string(), "STRING"),
+    "newLast": (pa.string(), "STRING"),
+    "retryRows": (pa.int64(), "BIGINT"),
+}
+FIELDS = {**_OWN, **ORIGINAL}
+COLLECTED = (*_OWN, "messageId", "shardId")
+_STRUCT_TYPE = pa.struct([(name, arrow) for name, (arrow, _) in FIELDS.items()])
+_STRUCT_DDL = f"STRUCT<{', '.join(f'{name}: {ddl}' for name, (_, ddl) in FIELDS.items())}>"
+NOTE_TYPE = pa.list_(pa.field("element", _STRUCT_TYPE))
+NOTE_DDL = f"{NOTE} ARRAY<{_STRUCT_DDL}>"
+NOTE_SQL = f"{NOTE}[0]"
+"""The note of a row that has one, in Spark's SQL."""
 _NO_RULES = ShardRules()
 _LAST = sys.maxsize
 NOT_IN_ORDER = (
@@ -63,7 +101,7 @@ NOT_IN_ORDER = (
 class RecordMapper:
     """A function for `mapInArrow` over the source's columns.
 
-    Its output has the columns of `columns`, and the column of notes (`record_note`).
+    Its output has the columns of `columns`, and the column of notes.
     """
 
     function: Callable[[Record], object]
@@ -126,7 +164,7 @@ class _Calls:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    failures: dict[int, Failure] = field(default_factory=dict)
+    failures: dict[int, FailedRecord] = field(default_factory=dict)
 
     def take(self, rows: Sequence[dict[str, Any]], owner: int) -> None:
         self.rows.extend(rows)
@@ -155,7 +193,7 @@ class _Partition:
         if several:
             shards = pc.binary_join_element_wise(batch.column("streamName"), shards, "/")
         calls = _Calls()
-        stretches: list[Stretch] = []
+        stretches: list[ShardContent] = []
         before: list[tuple[int, int]] = []
         for start, stop in _stretches(shards):
             shard_id = shards[start].as_py()
@@ -167,7 +205,10 @@ class _Partition:
                 self._call(records, start, stop, calls)
             stretches.append(_summary(shard_id, records[start:stop], rules))
         arrays, bad = self.mapper.columns.build(calls.rows, calls.owners)
-        calls.failures |= {owner: Failure(Outcome.RETRY, reason) for owner, reason in bad.items()}
+        calls.failures |= {
+            owner: FailedRecord.of(records[owner].message_id, Outcome.RETRY, reason=reason)
+            for owner, reason in bad.items()
+        }
         notes = [summary_notes(stretches, self.run)]
         if calls.failures:
             ordinals = {
@@ -186,7 +227,7 @@ class _Partition:
             except KeyboardInterrupt:
                 raise
             except BaseException as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
-                calls.failures[start + len(outputs)] = failure_of(exc)
+                calls.failures[start + len(outputs)] = _failed(record, exc)
                 outputs.append(None)
         if set(map(type, outputs)) == {dict}:  # the usual case: one row per record
             calls.rows.extend(outputs)  # type: ignore[arg-type]  # the line above has checked it
@@ -204,7 +245,7 @@ class _Partition:
             except KeyboardInterrupt:
                 raise
             except BaseException as exc:  # noqa: BLE001  # an iterator's errors are its record's, too
-                calls.failures[index] = failure_of(exc)
+                calls.failures[index] = _failed(records[index], exc)
 
     def _call_in_order(
         self,
@@ -234,7 +275,7 @@ class _Partition:
             if outcome is None and (key or "") in waiting:
                 outcome = Outcome.BLOCKED
             if outcome is not None:
-                calls.failures[index] = Failure(outcome, key=key)
+                calls.failures[index] = FailedRecord.of(record.message_id, outcome, key=key)
                 continue
             try:
                 rows = columns.rows(self.mapper.function(record))
@@ -243,10 +284,7 @@ class _Partition:
             except KeyboardInterrupt:
                 raise
             except BaseException as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
-                failure = failure_of(exc)
-                calls.failures[index] = Failure(
-                    failure.outcome, failure.reason, failure.after_s, key
-                )
+                failure = calls.failures[index] = _failed(record, exc, key)
                 if failure.outcome is Outcome.RETRY and on_failure is not OnFailure.CONTINUE:
                     waiting.add(key or "")
 
@@ -268,17 +306,22 @@ class _Partition:
             yield pa.RecordBatch.from_arrays([*empty, note], names=names)
 
 
-def failure_of(exc: BaseException) -> Failure:
+def _failed(record: Record, exc: BaseException, key: str | None = None) -> FailedRecord:
     """The failure that an exception of the user's function means for its record."""
-    if isinstance(exc, Reject):
-        return Failure(Outcome.REJECT, reason_of(exc))
     if isinstance(exc, MalformedRecordError):
-        return Failure(Outcome.REJECT, one_line(malformed_reason(exc)))
-    if isinstance(exc, Retry):
-        return Failure(Outcome.RETRY, reason_of(exc), delay_of(exc))
-    if isinstance(exc, WrongOutputError):
-        return Failure(Outcome.RETRY, one_line(exc))
-    return Failure(Outcome.RETRY, reason_of(exc))
+        reason = one_line(malformed_reason(exc))
+    elif isinstance(exc, WrongOutputError):
+        reason = one_line(exc)
+    else:
+        reason = reason_of(exc)
+    rejects = isinstance(exc, Reject | MalformedRecordError)
+    return FailedRecord.of(
+        record.message_id,
+        Outcome.REJECT if rejects else Outcome.RETRY,
+        reason=reason,
+        after_s=delay_of(exc) if isinstance(exc, Retry) else None,
+        key=key,
+    )
 
 
 def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
@@ -291,7 +334,7 @@ def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], count], strict=True))
 
 
-def _summary(shard_id: str, rows: Sequence[Record], rules: ShardRules) -> Stretch:
+def _summary(shard_id: str, rows: Sequence[Record], rules: ShardRules) -> ShardContent:
     retries = 0
     # A shard's retries come before its new records.
     if rules.last_retry is not None:
@@ -299,13 +342,281 @@ def _summary(shard_id: str, rows: Sequence[Record], rules: ShardRules) -> Stretc
             (int(row.sequence_number), row.sub_sequence_number) <= rules.last_retry for row in rows
         )
     new = rows[retries:]
-    first = _text(new[0]) if new else None
-    last = _text(new[-1]) if new else None
-    return Stretch(
-        shard_id=shard_id, new_count=len(new), new_first=first, new_last=last, retry_rows=retries
+    return ShardContent(
+        shard_id=shard_id,
+        new_count=len(new),
+        first=_number(new[0]) if new else None,
+        last=_number(new[-1]) if new else None,
+        retry_rows=retries,
     )
 
 
-def _text(record: Record) -> str:
-    sub = record.sub_sequence_number
-    return f"{record.sequence_number}.{sub}" if sub else record.sequence_number
+def _number(record: Record) -> SequenceNumber:
+    return SequenceNumber(int(record.sequence_number), record.sub_sequence_number)
+
+
+# what the function returned
+_ACCEPTED = "a dict, Row, tuple or dataclass with the schema's columns, a list of these, or None"
+
+
+class WrongOutputError(Exception):
+    """An output does not fit the schema.
+
+    The text becomes the record's reason. It holds no value, since values may be secret.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of the user's schema. `ddl` is its type in Spark's words, for messages."""
+
+    name: str
+    type: pa.DataType
+    ddl: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumns:
+    """The schema of a function's rows. It is made on the driver and used on the executors."""
+
+    columns: tuple[OutputColumn, ...]
+
+    def __post_init__(self) -> None:
+        names = [column.name.lower() for column in self.columns]
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if not names or doubled is not None:
+            raise ConfigError(
+                f"the schema given to batch.map_records has column {doubled} twice; keep one"
+                if doubled
+                else "the schema given to batch.map_records has no column; give at least one"
+            )
+
+    def rows(self, output: object) -> list[dict[str, Any]]:
+        """The output of one call as rows.
+
+        Raises `WrongOutputError`, or what the user's iterator raises.
+        """
+        if output is None:
+            return []
+        row = self._row(output)
+        if row is not None:
+            return [row]
+        if isinstance(output, str | bytes | bytearray) or not isinstance(output, Iterable):
+            raise WrongOutputError(
+                f"the function returned {_kind(output)}; it may return {_ACCEPTED}"
+            )
+        return [self._item(item) for item in output]
+
+    def _item(self, item: object) -> dict[str, Any]:
+        row = self._row(item)
+        if row is None:
+            raise WrongOutputError(
+                f"the function returned {_kind(item)} among its rows; it may return {_ACCEPTED}"
+            )
+        return row
+
+    def _row(self, item: object) -> dict[str, Any] | None:
+        if type(item) is dict:
+            return item
+        if isinstance(item, Row) and hasattr(item, "__fields__"):
+            return item.asDict()
+        if isinstance(item, tuple):
+            if len(item) != len(self.columns):
+                raise WrongOutputError(
+                    f"the function returned a tuple of {len(item)}; the schema has "
+                    f"{len(self.columns)} columns"
+                )
+            return {column.name: value for column, value in zip(self.columns, item, strict=True)}
+        if isinstance(item, Mapping):
+            return dict(item)
+        if is_dataclass(item) and not isinstance(item, type):
+            return {field.name: getattr(item, field.name) for field in fields(item)}
+        return None
+
+    def check(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Raise `WrongOutputError` unless all rows fit the schema."""
+        _, bad = self.build(rows, [0] * len(rows))
+        if bad:
+            raise WrongOutputError(bad[0])
+
+    def build(
+        self, rows: Sequence[dict[str, Any]], owners: Sequence[int]
+    ) -> tuple[list[pa.Array], dict[int, str]]:
+        """The rows as columns, and the reasons, by owner, why its rows are left out.
+
+        `owners[i]` is the record that row i came from. One wrong row leaves out all rows of its
+        owner.
+        """
+        arrays = self._arrays(rows)
+        if arrays is not None:
+            return arrays, {}
+        bad = self._wrong_names(rows, owners)
+        rows, owners = _without(rows, owners, bad)
+        for column in self.columns:
+            values = [row[column.name] for row in rows]
+            if _array(column, values) is None:
+                bad |= {
+                    owner: _mismatch(column, value)
+                    for owner, value in zip(owners, values, strict=True)
+                    if _array(column, [value]) is None and owner not in bad
+                }
+        rows, _ = _without(rows, owners, bad)
+        return [
+            pa.array([row[column.name] for row in rows], column.type) for column in self.columns
+        ], bad
+
+    def _arrays(self, rows: Sequence[dict[str, Any]]) -> list[pa.Array] | None:
+        """The columns if all rows fit the schema, else None.
+
+        This is the usual case, so it runs no Python code per value except the look-up.
+        """
+        if any(length != len(self.columns) for length in set(map(len, rows))):
+            return None
+        arrays = []
+        for column in self.columns:
+            name = column.name
+            try:
+                array = _array(column, [row[name] for row in rows])
+            except KeyError:
+                return None
+            if array is None:
+                return None
+            arrays.append(array)
+        return arrays
+
+    def _wrong_names(self, rows: Sequence[dict[str, Any]], owners: Sequence[int]) -> dict[int, str]:
+        names = [column.name for column in self.columns]
+        known = set(names)
+        return {
+            owner: _names_mismatch(row, names)
+            for row, owner in zip(rows, owners, strict=True)
+            if row.keys() != known
+        }  # fmt: skip
+
+
+def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
+    """The values as a column, or None if one of them does not fit."""
+    try:
+        array = pa.array(values, column.type)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # a value's own conversion may raise anything
+        return None
+    return None if column.required and array.null_count else array
+
+
+def _without(
+    rows: Sequence[dict[str, Any]], owners: Sequence[int], bad: Mapping[int, str]
+) -> tuple[Sequence[dict[str, Any]], Sequence[int]]:
+    if not bad:
+        return rows, owners
+    kept = [(row, owner) for row, owner in zip(rows, owners, strict=True) if owner not in bad]
+    return [row for row, _ in kept], [owner for _, owner in kept]
+
+
+def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    missing = next((name for name in names if name not in row), None)
+    if missing is not None:
+        return f"the function's output has no column {missing}; return None for a missing value"
+    unknown = next(name for name in row if name not in names)
+    return f"the function's output has a column {text_of(unknown, 60)} that its schema lacks"
+
+
+def _mismatch(column: OutputColumn, value: object) -> str:
+    if value is None:
+        return (
+            f"column {column.name} of the function's output is None, and the schema says NOT NULL"
+        )
+    return (
+        f"column {column.name} of the function's output is {_kind(value)} that does not fit "
+        f"{column.ddl}"
+    )
+
+
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1] in {*'aeio'} else 'a'} {name}"
+
+
+# the notes
+def failure_notes(
+    batch: pa.RecordBatch,
+    failures: Mapping[int, FailedRecord],
+    ordinals: Mapping[int, int],
+    run: str,
+) -> pa.ListArray:
+    """Failure notes for rows of a source batch, in the order of the rows.
+
+    `failures` and `ordinals` are by row index. `run` is the id of the evaluation.
+    """
+    indexes = sorted(failures)
+    noted = [failures[index] for index in indexes]
+    rows = batch.take(pa.array(indexes, pa.int64()))
+    columns: dict[str, Sequence[Any] | pa.Array] = {
+        "run": [run] * len(indexes),
+        "outcome": [int(one.outcome) for one in noted],
+        "reason": [one.reason and text_of(one.reason) for one in noted],
+        "afterS": [one.after_s for one in noted],
+        "key": [one.key for one in noted],
+        "ordinal": [ordinals[index] for index in indexes],
+        **{name: rows.column(name) for name in ORIGINAL},
+    }
+    return _notes(columns, len(indexes))
+
+
+def summary_notes(stretches: Sequence[ShardContent], run: str) -> pa.ListArray:
+    """A summary for each stretch."""
+    count = len(stretches)
+    columns: dict[str, Sequence[Any] | pa.Array] = {
+        "run": [run] * count,
+        "outcome": [SUMMARY] * count,
+        "newCount": [one.new_count for one in stretches],
+        "newFirst": [one.first and str(one.first) for one in stretches],
+        "newLast": [one.last and str(one.last) for one in stretches],
+        "retryRows": [one.retry_rows for one in stretches],
+        "shardId": [one.shard_id for one in stretches],
+    }
+    return _notes(columns, count)
+
+
+def no_notes(count: int) -> pa.ListArray:
+    """The column of so many rows of output."""
+    # Not pa.nulls: it gives the empty fields buffers for all rows.
+    return pa.array([None] * count, NOTE_TYPE)
+
+
+def _notes(columns: Mapping[str, Sequence[Any] | pa.Array], count: int) -> pa.ListArray:
+    arrays = [
+        _typed(columns[name], arrow) if name in columns else pa.nulls(count, arrow)
+        for name, (arrow, _) in FIELDS.items()
+    ]
+    notes = pa.StructArray.from_arrays(arrays, fields=list(_STRUCT_TYPE))
+    return pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), notes, type=NOTE_TYPE)
+
+
+def _typed(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> pa.Array:
+    return values.cast(arrow) if isinstance(values, pa.Array) else pa.array(values, arrow)
+
+
+def failed_record(row: Mapping[str, Any]) -> FailedRecord:
+    """A collected failure note as a failed record."""
+    return FailedRecord.of(
+        row["messageId"],
+        Outcome(row["outcome"]),
+        reason=row["reason"],
+        after_s=row["afterS"],
+        key=row["key"],
+        ordinal=row["ordinal"],
+    )
+
+
+def summarized(row: Mapping[str, Any]) -> ShardContent:
+    """A collected summary as the content of a shard."""
+    return ShardContent(
+        shard_id=row["shardId"],
+        new_count=row["newCount"],
+        first=SequenceNumber.parse(row["newFirst"]) if row["newFirst"] else None,
+        last=SequenceNumber.parse(row["newLast"]) if row["newLast"] else None,
+        retry_rows=row["retryRows"],
+    )

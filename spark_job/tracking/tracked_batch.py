@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
+from pyspark.sql.types import StructType
 
+from kinesis_spout.errors import ConfigError
 from scheme.record import Record
 from spark_job.tracking.batch_frame import SOURCE_COLUMNS
 from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.evaluation import Evaluation, output_schema
-from spark_job.tracking.failing_rows import failing_rows
 from spark_job.tracking.outcomes import MAX_DELAY_S, FailedRecord, Outcome, one_line
 from spark_job.tracking.record_mapping import NOT_IN_ORDER, RecordMapper
 from spark_job.tracking.spark_sql import without
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
 
     from scheme.record_scheme import RecordScheme
     from spark_job.tracking.batch_frame import BatchFrame
 
+_CAUSE = "_ks_cause"
+_MET, _NULL, _MALFORMED = "t", "n", "m"  # the first letter of a cause
 _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch", default=None)
 
 
@@ -74,9 +76,7 @@ class TrackedBatch:
         sink that deduplicates. The first use runs a Spark job.
         """
         if self._token is None:
-            given = self._frame.fingerprint()
-            text = f"{given.records}:{given.first_xor:x}:{given.second_xor:x}"
-            self._token = hashlib.sha256(text.encode()).hexdigest()[:32]
+            self._token = self._frame.token()
         return self._token
 
     @property
@@ -140,10 +140,9 @@ class TrackedBatch:
         Raises `kinesis_spout.errors.ConfigError` for a frame without `messageId`, or for a failing
         row whose `messageId` is NULL.
         """
-        found = failing_rows(df, predicate, reason)
-        outcome = Outcome.RETRY if retry else Outcome.REJECT
-        gone = self._fail(found.malformed, Outcome.REJECT) | self._fail(found.failed, outcome)
-        return without(df, gone)
+        return self._without_failing(
+            df, predicate, reason, Outcome.RETRY if retry else Outcome.REJECT
+        )
 
     def map_records(
         self, function: Callable[[Record], object], schema: str | StructType
@@ -179,7 +178,7 @@ class TrackedBatch:
         evaluation.run()
         if frame.on_failure is not OnFailure.CONTINUE and not evaluation.in_order:
             raise BatchContentError(NOT_IN_ORDER)
-        self.add(evaluation.failures)
+        self._add(evaluation.failures)
         return evaluation.output()
 
     def parsed(self, scheme: RecordScheme, *, into: str = "parsed") -> DataFrame:
@@ -188,8 +187,7 @@ class TrackedBatch:
         Malformed records are rejected, and are not in the frame.
         """
         df = self.df.withColumn(into, scheme.column(self.df["data"]))
-        found = failing_rows(df, None, "")
-        rest = without(df, self._fail(found.malformed, Outcome.REJECT))
+        rest = self._without_failing(df, None, "", Outcome.REJECT)
         return rest.withColumn(into, rest[into]["value"])
 
     # for foreach_batch and the acker
@@ -215,12 +213,36 @@ class TrackedBatch:
         for evaluation in self._evaluations:
             evaluation.close()
 
-    def add(self, records: Iterable[FailedRecord]) -> None:
+    def _add(self, records: Iterable[FailedRecord]) -> None:
         """Note failures. Of two notes on one record, the higher `Outcome` stays."""
         for record in records:
             known = self._failed.get(record.message_id)
             if known is None or record.outcome > known.outcome:
                 self._failed[record.message_id] = record
+
+    def _without_failing(
+        self, df: DataFrame, predicate: Column | str | None, reason: str, outcome: Outcome
+    ) -> DataFrame:
+        """Reject the frame's malformed records, fail those that meet the predicate, and return the
+        rows of the others. Runs one Spark job, which collects message ids and reasons only.
+        """
+        malformed: dict[str, str] = {}
+        failed: dict[str, str] = {}
+        for message_id, kind, why in _failing_rows(df, predicate):
+            if message_id is None:
+                raise ConfigError(
+                    "a row that failed has no messageId (it is NULL, perhaps after an outer join); "
+                    "keep the messageId of each record"
+                )
+            if kind == _MALFORMED:
+                malformed[message_id] = why
+            elif kind == _NULL:
+                failed.setdefault(message_id, f"{one_line(reason)} (the condition is NULL)")
+            else:
+                failed[message_id] = reason
+        only_failed = {one: why for one, why in failed.items() if one not in malformed}
+        gone = self._fail(malformed, Outcome.REJECT) | self._fail(only_failed, outcome)
+        return without(df, gone)
 
     def _fail(
         self, reasons: Mapping[str, str], outcome: Outcome, *, after_s: float | None = None
@@ -243,7 +265,7 @@ class TrackedBatch:
             for message_id, reason in reasons.items()
         ]
         waiting = self._frame.waiting_for(records, failure_rules(records, self._frame.on_failure))
-        self.add([*records, *waiting])
+        self._add([*records, *waiting])
         return {record.message_id for record in [*records, *waiting]}
 
 
@@ -266,6 +288,39 @@ def current_batch() -> TrackedBatch:
             "source.tracked(...)"
         )
     return batch
+
+
+def _failing_rows(
+    df: DataFrame, predicate: Column | str | None
+) -> list[tuple[str | None, str, str]]:
+    """Message id, kind and reason of the rows that are malformed or meet the predicate. A predicate
+    that is NULL counts as met. Runs a job.
+
+    A record scheme makes structs of exactly `value` and `malformed`; a row is malformed if
+    `malformed` is set in one.
+    """
+    if "messageId" not in df.columns:
+        raise ConfigError(
+            "the frame given to batch.fail_where has no column messageId, which names the records "
+            "to fail; keep that column until there"
+        )
+    reasons = [
+        F.col(f"`{one.name}`")["malformed"]
+        for one in df.schema.fields
+        if isinstance(one.dataType, StructType) and one.dataType.names == ["value", "malformed"]
+    ]
+    causes = [F.when(reason.isNotNull(), F.concat(F.lit(_MALFORMED), reason)) for reason in reasons]
+    if predicate is not None:
+        met = F.expr(predicate) if isinstance(predicate, str) else predicate
+        causes.append(F.when(met.isNull(), F.lit(_NULL)).when(met, F.lit(_MET)))
+    if not causes:
+        return []
+    found = (
+        df.select("messageId", F.coalesce(*causes).alias(_CAUSE))
+        .where(F.col(_CAUSE).isNotNull())
+        .distinct()
+    )
+    return [(row["messageId"], row[_CAUSE][0], row[_CAUSE][1:]) for row in found.collect()]
 
 
 def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame) -> list[str]:

@@ -91,9 +91,10 @@ def _of_earlier_version(record: UnresolvedRecord) -> UnresolvedRecord:
 
 def _row(record: UnresolvedRecord, index: Mapping[str, int]) -> Row:
     reason = None if record.reason is None else _storable(record.reason)
-    one = record.count == 1 and record.first == record.last
+    first = str(record.first)
+    is_single = record.count == 1 and record.first == record.last
     return Row(
-        numbers=str(record.first) if one else (str(record.first), str(record.last), record.count),
+        numbers=first if is_single else (first, str(record.last), record.count),
         attempts=record.attempts,
         due_ms=record.due_ms,
         first_failure_ms=record.first_failure_ms,

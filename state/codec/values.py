@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,12 +20,8 @@ from state.errors import (
     StateTooLargeError,
     StoredDataError,
 )
-from state.plan import PLAN_FORMAT, TaskPlan
 from state.position import Position
 from state.sequence_number import SequenceNumber
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_VALUE_BYTES = 512 * 1024
 """The limit for one value and for the values of one transaction. ZooKeeper drops the connection for
@@ -41,17 +37,6 @@ _DAMAGE = (
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 T = TypeVar("T")
-
-
-class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The content of `batches/<planId>`: a plan without its tasks, which are child nodes."""
-
-    created_ms: int
-    tasks: int
-    until_ms: int | None = None
-    outages: int = msgspec.field(default=0, name="storms")  # the name in ZooKeeper stays
-    delivery_limit: int | None = None
-    format: int = PLAN_FORMAT
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -76,11 +61,6 @@ def decode_hook(kind: type, value: object) -> object:
 
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_hook)
 _FORMAT_DECODER = msgspec.json.Decoder(_Format)
-_NEWEST_FORMAT: Mapping[type, int] = {
-    PlanHeader: PLAN_FORMAT,
-    TaskPlan: PLAN_FORMAT,
-}
-
 
 # Created on first use, because the modules that define the other kinds import this one. One at a
 # time: msgspec 0.22 caches what it knows of a struct before it knows its members, and a thread that
@@ -107,13 +87,12 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
     return data
 
 
-def decode(data: bytes, kind: type[T], path: str, *, newest_format: int | None = None) -> T:
+def decode(data: bytes, kind: type[T], path: str, *, newest_format: int = 1) -> T:
     """The struct that `encode` wrote. Raises `StoredDataError` for damaged bytes and for a newer
     format.
     """
-    newest = _NEWEST_FORMAT.get(kind, 1) if newest_format is None else newest_format
     try:
-        _check_format(data, path, newest)
+        _check_format(data, path, newest_format)
         decoder = _DECODERS.get(kind) or _new_decoder(kind)
         value: T = decoder.decode(data)
     except _DAMAGE as exc:

@@ -79,18 +79,18 @@ def resume_position(state: ShardState) -> Position:
     return state.read_position
 
 
-def earlier(one: Position, other: Position) -> Position:
+def earlier(position: Position, other: Position) -> Position:
     """The earlier of two positions of a shard. The oldest record if nobody knows which one is: a
     time and a sequence number cannot be compared.
     """
-    if one == other or one.kind is PositionKind.TRIM_HORIZON or other.is_end:
-        return one
-    if other.kind is PositionKind.TRIM_HORIZON or one.is_end:
+    if position == other or position.kind is PositionKind.TRIM_HORIZON or other.is_end:
+        return position
+    if other.kind is PositionKind.TRIM_HORIZON or position.is_end:
         return other
-    if one.sequence is not None and other.sequence is not None:
-        return min(one, other, key=_place)
-    if one.timestamp_ms is not None and other.timestamp_ms is not None:
-        return min(one, other, key=lambda each: each.timestamp_ms or 0)
+    if position.sequence is not None and other.sequence is not None:
+        return min(position, other, key=_place)
+    if position.timestamp_ms is not None and other.timestamp_ms is not None:
+        return min(position, other, key=lambda each: each.timestamp_ms or 0)
     return TRIM_HORIZON
 
 
@@ -239,7 +239,7 @@ def held_since_ms(
     """By shard with unresolved records, the earliest time by which the first of them was
     unresolved. `entries`: the newest ones. A move ends what they tell.
     """
-    wanted = {shard: resume_position(one) for shard, one in states.items() if one.unresolved}
+    wanted = {shard: resume_position(state) for shard, state in states.items() if state.unresolved}
     found: dict[str, int] = {}
     over: set[str] = set()
     for entry in reversed(entries):

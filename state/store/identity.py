@@ -31,14 +31,14 @@ class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     """Where the application started. It is pinned once and never changed.
 
     - `time_ms`: the service's time at which it was pinned.
-    - `wish`: the starting position as the user typed it.
+    - `requested`: the starting position as the user typed it.
     - `shards`: the shards that were listed then. Each starts at its position in `shard_positions`,
       or else at `position`. Shards that are listed later start at TRIM_HORIZON.
     - `importing`: an import is under way, or was stopped: not all shards are where it puts them.
     """
 
     time_ms: int
-    wish: str
+    requested: str = msgspec.field(name="wish")  # the name in ZooKeeper stays
     position: Position
     shards: tuple[str, ...]
     shard_positions: dict[str, Position] = {}

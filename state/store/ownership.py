@@ -33,8 +33,10 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     process_start: str = ""
 
 
-class Sight(StrEnum):
-    """How its machine sees the process. `STOPPED`: by SIGSTOP, a terminal or a debugger."""
+class ProcessState(StrEnum):
+    """The state of a process, as its machine sees it. `STOPPED`: by SIGSTOP, a terminal or a
+    debugger.
+    """
 
     RUNS = "runs"
     STOPPED = "stopped"
@@ -90,7 +92,8 @@ class OwnershipStore(Protocol):
     """The ownership of an application.
 
     Needs: an ephemeral owner, which ends with the session of the process; a transaction that counts
-    up the epoch and creates the owner; a watch for the end of a holder's session.
+    up the epoch and creates the owner; a watch for the end of a holder's session; for
+    `save_unclean_starts`, a compare-and-set with the owner's fence.
     """
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:

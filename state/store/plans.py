@@ -11,7 +11,7 @@ from state.task_log import TaskLog
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from state.plan import Plan, PlanPointer, TaskPlan, TaskResult
+    from state.plan import Plan, PlanPointer, TaskResult
 
 
 class StoredLog(msgspec.Struct, frozen=True):
@@ -50,7 +50,10 @@ class TaskLogStore(Protocol):
 
 
 class PlanReader(Protocol):
-    """The part of a tracked batch, and of whoever only looks."""
+    """The part of a tracked batch, and of whoever only looks.
+
+    Needs: plain reads alone.
+    """
 
     def pointer(self) -> PlanPointer | None:
         """The newest plan's id and status, or None before the first plan."""
@@ -60,10 +63,6 @@ class PlanReader(Protocol):
         """A whole plan, or None when the store does not have all of it: never created, only half
         created, or removed.
         """
-        ...
-
-    def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
-        """One task of a plan, counted from 0, or None when the store does not have it."""
         ...
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:

@@ -12,7 +12,8 @@ class ReportStore(Protocol):
     """The reports and the policy. A tracked batch is not the owner: its writes are fenced by the
     plan, as those of tasks are.
 
-    Needs: a transaction of a compare-and-set and a check that the plan is open.
+    Needs: a compare-and-set for the policy; for a report, one in a transaction with a check that
+    the plan is open; for `clear_policy`, the owner's fence.
     """
 
     def read_policy(self) -> OutcomePolicy | None:

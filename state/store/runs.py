@@ -163,7 +163,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         """With a run that begins now. The trigger is taken over: a query is seldom given another
         one, and it is corrected when it is.
         """
-        before = tuple(replace(one, shards=()) for one in self.runs[1 - MAX_RUNS :])
+        before = tuple(replace(earlier, shards=()) for earlier in self.runs[1 - MAX_RUNS :])
         is_spark = run.kind == SPARK
         return RunLog(runs=(*before, run), trigger_ms=self.trigger_ms if is_spark else None)
 

@@ -104,7 +104,10 @@ class NodeAccess:
 
 
 class ViewStore(Protocol):
-    """The view. Writes nothing, and needs no ownership: plain reads alone."""
+    """The view. Writes nothing, and needs no ownership.
+
+    Needs: plain reads alone.
+    """
 
     def read(self) -> StoredApplication:
         """All that is stored of the application, in one pass. What is half written or removed

@@ -24,7 +24,7 @@ from state.shard_state import TIMED_OUT
 from state.tracker.emission import Emission
 from state.tracker.nodes import Node, NodeList
 from state.tracker.snapshot import restored_nodes, snapshot_of, stored_record
-from state.tracker.spans import Run, split_span
+from state.tracker.spans import split_span
 from state.tracker.transitions import CELLS, SEEN_AS, TRANSITIONS, Effect, Event, NodeState
 
 if TYPE_CHECKING:
@@ -235,11 +235,6 @@ class InflightRecordTracker:
             raise self._illegal("rest", rest, f"not in the same Kinesis record after {bound}")
         self._bound, self._bound_is_next = rest, True
 
-    def take_retry(self, now_ms: int, *, deadline_ms: int | None = None) -> Emission | None:
-        """Emit the retry that `due_retry` names; None when none is due."""
-        sequence = self.due_retry(now_ms)
-        return None if sequence is None else self.retry(sequence, deadline_ms=deadline_ms)
-
     def due_retry(self, now_ms: int) -> SequenceNumber | None:
         """The first number of the queued record or range that is due, or None.
 
@@ -307,41 +302,27 @@ class InflightRecordTracker:
         self._resolve(node, Event.ACK)
         return Effect.ACKED
 
-    def ack_span(
-        self, first: SequenceNumber, attempt: int, *, split_out: Sequence[SequenceNumber] = ()
-    ) -> Effect:
-        """Ack a pending span except for the records in `split_out` (ascending). Those become
-        records of their own, pending in `attempt`.
-
-        For a restored range, `split_out` may be all the records that were found in it. IGNORED when
-        the span is no longer pending in that attempt. Then all of it is delivered again: to ack it
-        now would ack its failed records with the rest.
-        """
-        if not split_out:
-            return self.ack(first, attempt)
-        node = self._nodes.get(first)
-        if node is None or not _is_pending_in(node, attempt):
-            return self._too_late(node, attempt)
-        self._split(node, [Run(sequence, sequence, 1) for sequence in split_out])
-        return Effect.ACKED
-
     def ack_except(
         self, first: SequenceNumber, attempt: int, unresolved: Sequence[UnresolvedRecord]
     ) -> Effect:
         """Ack a pending record, span or range except for `unresolved` (ascending), which are queued
         exactly as given.
 
-        Each of `unresolved` is a record of it, or a range of consecutive records of it. A rejected
-        one is exhausted instead of queued. The retry policy is not applied: the caller has applied
-        it. QUEUED when no record is left to ack. IGNORED under the same condition as `ack_span`.
+        Each of `unresolved` is a record of it, or a range of consecutive records of it; of a
+        restored range, they may be all the records that were found in it. A rejected one is
+        exhausted instead of queued. The retry policy is not applied: the caller has applied it.
+
+        QUEUED when no record is left to ack. IGNORED when it is no longer pending in that attempt.
+        Then all of it is delivered again: to ack it now would ack its failed records with the rest.
         """
         if not unresolved:
             return self.ack(first, attempt)
         node = self._nodes.get(first)
         if node is None or not _is_pending_in(node, attempt):
-            return self._too_late(node, attempt)
+            known = node is not None and 1 <= attempt <= node.deliveries
+            return Effect.IGNORED if known else Effect.UNKNOWN
         left = node.count - sum(record.count for record in unresolved)
-        self._split(node, [Run(record.first, record.last, record.count) for record in unresolved])
+        self._split(node, unresolved)
         for record in unresolved:
             self._put_back(self._known(Event.FAIL, record.first), record, again=not record.rejected)
         return Effect.ACKED if left > 0 else Effect.QUEUED
@@ -477,11 +458,13 @@ class InflightRecordTracker:
             self._acked_below = reached if node.below is None else node.below
         self._acked_to = node.last
 
-    def _split(self, span: Node, runs: Sequence[Run]) -> None:
-        """Replace a pending span by a pending node for each run. The rest of the span is acked."""
+    def _split(self, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
+        """Replace a pending span by a pending node for each of its records, or ranges of records,
+        that failed. The rest of the span is acked.
+        """
         # Raises before anything is changed.
-        pieces = split_span(self.shard_id, span, runs)
-        left = sum(run.count for run in runs)
+        pieces = split_span(self.shard_id, span, failed)
+        left = sum(record.count for record in failed)
         place = span.before
         self._forget_waits(span)
         self._nodes.remove(span)
@@ -570,14 +553,6 @@ class InflightRecordTracker:
             self._retries.put(node.first, record.due_ms)
         else:
             self._exhausted[node.first] = node
-
-    def _too_late(self, node: Node | None, attempt: int) -> Effect:
-        """The effect of an outcome for a part of a node that is not pending in that attempt."""
-        return (
-            Effect.IGNORED
-            if node is not None and 1 <= attempt <= node.deliveries
-            else Effect.UNKNOWN
-        )
 
 
 def _is_pending_in(node: Node, attempt: int) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from state.errors import IllegalTrackerEventError
 from state.tracker.nodes import Node
@@ -15,56 +12,39 @@ from state.tracker.transitions import NodeState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from state.sequence_number import SequenceNumber
+    from state.shard_state import UnresolvedRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One record of a span, or a range of `count` consecutive ones, from `first` to `last`
-    inclusive.
+def split_span(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) -> list[Node]:
+    """The nodes that replace a pending `span`, in order: a pending node for each of its records, or
+    ranges of records, that failed, and an acked node for each end of the span that did not.
+
+    Between two that failed there is no node: the sequence numbers of the acked records there are
+    not known. Raises `IllegalTrackerEventError` when the failed cannot be parts of the span.
     """
+    _check(shard_id, span, failed)
+    pieces = [
+        Node(record.first, record.last, record.count, NodeState.PENDING, detached=True)
+        for record in failed
+    ]
+    if failed[0].first != span.first:
+        pieces.insert(0, Node(span.first, span.first, 1, NodeState.ACKED))
+    if failed[-1].last != span.last:
+        pieces.append(Node(span.last, span.last, 1, NodeState.ACKED))
+    return pieces
 
-    first: SequenceNumber
-    last: SequenceNumber
-    count: int
 
-
-def split_span(shard_id: str, span: Node, split_out: Sequence[Run]) -> list[Node]:
-    """The nodes that replace `span`, in order: one for each run, in the span's state and with its
-    attempts, and an acked node for each end of the span that is not in a run.
-
-    Between two runs there is no node: the sequence numbers of the acked records there are not
-    known. Raises `IllegalTrackerEventError` when the runs cannot be parts of the span.
-    """
-    _check(shard_id, span, split_out)
-    first = (
-        []
-        if split_out[0].first == span.first
-        else [Node(span.first, span.first, 1, NodeState.ACKED)]
+def _check(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
+    first, last = failed[0].first, failed[-1].last
+    whole = all(
+        record.count >= 1 and (record.count == 1) == (record.first == record.last)
+        for record in failed
     )
-    last = (
-        [] if split_out[-1].last == span.last else [Node(span.last, span.last, 1, NodeState.ACKED)]
-    )
-    return [*first, *(_node_of(span, run) for run in split_out), *last]
-
-
-def _node_of(span: Node, run: Run) -> Node:
-    record = (
-        None
-        if span.record is None
-        else replace(span.record, first=run.first, last=run.last, count=run.count)
-    )
-    return Node(run.first, run.last, run.count, span.state, record, detached=True)
-
-
-def _check(shard_id: str, span: Node, split_out: Sequence[Run]) -> None:
-    first, last = split_out[0].first, split_out[-1].last
-    whole = all(run.count >= 1 and (run.count == 1) == (run.first == run.last) for run in split_out)
-    ascending = all(not run.last < run.first for run in split_out) and all(
-        a.last < b.first for a, b in pairwise(split_out)
+    ascending = all(not record.last < record.first for record in failed) and all(
+        a.last < b.first for a, b in pairwise(failed)
     )
     inside = not first < span.first and not span.last < last
-    total = sum(run.count for run in split_out)
+    total = sum(record.count for record in failed)
     ends_in_rest = (first != span.first) + (last != span.last)
     # A restored range counts its failed records only. Acked ones may lie between them, so its count
     # is not an upper bound.

@@ -30,10 +30,11 @@ from state.znodes.tree import (
     Create,
     Delete,
     Operation,
-    Set,
     TransactionRefusedError,
     Znode,
     ZnodeTree,
+    put,
+    stands,
 )
 
 if TYPE_CHECKING:
@@ -186,11 +187,11 @@ class Claims:
         *counters, node = self._tree.read(
             [*(guard.path for guard in claim.guards), claim.node.path]
         )
-        stands = [
+        unchanged = [
             counter is not None and counter.version == guard.version
             for counter, guard in zip(counters, claim.guards, strict=True)
         ]
-        return all(stands) and node is not None and node.owner_session == self._tree.session_id()
+        return all(unchanged) and node is not None and node.owner_session == self._tree.session_id()
 
     def _holders(self, there: Znode | None) -> list[Holder]:
         if there is None:
@@ -245,6 +246,5 @@ def _count_up(path: str, node: Znode | None) -> tuple[Operation, Check, int]:
     new number.
     """
     number = epoch_number(node, path) + 1
-    if node is None:
-        return Create(path, b"%d" % number), Check(path, 0), number
-    return Set(path, b"%d" % number, node.version), Check(path, node.version + 1), number
+    counted = put(path, b"%d" % number, node)
+    return counted, stands(counted), number

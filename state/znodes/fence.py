@@ -14,8 +14,9 @@ itself checks. A process that only believes that it is the owner does no harm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from state.codec.values import MAX_VALUE_BYTES
 from state.errors import StaleOwnerError, StoreUnavailableError
 from state.znodes.paths import ZookeeperPaths, subject
 from state.znodes.tree import (
@@ -31,7 +32,7 @@ from state.znodes.tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from state.znodes.claim import Claim
 
@@ -58,6 +59,21 @@ class Fence:
         """Whether the ownership is held, or was held and another process has taken over."""
         return self._held is not None or self._overtaken
 
+    def require(self) -> Claim:
+        """The claim that is held, as far as this process knows. Raises `StaleOwnerError`."""
+        held = self._held
+        if held is not None:
+            return held
+        if self._overtaken:
+            raise self._stale()
+        raise StaleOwnerError(
+            f"{subject(self._paths)} is not owned by this store; acquire it first"
+        )
+
+    def check(self) -> None:
+        """Ask ZooKeeper whether the ownership still holds. Raises `StaleOwnerError`."""
+        self.commit([])
+
     def hold(self, claim: Claim) -> None:
         """Keep a claim that was taken, and fence by it from now on."""
         self._held = claim
@@ -79,9 +95,8 @@ class Fence:
         self._held, self._overtaken = None, False
 
     def commit(self, operations: Sequence[Operation]) -> None:
-        """Commit the owner's operations behind the fence. Without operations, only check that the
-        ownership still holds. Each operation creates a node, sets it in a version that it names, or
-        deletes it.
+        """Commit the owner's operations behind the fence. Each creates a node, sets it in a version
+        that it names, or deletes it.
 
         After a lost answer, a refusal is ignored if the nodes hold exactly what this write would
         have made of them. Raises `StaleOwnerError`, or `TransactionRefusedError` with the index
@@ -89,15 +104,7 @@ class Fence:
         """
         uncertain = False
         for _ in range(_MAX_ROUNDS):
-            held = self._held
-            if held is None:
-                raise (
-                    self._stale()
-                    if self._overtaken
-                    else StaleOwnerError(
-                        f"{subject(self._paths)} is not owned by this store; acquire it first"
-                    )
-                )
+            held = self.require()
             fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
             try:
                 self._tree.commit([*fence, *operations])
@@ -184,7 +191,32 @@ class Fence:
             # else another thread has just regained it
 
 
+class _Write(Protocol):
+    @property
+    def data(self) -> bytes: ...
+
+
+W = TypeVar("W", bound=_Write)
+
+
+def in_transactions(writes: Iterable[W], max_writes: int = MAX_OPERATIONS) -> Iterator[list[W]]:
+    """The writes in their order, in lists that fit one transaction each: ZooKeeper takes 1 MB."""
+    transaction: list[W] = []
+    size = 0
+    for write in writes:
+        if transaction and (
+            len(transaction) >= max_writes or size + len(write.data) > MAX_VALUE_BYTES
+        ):
+            yield transaction
+            transaction, size = [], 0
+        transaction.append(write)
+        size += len(write.data)
+    if transaction:
+        yield transaction
+
+
 def _is_done(operation: Operation, node: Znode | None) -> bool:
+    # The version counts, too: the same bytes in a later version may be those of another process.
     match operation:
         case Create(_, data):
             return node is not None and node.version == 0 and node.data == data

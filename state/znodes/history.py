@@ -14,39 +14,27 @@ from state.codec.history import (
     marks_in,
     node_names,
 )
-from state.codec.values import MAX_VALUE_BYTES, decode, encode
+from state.codec.values import decode, encode
 from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
-from state.znodes.tree import (
-    Create,
-    Delete,
-    Operation,
-    Set,
-    ZnodeTree,
-)
+from state.znodes.fence import in_transactions
+from state.znodes.nodes import FencedNodes
+from state.znodes.tree import Create, Delete, Operation, Set
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from state.znodes.fence import Fence
-    from state.znodes.paths import ZookeeperPaths
 
-
-class HistoryZnodes:
+class HistoryZnodes(FencedNodes):
     """A `HistoryStore`."""
-
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
 
     def index(self) -> HistoryIndex:
         path = self._paths.history
         # The head first: what is written in between makes it outdated, and a write is refused.
-        head = self._tree.read([path])[0]
+        head = self._read(path)
         if head is None:
             return HistoryIndex()
         stored = decode(head.data, HistoryHead, path)
-        marks, left = marks_in(self._tree.children([path])[0] or ())
+        marks, left = marks_in(self._names(path))
         return HistoryIndex(tuple(marks), stored.next, head.version, tuple(left))
 
     def read(self, marks: Sequence[HistoryMark]) -> list[HistoryEntry | None]:
@@ -78,7 +66,9 @@ class HistoryZnodes:
         gone = [*index.leftovers, *(name for mark in remove for name in node_names(mark))]
         deletions = [Delete(self._paths.history_part(name)) for name in gone]
         version = index.version
-        transactions = _transactions(creations)
+        transactions = list(in_transactions(creations)) or [[]]
+        # The head goes with every part, so that two writers never mix; what entries take the place
+        # of goes with the last part: a writer that is stopped leaves an entry twice, never none.
         for at, transaction in enumerate(transactions):
             head: Operation = Create(path, data) if version is None else Set(path, data, version)
             is_last = at == len(transactions) - 1
@@ -87,16 +77,3 @@ class HistoryZnodes:
         kept = [mark for mark in index.marks if mark not in set(remove)]
         marks = sorted([*kept, *added], key=lambda mark: (mark.number, mark.time_ms))
         return HistoryIndex(tuple(marks), following, version)
-
-
-def _transactions(creations: Sequence[Create]) -> list[list[Create]]:
-    """The creations in their order, in at least one list that fits one transaction."""
-    transactions: list[list[Create]] = [[]]
-    size = 0
-    for creation in creations:
-        if size + len(creation.data) > MAX_VALUE_BYTES and transactions[-1]:
-            transactions.append([])
-            size = 0
-        transactions[-1].append(creation)
-        size += len(creation.data)
-    return transactions

@@ -10,23 +10,18 @@ from state.codec.values import decode, encode
 from state.errors import StateError, StoredDataError, StreamMismatchError, UnfinishedImportError
 from state.store.identity import StartPin, StreamIdentity
 from state.store.ownership import OwnerInfo
+from state.znodes.nodes import FencedNodes
 from state.znodes.paths import is_shard
-from state.znodes.tree import (
-    Create,
-    Delete,
-    Operation,
-    Set,
-    TransactionRefusedError,
-    ZnodeTree,
-)
+from state.znodes.tree import Delete, TransactionRefusedError, put
 
 if TYPE_CHECKING:
     from state.store.ownership import OwnershipStore
     from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
+    from state.znodes.tree import ZnodeTree
 
 
-class IdentityZnodes:
+class IdentityZnodes(FencedNodes):
     """An `IdentityStore`. `reset_command`: the command, named in errors, that drops the
     application's state.
     """
@@ -39,9 +34,7 @@ class IdentityZnodes:
         ownership: OwnershipStore,
         reset_command: str,
     ) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
+        super().__init__(tree, paths, fence)
         self._ownership = ownership
         self._reset_command = reset_command
 
@@ -49,7 +42,7 @@ class IdentityZnodes:
         stored = self._create_once(
             self._paths.identity,
             encode(identity, self._paths.identity),
-            fenced=self._fence.ever_held,
+            fence=self._fence if self._fence.ever_held else None,
         )
         known = decode(stored, StreamIdentity, self._paths.identity)
         if known.is_same(identity):
@@ -71,12 +64,10 @@ class IdentityZnodes:
         )
 
     def read(self) -> StreamIdentity | None:
-        node = self._tree.read([self._paths.identity])[0]
-        return None if node is None else decode(node.data, StreamIdentity, self._paths.identity)
+        return self._decoded(self._paths.identity, StreamIdentity)
 
     def read_start(self, *, also_unfinished: bool = False) -> StartPin | None:
-        node = self._tree.read([self._paths.start])[0]
-        pin = None if node is None else decode(node.data, StartPin, self._paths.start)
+        pin = self._decoded(self._paths.start, StartPin)
         if pin is not None and pin.importing and not also_unfinished:
             raise UnfinishedImportError(
                 f"an import into application {self._paths.application} on stream "
@@ -87,42 +78,39 @@ class IdentityZnodes:
         return pin
 
     def pin_start(self, pin: StartPin) -> StartPin:
-        stored = self._create_once(self._paths.start, encode(pin, self._paths.start), fenced=False)
+        stored = self._create_once(self._paths.start, encode(pin, self._paths.start))
         self._forget_reset()
         return decode(stored, StartPin, self._paths.start)
 
     def replace_start(self, pin: StartPin | None) -> None:
         path = self._paths.start
-        node = self._tree.read([path])[0]
-        write: Operation
-        if pin is not None:
-            data = encode(pin, path)
-            write = Create(path, data) if node is None else Set(path, data, node.version)
-        elif node is not None:
-            write = Delete(path)
-        else:
+        node = self._read(path)
+        if pin is None and node is None:
             return
-        self._fence.write([write])
+        self._fence.write([Delete(path) if pin is None else put(path, encode(pin, path), node)])
         self._forget_reset()
 
     def read_reset(self) -> OwnerInfo | None:
-        node = self._tree.read([self._paths.reset])[0]
         try:
-            return None if node is None else decode(node.data, OwnerInfo, self._paths.reset)
+            return self._decoded(self._paths.reset, OwnerInfo)
         except StoredDataError:
             return None  # a person has written nonsense
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         self._ownership.acquire(owner, timeout_s=timeout_s)
         try:
-            names = self._tree.children([self._paths.base])[0] or ()
+            names = self._names(self._paths.base)
             shards = sum(map(is_shard, names))
             # Last of all: stopped before, what is left still belongs to its stream, and is found.
             last = [self._paths.start, self._paths.identity]
             stay = {self._paths.epoch, self._paths.owner, self._paths.reset}
-            self._note_reset(owner)
+            # Noted before anything is removed: a reset that is stopped half-way is reported, too.
+            noted = self._paths.reset
+            note = put(noted, encode(owner, noted), self._read(noted))
+            with suppress(TransactionRefusedError):  # another operator was faster
+                self._tree.commit([note])
             paths = {f"{self._paths.base}/{name}" for name in names} - stay
-            for path in [*sorted(paths.difference(last)), *(one for one in last if one in paths)]:
+            for path in [*sorted(paths.difference(last)), *last]:
                 if not self._fence.remove_tree(path):
                     raise StateError(
                         f"{path} was written to while it was being removed; stop the process that "
@@ -132,35 +120,11 @@ class IdentityZnodes:
             self._ownership.release()
         return shards
 
-    def _note_reset(self, owner: OwnerInfo) -> None:
-        """Comes before anything is removed: a reset that was stopped half-way is reported, too."""
-        path = self._paths.reset
-        data, there = encode(owner, path), self._tree.read([path])[0]
-        write = Create(path, data) if there is None else Set(path, data, there.version)
-        with suppress(TransactionRefusedError):  # another operator was faster
-            self._tree.commit([write])
-
     def _forget_reset(self) -> None:
         """It has begun again: a state that is missing later was not removed by that reset."""
         with suppress(TransactionRefusedError):
-            if self._tree.read([self._paths.reset])[0] is not None:
+            if self._read(self._paths.reset) is not None:
                 self._tree.commit([Delete(self._paths.reset)])
-
-    def _create_once(self, path: str, data: bytes, *, fenced: bool) -> bytes:
-        """Create the node with `data` if it does not exist, and return the content of the node.
-
-        `fenced`: the creation is a write of the owner, so that a stale owner creates nothing.
-        """
-        while True:
-            node = self._tree.read([path])[0]
-            if node is not None:
-                return node.data
-            self._tree.ensure(self._paths.base)
-            try:
-                (self._fence if fenced else self._tree).commit([Create(path, data)])
-            except TransactionRefusedError:
-                continue  # another process has just created it
-            return data
 
 
 def _time(moment_ms: int) -> str:

@@ -7,11 +7,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from state.errors import ConflictError, OwnedByAnotherError
+from state.errors import OwnedByAnotherError
 from state.process import describe, is_of_this_host, is_provably_dead
 from state.znodes.claim import Claim, epoch_number
+from state.znodes.nodes import FencedNodes
 from state.znodes.paths import ZookeeperPaths, subject
-from state.znodes.tree import Create, Set, TransactionRefusedError, ZnodeTree
+from state.znodes.tree import put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,20 +20,19 @@ if TYPE_CHECKING:
     from state.store.ownership import OwnerInfo, TaskShare
     from state.znodes.claim import Claims, Holder
     from state.znodes.fence import Fence
+    from state.znodes.tree import ZnodeTree
 
 log = logging.getLogger("kinesis_spout")
 _LOOK_S = 0.5  # between two looks at whether the holder's process lives
 
 
-class OwnershipZnodes:
+class OwnershipZnodes(FencedNodes):
     """An `OwnershipStore`."""
 
     def __init__(
         self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
     ) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
+        super().__init__(tree, paths, fence)
         self._claims = claims
         self._lock = threading.Lock()
 
@@ -42,7 +42,7 @@ class OwnershipZnodes:
         """
         with self._lock:
             if self._fence.ever_held:
-                self._fence.commit([])  # raises if another process has taken over
+                self._fence.check()  # raises if another process has taken over
             held = self._fence.held
             if held is not None:
                 self._check_same(held.task, task)
@@ -76,28 +76,17 @@ class OwnershipZnodes:
 
     def read_unclean_starts(self) -> int:
         path = self._unclean_starts()
-        return epoch_number(self._tree.read([path])[0], path)
+        return epoch_number(self._read(path), path)
 
     def save_unclean_starts(self, count: int) -> None:
-        path, data = self._unclean_starts(), b"%d" % count
-        node = self._tree.read([path])[0]
-        try:
-            self._fence.commit(
-                [Create(path, data) if node is None else Set(path, data, node.version)]
-            )
-        except TransactionRefusedError as refused:
-            raise ConflictError(
-                f"{refused.path} was changed by another process meanwhile; nothing was written"
-            ) from refused
+        path = self._unclean_starts()
+        self._fence.write([put(path, b"%d" % count, self._read(path))])
 
     def _unclean_starts(self) -> str:
-        """The path of the number: beside the epoch of the task, which removes it too."""
-        held = self._fence.held
-        if held is None:
-            self._fence.commit([])  # raises
-        if held is None or held.task is None:
+        task = self._fence.require().task
+        if task is None:
             raise ValueError("only a task counts its starts; acquire a task's share")
-        return self._paths.task_unclosed(held.task)
+        return self._paths.task_unclean_starts(task)
 
     def _has_gone(self, holder: Holder, timeout_s: float) -> bool:
         """Wait until the holder's node is gone, or its process is seen to be dead."""
@@ -115,7 +104,7 @@ class OwnershipZnodes:
 
     def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
         if held != wanted:
-            owned, other = ("all" if one is None else one.label for one in (held, wanted))
+            owned, other = ("all" if task is None else task.label for task in (held, wanted))
             raise ValueError(
                 f"this store owns {owned} of {subject(self._paths)}, not {other} of it; release "
                 "the ownership first"

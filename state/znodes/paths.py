@@ -107,10 +107,10 @@ class ZookeeperPaths:
     def task_epoch(self, task: TaskShare) -> str:
         return f"{self.epoch}/{task}"
 
-    def task_unclosed(self, task: TaskShare) -> str:
-        """The node that counts the task's openings without an orderly end."""
+    def task_unclean_starts(self, task: TaskShare) -> str:
+        """The node that counts the task's starts without an orderly end."""
         # Below `epoch`, so that it is removed with the tasks' epochs when the shares change.
-        return f"{self.epoch}/unclosed-{task}"
+        return f"{self.epoch}/unclosed-{task}"  # its name from before stays
 
     @property
     def shard_list_leader(self) -> str:

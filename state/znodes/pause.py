@@ -14,35 +14,19 @@ from state.codec.values import decode, encode
 from state.errors import InvalidPositionError, StateError, StoredDataError
 from state.position import Position
 from state.store.pause import Pause
-from state.znodes.tree import Create, Delete, Refusal, TransactionRefusedError
+from state.znodes.nodes import Nodes
+from state.znodes.tree import Delete, Refusal, TransactionRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from state.znodes.paths import ZookeeperPaths
-    from state.znodes.tree import ZnodeTree
 
-
-class PauseZnodes:
+class PauseZnodes(Nodes):
     """A `PauseStore`."""
-
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
-        self._tree = tree
-        self._paths = paths
 
     def begin(self, pause: Pause) -> Pause:
         path = self._paths.paused
-        data = encode(pause, path)
-        while True:
-            stored = self.read()
-            if stored is not None:
-                return stored
-            self._tree.ensure(self._paths.base)
-            try:
-                self._tree.commit([Create(path, data)])
-            except TransactionRefusedError:
-                continue  # another operator was faster, or the answer to this call was lost
-            return pause
+        return _pause(self._create_once(path, encode(pause, path)), path)
 
     def end(self) -> Pause | None:
         path = self._paths.paused
@@ -60,24 +44,21 @@ class PauseZnodes:
         return stored
 
     def read(self) -> Pause | None:
-        path = self._paths.paused
-        node = self._tree.read([path])[0]
-        if node is None:
-            return None
-        try:
-            return _with_a_time(decode(node.data, Pause, path))
-        except StoredDataError:
-            return Pause()
+        node = self._read(self._paths.paused)
+        return None if node is None else _pause(node.data, self._paths.paused)
 
     def watch(self, callback: Callable[[], None]) -> None:
         self._tree.watch(self._paths.paused, callback)
 
 
-def _with_a_time(pause: Pause) -> Pause:
-    """A person's node may have microseconds or less, which are no time that anybody can show."""
+def _pause(data: bytes, path: str) -> Pause:
+    """What can be read of a node that a person may have written."""
     try:
+        pause = decode(data, Pause, path)
         if pause.since_ms is not None:
-            Position.at_timestamp(pause.since_ms)
+            Position.at_timestamp(pause.since_ms)  # microseconds are no time that can be shown
+    except StoredDataError:
+        return Pause()
     except InvalidPositionError:
         return replace(pause, since_ms=None)
     return pause

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.codec.task_logs import decode_log
-from state.codec.values import MAX_VALUE_BYTES, PlanHeader, decode, encode
+from state.codec.plans import PlanHeader, decode_log
+from state.codec.values import decode, encode
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
 from state.store.plans import StoredLog
-from state.znodes.fence import MAX_OPERATIONS, Fence
+from state.znodes.fence import in_transactions
+from state.znodes.nodes import FencedNodes
 from state.znodes.tree import (
     Check,
     Create,
@@ -24,31 +25,24 @@ from state.znodes.tree import (
     Set,
     TransactionRefusedError,
     Znode,
-    ZnodeTree,
+    put,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from state.plan import TaskResult
     from state.task_log import TaskLog
-    from state.znodes.paths import ZookeeperPaths
 
 OPEN_VERSION = 0
 _THERE_IS_ONE = Refusal.NODE_EXISTS
 _MAX_REMOVALS = 5  # rounds; only a late result of an unsettled plan makes a second one necessary
 
 
-class PlanZnodes:
+class PlanZnodes(FencedNodes):
     """A `PlanStore`."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
-
-    # tasks
-    # -----
+    # tasks ----------------------------------------------------------------------------------------
     def read_log(self, plan_id: str, task: int) -> StoredLog:
         batch, path = self._paths.batch(plan_id), self._paths.end(plan_id, task)
         plan, node = self._tree.read([batch, path])  # in this order
@@ -86,31 +80,35 @@ class PlanZnodes:
 
     # the owner ------------------------------------------------------------------------------------
     def pointer(self) -> PlanPointer | None:
-        return self._pointer()[0]
+        return self._decoded(self._paths.plan, PlanPointer)
 
     def known(self) -> list[str]:
-        return _plan_ids(self._tree.children([self._paths.batches])[0])
+        return _plan_ids(self._names(self._paths.batches))
 
     def create(self, plan: Plan) -> None:
         pointer, node = self._pointer()
         names = self._tree.children([self._paths.batches])[0]
-        self._check_number(plan, [*_plan_ids(names), *([] if pointer is None else [pointer.id])])
+        known = [*_plan_ids(names or ()), *([] if pointer is None else [pointer.id])]
+        newest = max(map(plan_number, known), default=0)
+        if plan_number(plan.plan_id) <= newest:
+            self._fence.check()  # raises for a process that was overtaken: that is why
+            raise ConflictError(
+                f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} has "
+                "already; choose a higher number"
+            )
         if names is None:
             self._tree.ensure(self._paths.batches)
-        *first, last = self._chunks(plan)
-        for chunk in first:
-            self._commit(chunk)
-        closing = (
-            self._closing(pointer.id)
-            if pointer is not None and pointer.status is PlanStatus.OPEN
-            else []
-        )
+        *first, last = in_transactions(self._creations(plan))
+        for creations in first:
+            self._fence.write(creations)
+        closing: list[Operation] = []
+        if pointer is not None and pointer.status is PlanStatus.OPEN:
+            batch = self._paths.batch(pointer.id)
+            closing = _closing(batch, self._read(batch))
         self._move(PlanPointer(plan.plan_id, PlanStatus.OPEN), node, [*last, *closing])
 
     def header(self, plan_id: str) -> PlanHeader | None:
-        path = self._paths.batch(plan_id)
-        node = self._tree.read([path])[0]
-        return None if node is None else decode(node.data, PlanHeader, path)
+        return self._decoded(self._paths.batch(plan_id), PlanHeader)
 
     def read(self, plan_id: str) -> Plan | None:
         header = self.header(plan_id)
@@ -134,11 +132,6 @@ class PlanZnodes:
             delivery_limit=header.delivery_limit,
             format=header.format,
         )
-
-    def read_task(self, plan_id: str, task: int) -> TaskPlan | None:
-        path = self._paths.task(plan_id, task)
-        node = self._tree.read([path])[0]
-        return None if node is None else decode(node.data, TaskPlan, path)
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         header = self.header(plan_id)
@@ -173,7 +166,7 @@ class PlanZnodes:
         if pointer.status is PlanStatus.OPEN:
             self._move(PlanPointer(plan_id, PlanStatus.CLOSED), node, _closing(batch, plan))
         else:
-            self._fence.commit([])  # raises for a process that was overtaken
+            self._fence.check()
 
     def mark_settled(self, plan_id: str) -> None:
         pointer, node = self._pointer()
@@ -184,7 +177,7 @@ class PlanZnodes:
         if pointer.status is PlanStatus.CLOSED:
             self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])
         else:
-            self._fence.commit([])
+            self._fence.check()
 
     def remove(self, plan_id: str) -> None:
         batch = self._paths.batch(plan_id)
@@ -198,7 +191,7 @@ class PlanZnodes:
                 )
             # Closed first, so that no result is created under a plan that is being removed.
             if closing := _closing(batch, plan):
-                self._commit(closing)
+                self._fence.write(closing)
             if self._fence.remove_tree(batch):
                 return
         raise ConflictError(
@@ -206,7 +199,7 @@ class PlanZnodes:
         )
 
     def _pointer(self) -> tuple[PlanPointer | None, Znode | None]:
-        node = self._tree.read([self._paths.plan])[0]
+        node = self._read(self._paths.plan)
         return self._pointed(node), node
 
     def _pointed(self, node: Znode | None) -> PlanPointer | None:
@@ -216,38 +209,8 @@ class PlanZnodes:
         self, pointer: PlanPointer, node: Znode | None, operations: Sequence[Operation]
     ) -> None:
         """Write `/plan`, which was read as `node`, in one transaction with `operations`."""
-        data = encode(pointer, self._paths.plan)
-        self._commit(
-            [
-                *operations,
-                Create(self._paths.plan, data)
-                if node is None
-                else Set(self._paths.plan, data, node.version),
-            ]
-        )
-
-    def _commit(self, operations: Sequence[Operation]) -> None:
-        try:
-            self._fence.commit(operations)
-        except TransactionRefusedError as refused:
-            raise ConflictError(
-                f"{refused.path} was changed by another process meanwhile; nothing was written, "
-                "read the plan again"
-            ) from refused
-
-    def _closing(self, plan_id: str) -> list[Operation]:
-        """The operation that closes a plan; none if it is closed already, or gone."""
-        path = self._paths.batch(plan_id)
-        return _closing(path, self._tree.read([path])[0])
-
-    def _check_number(self, plan: Plan, known: Sequence[str]) -> None:
-        newest = max(map(plan_number, known), default=0)
-        if plan_number(plan.plan_id) <= newest:
-            self._fence.commit([])  # raises for a process that was overtaken: that is why
-            raise ConflictError(
-                f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} has "
-                "already; choose a higher number"
-            )
+        path = self._paths.plan
+        self._fence.write([*operations, put(path, encode(pointer, path), node)])
 
     def _not_current(self, plan_id: str, pointer: PlanPointer | None) -> ConflictError:
         newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
@@ -256,8 +219,7 @@ class PlanZnodes:
             "settle only the newest"
         )
 
-    def _chunks(self, plan: Plan) -> Iterator[list[Operation]]:
-        """The operations that create a plan, in lists that each fit into one transaction."""
+    def _creations(self, plan: Plan) -> list[Create]:
         batch = self._paths.batch(plan.plan_id)
         header = PlanHeader(
             created_ms=plan.created_ms,
@@ -267,31 +229,23 @@ class PlanZnodes:
             delivery_limit=plan.delivery_limit,
             format=plan.format,
         )
-        chunk: list[Operation] = [Create(batch, encode(header, batch))]
-        chunk_bytes = 0
-        for task, task_plan in enumerate(plan.tasks):
-            path = self._paths.task(plan.plan_id, task)
-            data = encode(task_plan, path)
-            if len(chunk) == MAX_OPERATIONS or chunk_bytes + len(data) > MAX_VALUE_BYTES:
-                yield chunk
-                chunk, chunk_bytes = [], 0
-            chunk.append(Create(path, data))
-            chunk_bytes += len(data)
-        yield chunk
+        tasks = (self._paths.task(plan.plan_id, task) for task in range(len(plan.tasks)))
+        values = [(batch, header), *zip(tasks, plan.tasks, strict=True)]
+        return [Create(path, encode(value, path)) for path, value in values]
 
 
 def _closing(path: str, node: Znode | None) -> list[Operation]:
-    """The operation that closes the plan at this path, which was read as `node`."""
+    """The operation that closes the plan at this path, which was read as `node`; none if it is
+    closed already, or gone.
+    """
     if node is None or node.version != OPEN_VERSION:
         return []
     return [Set(path, node.data, OPEN_VERSION)]
 
 
-def _plan_ids(names: Sequence[str] | None) -> list[str]:
+def _plan_ids(names: Iterable[str]) -> list[str]:
     """Those of the names that are plans', in the order of their numbers."""
-    return sorted(
-        filter(_is_plan_id, names or ()), key=lambda plan_id: (plan_number(plan_id), plan_id)
-    )
+    return sorted(filter(_is_plan_id, names), key=lambda plan_id: (plan_number(plan_id), plan_id))
 
 
 def _is_plan_id(name: str) -> bool:

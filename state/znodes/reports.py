@@ -24,54 +24,32 @@ from state.codec.reports import (
 from state.errors import ConflictError, PlanClosedError, StoredDataError
 from state.failpoint import failpoint
 from state.report import OpenReport, OutcomePolicy, PlanReport, ReportStatus
+from state.znodes.nodes import FencedNodes
 from state.znodes.paths import valid_name
 from state.znodes.plans import OPEN_VERSION
-from state.znodes.tree import Check, Create, Delete, Set, TransactionRefusedError, ZnodeTree
+from state.znodes.tree import Check, Delete, Set, TransactionRefusedError, put
 
 if TYPE_CHECKING:
-    from state.znodes.fence import Fence
-    from state.znodes.paths import ZookeeperPaths
+    from collections.abc import Sequence
 
 _MAX_ROUNDS = 8  # each needs another process to write between the read and the write here
 
 
-class ReportZnodes:
+class ReportZnodes(FencedNodes):
     """A `ReportStore`."""
-
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
 
     # policy ---------------------------------------------------------------------------------------
     def read_policy(self) -> OutcomePolicy | None:
-        path = self._paths.tracked
-        node = self._tree.read([path])[0]
-        return None if node is None else decode_policy(node.data, path)
+        node = self._read(self._paths.tracked)
+        return None if node is None else decode_policy(node.data, self._paths.tracked)
 
     def mark_tracked(self, policy: OutcomePolicy) -> None:
-        path = self._paths.tracked
-        data = encode_policy(policy, path)
-        for _ in range(_MAX_ROUNDS):
-            node = self._tree.read([path])[0]
-            if node is not None and node.data == data:
-                return
-            self._tree.ensure(self._paths.base)
-            try:
-                self._tree.commit(
-                    [Create(path, data) if node is None else Set(path, data, node.version)]
-                )
-            except TransactionRefusedError:
-                continue  # another process has written it, or this write's answer was lost
-            return
-        raise ConflictError(
-            f"{path} is written to by several processes; let only one query track the application"
-        )
+        self._write(self._paths.tracked, encode_policy(policy, self._paths.tracked))
 
     def clear_policy(self) -> None:
-        there = self._tree.read([self._paths.tracked])[0] is not None
+        node = self._read(self._paths.tracked)
         try:
-            self._fence.commit([Delete(self._paths.tracked)] if there else [])
+            self._fence.commit([] if node is None else [Delete(self._paths.tracked)])
         except TransactionRefusedError:
             return  # another process has just removed it
 
@@ -80,10 +58,9 @@ class ReportZnodes:
         path = self._paths.report(plan_id)
         valid_name("report token", token)
         for _ in range(_MAX_ROUNDS):
-            node = self._tree.read([path])[0]
+            node = self._read(path)
             openings = 0 if node is None else _openings(node.data, path)
-            data = encode_open_report(token, openings + 1, path)
-            write = Create(path, data) if node is None else Set(path, data, node.version)
+            write = put(path, encode_open_report(token, openings + 1, path), node)
             opened = OpenReport(
                 plan_id=plan_id,
                 token=token,
@@ -91,7 +68,7 @@ class ReportZnodes:
                 openings=openings,
             )
             try:
-                self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), write])
+                self._tree.commit([self._plan_is_open(plan_id), write])
             except TransactionRefusedError as refused:
                 if refused.index == 0:
                     raise _closed(plan_id) from refused
@@ -100,20 +77,13 @@ class ReportZnodes:
                 ):
                     continue  # another process has just opened it
             return opened
-        raise ConflictError(
-            f"{path} is written to by several processes; let only one query track the application"
-        )
+        raise _contended(path)
 
     def answer(self, opened: OpenReport) -> None:
         path = self._paths.report(opened.plan_id)
         data = encode_open_report(opened.token, opened.openings, path)
         try:
-            self._tree.commit(
-                [
-                    Check(self._paths.batch(opened.plan_id), OPEN_VERSION),
-                    Set(path, data, opened.version),
-                ]
-            )
+            self._tree.commit([self._plan_is_open(opened.plan_id), Set(path, data, opened.version)])
         except TransactionRefusedError:
             return  # the plan is closed, or the report opened again: nobody asks for this answer
 
@@ -124,16 +94,18 @@ class ReportZnodes:
         if not self._stands(opened, ReportStatus.OPEN, opened.version):
             raise self._overtaken(opened)
         header, parts = encode_report(opened, report, path)
+        plan_is_open = self._plan_is_open(opened.plan_id)
+        # One that was overtaken writes no part either.
+        guards = [plan_is_open, Check(path, opened.version)]
         for part, data in enumerate(parts):
-            self._write_part(opened, part, data)
+            part_path = self._paths.report_part(opened.plan_id, opened.token, opened.version, part)
+            try:
+                self._write(part_path, data, guards)
+            except TransactionRefusedError as refused:
+                raise self._overtaken(opened) from refused
             failpoint("report-part-written")
         try:
-            self._tree.commit(
-                [
-                    Check(self._paths.batch(opened.plan_id), OPEN_VERSION),
-                    Set(path, header, opened.version),
-                ]
-            )
+            self._tree.commit([plan_is_open, Set(path, header, opened.version)])
         except TransactionRefusedError as refused:
             if not self._is_done(opened):
                 raise self._overtaken(opened) from refused
@@ -141,51 +113,43 @@ class ReportZnodes:
 
     def read(self, plan_id: str) -> PlanReport | None:
         path = self._paths.report(plan_id)
-        node = self._tree.read([path])[0]
+        node = self._read(path)
         header = None if node is None else decode_header(node.data, path)
         if header is None or header.status is ReportStatus.OPEN:
             return None
         # One request for each part: an answer with all of them might exceed ZooKeeper's limit.
         parts = [
-            self._read_part(plan_id, header.token, header.opened_version, part)
+            self._read(self._paths.report_part(plan_id, header.token, header.opened_version, part))
             for part in range(header.parts)
         ]
-        return decode_report(header, parts, path)
+        return decode_report(header, [None if part is None else part.data for part in parts], path)
 
-    def _write_part(self, opened: OpenReport, part: int, data: bytes) -> None:
-        """Write a part while this process is the last opener: one that was overtaken writes
-        nothing.
+    def _write(self, path: str, data: bytes, guards: Sequence[Check] = ()) -> None:
+        """Let the node hold `data`, whoever writes it. Raises `TransactionRefusedError` when one of
+        the guards no longer holds, and `ConflictError` when others keep writing the node.
         """
-        path = self._paths.report_part(opened.plan_id, opened.token, opened.version, part)
         for _ in range(_MAX_ROUNDS):
-            node = self._tree.read([path])[0]
+            node = self._read(path)
             if node is not None and node.data == data:
                 return
-            write = Create(path, data) if node is None else Set(path, data, node.version)
-            fence = [
-                Check(self._paths.batch(opened.plan_id), OPEN_VERSION),
-                Check(self._paths.report(opened.plan_id), opened.version),
-            ]
+            if node is None and not guards:  # a guard's node is below `base`, so that is there
+                self._tree.ensure(self._paths.base)
             try:
-                self._tree.commit([*fence, write])
+                self._tree.commit([*guards, put(path, data, node)])
             except TransactionRefusedError as refused:
-                if refused.index < len(fence):
-                    raise self._overtaken(opened) from refused
-                continue  # this write's answer was lost
+                if refused.index < len(guards):
+                    raise
+                continue  # another process has written it, or this write's answer was lost
             return
-        raise ConflictError(
-            f"{path} is written to by another process, so the report is not stored; let only one "
-            "query track the application"
-        )
+        raise _contended(path)
 
-    def _read_part(self, plan_id: str, token: str, version: int, part: int) -> bytes | None:
-        node = self._tree.read([self._paths.report_part(plan_id, token, version, part)])[0]
-        return None if node is None else node.data
+    def _plan_is_open(self, plan_id: str) -> Check:
+        return Check(self._paths.batch(plan_id), OPEN_VERSION)
 
     def _stands(self, opened: OpenReport, status: ReportStatus, version: int) -> bool:
         """Whether the node has this version and status, and was written by this opener."""
         path = self._paths.report(opened.plan_id)
-        node = self._tree.read([path])[0]
+        node = self._read(path)
         if node is None or node.version != version:
             return False
         header = decode_header(node.data, path)
@@ -195,7 +159,7 @@ class ReportZnodes:
         return self._stands(opened, ReportStatus.DONE, opened.version + 1)
 
     def _overtaken(self, opened: OpenReport) -> PlanClosedError | ConflictError:
-        batch = self._tree.read([self._paths.batch(opened.plan_id)])[0]
+        batch = self._read(self._paths.batch(opened.plan_id))
         if batch is None or batch.version != OPEN_VERSION:
             return _closed(opened.plan_id)
         return ConflictError(
@@ -212,6 +176,12 @@ def _openings(data: bytes, path: str) -> int:
         return decode_header(data, path).openings
     except StoredDataError:
         return 0
+
+
+def _contended(path: str) -> ConflictError:
+    return ConflictError(
+        f"{path} is written to by several processes; let only one query track the application"
+    )
 
 
 def _closed(plan_id: str) -> PlanClosedError:

@@ -14,47 +14,35 @@ from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
 from state.store.ownership import TaskShare
 from state.store.runs import RunLog
-from state.znodes.tree import Create, Delete, Operation, Set, TransactionRefusedError
+from state.znodes.nodes import FencedNodes
+from state.znodes.tree import Delete, Operation, Set, TransactionRefusedError, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from state.store.ownership import OwnerInfo
     from state.store.runs import Run
-    from state.znodes.fence import Fence
-    from state.znodes.paths import ZookeeperPaths
-    from state.znodes.tree import ZnodeTree
 
 _WHOLE = "all"
 _MAX_ROUNDS = 3
 _MAX_REMOVED = 100  # in one transaction
 
 
-class RunZnodes:
+class RunZnodes(FencedNodes):
     """A `RunStore`."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
-
     def begin(self, run: Run) -> None:
-        held = self._fence.held
-        if held is None:
-            self._fence.commit([])  # raises
-            return
+        held = self._fence.require()
         path = self._path(held.task)
         self._tree.ensure(self._paths.runs)
-        node = self._tree.read([path])[0]
+        node = self._read(path)
         log = RunLog() if node is None else _log(node.data, path)
-        data = encode(log.begun(run), path)
-        operations: list[Operation] = [
-            Create(path, data) if node is None else Set(path, data, node.version)
-        ]
-        # Those of another number of shares: nobody can own one of them any more.
-        for name in sorted(self._tree.children([self._paths.runs])[0] or ()):
+        operations: list[Operation] = [put(path, encode(log.begun(run), path), node)]
+        # Those of another number of shares: nobody can own one of them any more. What does not fit
+        # the transaction is left to the next run.
+        total = None if held.task is None else held.task.total
+        for name in self._names(self._paths.runs):
             task = _share(name)
-            total = None if held.task is None else held.task.total
             if (None if task is None else task.total) != total and len(operations) < _MAX_REMOVED:
                 operations.append(Delete(self._paths.run_log(name)))
         try:
@@ -81,7 +69,7 @@ class RunZnodes:
         return False
 
     def read(self) -> Mapping[TaskShare | None, RunLog]:
-        names = sorted(self._tree.children([self._paths.runs])[0] or ())
+        names = self._names(self._paths.runs)
         paths = [self._paths.run_log(name) for name in names]
         return {
             _share(name): _log(node.data, path)
@@ -90,7 +78,7 @@ class RunZnodes:
         }
 
     def _replace(self, path: str, before: RunLog, after: RunLog) -> bool:
-        node = self._tree.read([path])[0]
+        node = self._read(path)
         if node is None or _log(node.data, path) != before:
             return False
         by = self._fence if self._fence.ever_held else self._tree

@@ -19,15 +19,15 @@ from state.codec.values import decode, encode
 from state.errors import NotListerError
 from state.store.shard_list import ShardList
 from state.znodes.claim import epoch_number
+from state.znodes.nodes import FencedNodes
 from state.znodes.tree import (
     Check,
-    Create,
     Delete,
     Operation,
-    Set,
     TransactionRefusedError,
-    ZnodeTree,
     conflict,
+    put,
+    stands,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from state.znodes.claim import Claim, Claims
     from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
+    from state.znodes.tree import ZnodeTree
 
 
 class _StoredShardList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -52,20 +53,18 @@ class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     format: int = 1
 
 
-class ShardListZnodes:
+class ShardListZnodes(FencedNodes):
     """A `ShardListStore`."""
 
     def __init__(
         self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
     ) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
+        super().__init__(tree, paths, fence)
         self._claims = claims
         self._led: tuple[Claim, Check] | None = None
 
     def read(self) -> ShardList | None:
-        node = self._tree.read([self._paths.shard_list])[0]
+        node = self._read(self._paths.shard_list)
         if node is None:
             return None
         stored = decode(node.data, _StoredShardList, self._paths.shard_list)
@@ -75,15 +74,14 @@ class ShardListZnodes:
         path = self._paths.shard_list
         data = encode(_StoredShardList(shard_list=list(shard_ids)), path)
         role = self._role()
-        node = self._tree.read([path])[0]
+        node = self._read(path)
         is_new = node is None or node.data != data
-        write = Create(path, data) if node is None else Set(path, data, node.version)
         if is_new or role:
-            self._commit(role, [write] if is_new else [])
+            self._commit(role, [put(path, data, node)] if is_new else [])
 
     def remove(self) -> None:
         path = self._paths.shard_list
-        node = self._tree.read([path])[0]
+        node = self._read(path)
         if node is not None:
             self._commit(self._role(), [Check(path, node.version), Delete(path)])
 
@@ -99,39 +97,38 @@ class ShardListZnodes:
         self._tree.watch(self._paths.shard_list, callback)
 
     def try_lead(self) -> bool:
-        held = self._fence.held
-        if held is None or held.task is None:
-            self._fence.commit([])  # raises for a process that does not own the application
+        held = self._fence.require()
+        if held.task is None:
+            self._fence.check()
             return True
         path = self._paths.shard_list_leader
         me = _Leader(task=str(held.task), epoch=held.epoch)
-        node = self._tree.read([path])[0]
+        node = self._read(path)
         leader = None if node is None else decode(node.data, _Leader, path)
         if leader is not None and leader != me and self._is_live(leader):
             return False
         write: Operation
-        if node is None:
-            write, stands = Create(path, encode(me, path)), Check(path, 0)
-        elif leader == me:
-            write = stands = Check(path, node.version)
+        if node is not None and leader == me:
+            write = role = Check(path, node.version)
         else:
-            write, stands = Set(path, encode(me, path), node.version), Check(path, node.version + 1)
+            write = put(path, encode(me, path), node)
+            role = stands(write)
         try:
             self._fence.commit([write])
         except TransactionRefusedError:
             return False  # another task was faster
-        self._led = held, stands
+        self._led = held, role
         return True
 
     def _role(self) -> list[Check]:
-        """The check with which a task writes the list: that it still leads. None for the owner of
-        the whole application.
+        """The check with which a task writes the list: that it still leads. The owner of the whole
+        application needs none.
         """
         held = self._fence.held
         if held is None or held.task is None:
             return []
         if self._led is None or self._led[0] is not held:
-            self._fence.commit([])  # a process that was overtaken gets that error instead
+            self._fence.check()  # a process that was overtaken gets that error instead
             raise self._not_leader()
         return [self._led[1]]
 
@@ -143,7 +140,7 @@ class ShardListZnodes:
         if holder is None or holder.task is None or self._claims.may_replace(holder):
             return False
         path = self._paths.task_epoch(holder.task)
-        return epoch_number(self._tree.read([path])[0], path) == leader.epoch
+        return epoch_number(self._read(path), path) == leader.epoch
 
     def _not_leader(self) -> NotListerError:
         return NotListerError(

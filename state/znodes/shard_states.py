@@ -6,25 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.codec.values import MAX_VALUE_BYTES
 from state.errors import CheckpointRegressionError
 from state.failpoint import failpoint, is_armed
 from state.store.shard_states import StateChange, StoredState
-from state.znodes.paths import ZookeeperPaths, is_shard
-from state.znodes.tree import (
-    Check,
-    Create,
-    Delete,
-    Operation,
-    Set,
-    ZnodeTree,
-)
+from state.znodes.fence import in_transactions
+from state.znodes.nodes import FencedNodes
+from state.znodes.paths import is_shard
+from state.znodes.tree import Check, Create, Delete, Operation, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from state.shard_state import ShardState
     from state.znodes.fence import Fence
+    from state.znodes.paths import ZookeeperPaths
+    from state.znodes.tree import ZnodeTree
 
 MAX_STATES_PER_WRITE = 500
 
@@ -45,7 +41,7 @@ class _Write:
         return 0 if self.before is None else self.before.version + 1
 
 
-class ShardStateZnodes:
+class ShardStateZnodes(FencedNodes):
     """A `ShardStateStore`. `states_per_write`: the maximum states of a transaction."""
 
     def __init__(
@@ -55,18 +51,16 @@ class ShardStateZnodes:
         fence: Fence,
         states_per_write: int = MAX_STATES_PER_WRITE,
     ) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
+        super().__init__(tree, paths, fence)
         # Of the few shards of a test, only single writes leave a process a place to die in between.
         self._states_per_write = 1 if is_armed("shard-states-half-written") else states_per_write
-        self._decoded: dict[str, tuple[bytes, ShardState]] = {}  # by shard, as it was last loaded
+        self._loaded: dict[str, tuple[bytes, ShardState]] = {}  # by shard, as it was last loaded
 
     def load(self) -> Mapping[str, StoredState]:
         names = self._tree.children([self._paths.base])[0] or ()
         shard_ids = sorted(filter(is_shard, names))
         paths = [self._paths.shard_state(shard_id) for shard_id in shard_ids]
-        known, self._decoded = self._decoded, {}
+        known, self._loaded = self._loaded, {}
         loaded = {}
         for shard_id, path, node in zip(shard_ids, paths, self._tree.read(paths), strict=True):
             if node is None:
@@ -75,7 +69,7 @@ class ShardStateZnodes:
             data, state = known.get(shard_id, (None, None))
             if state is None or data != node.data:
                 state = decode_shard_state(node.data, shard_id, path)
-            self._decoded[shard_id] = node.data, state
+            self._loaded[shard_id] = node.data, state
             loaded[shard_id] = StoredState(state, node.version)
         return loaded
 
@@ -98,11 +92,15 @@ class ShardStateZnodes:
     def _save(
         self, changes: Sequence[StateChange], cache: dict[str, StoredState]
     ) -> list[StoredState]:
-        # All of them are encoded before the first is written.
+        # All are encoded before the first is written: one that is too large refuses them all.
         writes = [self._write(change) for change in changes]
-        _refuse_doubles(writes, self._paths.base)
+        if len({write.path for write in writes}) < len(writes):
+            raise ValueError(
+                f"a shard under {self._paths.base} occurs twice in one write; merge its changes "
+                "first"
+            )
         saved: list[StoredState] = []
-        for transaction in _transactions(writes, self._states_per_write):
+        for transaction in in_transactions(writes, self._states_per_write):
             self._fence.write(list(self._operations(transaction)))
             stored = [StoredState(write.state, write.version) for write in transaction]
             cache.update((each.state.shard_id, each) for each in stored)
@@ -148,32 +146,7 @@ class ShardStateZnodes:
             if node is None:
                 yield Create(folder, b"")
         for write in writes:
-            yield (
-                Create(write.path, write.data)
-                if write.before is None
-                else Set(write.path, write.data, write.before.version)
-            )
-
-
-def _transactions(writes: Iterable[_Write], max_states: int) -> Iterator[list[_Write]]:
-    """The writes in their order, in lists that fit one transaction: ZooKeeper takes 1 MB."""
-    transaction: list[_Write] = []
-    size = 0
-    for write in writes:
-        if transaction and (
-            len(transaction) >= max_states or size + len(write.data) > MAX_VALUE_BYTES
-        ):
-            yield transaction
-            transaction, size = [], 0
-        transaction.append(write)
-        size += len(write.data)
-    if transaction:
-        yield transaction
-
-
-def _refuse_doubles(writes: Sequence[_Write], base: str) -> None:
-    if len({write.path for write in writes}) < len(writes):
-        raise ValueError(f"a shard under {base} occurs twice in one write; merge its changes first")
+            yield put(write.path, write.data, write.before)
 
 
 def _check_shard(change: StateChange) -> None:
@@ -195,8 +168,7 @@ def _check_checkpoint(change: StateChange) -> None:
     if went_back or (before.finished and not after.finished):
         raise CheckpointRegressionError(
             f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to "
-            f"{_shown(after)}; "
-            "load the states again"
+            f"{_shown(after)}; load the states again"
         )
 
 

@@ -73,6 +73,25 @@ class Delete:
 Operation = Check | Create | Set | Delete
 
 
+class Versioned(Protocol):
+    """Whatever tells the version in which its node was read."""
+
+    @property
+    def version(self) -> int: ...
+
+
+def put(path: str, data: bytes, before: Versioned | None) -> Create | Set:
+    """The operation that writes a node which was read as `before`: it creates the node that did not
+    exist, or sets it in the version that was read. Refused if anybody has written it since.
+    """
+    return Create(path, data) if before is None else Set(path, data, before.version)
+
+
+def stands(write: Create | Set) -> Check:
+    """The check that nobody has changed the node since this write."""
+    return Check(write.path, 0 if isinstance(write, Create) else write.version + 1)
+
+
 class Refusal(Enum):
     """Why an operation was refused."""
 
@@ -105,7 +124,7 @@ def conflict(refused: TransactionRefusedError) -> ConflictError:
         Refusal.BAD_VERSION: "was changed by somebody else",
     }.get(refused.refusal, refused.refusal.value)
     return ConflictError(
-        f"{refused.path} {what} since it was read; nothing was written, load the states again"
+        f"{refused.path} {what} since it was read; nothing was written, read it again"
     )
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from state.codec.plans import PlanHeader, decode_log
 from state.codec.reports import decode_header
-from state.codec.task_logs import decode_log
-from state.codec.values import PlanHeader, decode
+from state.codec.values import decode
 from state.errors import StateError, StoredDataError
 from state.moves.history import held_since_ms, newest_move, worth_reading
 from state.plan import PlanPointer, TaskPlan, plan_number
 from state.store.ownership import OwnerView
 from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
+from state.znodes.nodes import Nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from state.codec.reports import ReportHeader
     from state.store.history import HistoryEntry, HistoryStore
     from state.store.identity import IdentityStore
     from state.store.pause import PauseStore
@@ -29,18 +29,17 @@ if TYPE_CHECKING:
     from state.store.runs import RunStore
     from state.store.shard_list import ShardListStore
     from state.store.shard_states import ShardStateStore
-    from state.task_log import TaskLog
     from state.znodes.claim import Claims
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.plans import PlanZnodes
-    from state.znodes.tree import Znode, ZnodeTree
+    from state.znodes.tree import ZnodeTree
 
 _MAX_PASSES = 3
 _MAX_OTHERS = 1_000
 _MAX_STATES = 100  # a list that was changed by hand was changed for many nodes
 
 
-class ViewZnodes:
+class ViewZnodes(Nodes):
     """A `ViewStore`."""
 
     def __init__(
@@ -58,8 +57,7 @@ class ViewZnodes:
         runs: RunStore,
         pause: PauseStore,
     ) -> None:
-        self._tree = tree
-        self._paths = paths
+        super().__init__(tree, paths)
         self._claims = claims
         self._identity = identity
         self._shards = shard_states
@@ -112,7 +110,7 @@ class ViewZnodes:
                 )
                 for name in sorted(names or ())
             ]
-            states = [paths.shard_state(one) for one in sorted(shard_ids)[:_MAX_STATES]]
+            states = [paths.shard_state(shard_id) for shard_id in sorted(shard_ids)[:_MAX_STATES]]
             leaves = [paths.plan, paths.shard_list, *below, *states]
             granted = self._tree.grants([*parents, *leaves])
         except StateError:
@@ -120,11 +118,11 @@ class ViewZnodes:
         return {
             path: NodeAccess(
                 frozenset(
-                    one.identity
-                    for one in grants
-                    if (one.may_create if path in parents else one.may_write)
+                    grant.identity
+                    for grant in grants
+                    if (grant.may_create if path in parents else grant.may_write)
                 ),
-                frozenset(one.identity for one in grants if one.may_administer),
+                frozenset(grant.identity for grant in grants if grant.may_administer),
             )
             for path, grants in zip([*parents, *leaves], granted, strict=True)
             if grants is not None
@@ -158,7 +156,9 @@ class ViewZnodes:
         header = self._plans.header(pointer.id)
         if header is None:
             return None
-        report = self._report(pointer.id)
+        path = self._paths.report(pointer.id)
+        node = self._read(path)
+        report = None if node is None else decode_header(node.data, path)
         return PlanView(
             plan_id=pointer.id,
             status=pointer.status,
@@ -179,24 +179,21 @@ class ViewZnodes:
         logs = [self._paths.end(plan_id, task) for task in tasks]
         nodes = self._tree.read([*plans, *logs])
         return tuple(
-            TaskView(number=task, plan=decode(plan.data, TaskPlan, path), log=_log(log, end))
+            TaskView(
+                number=task,
+                plan=decode(plan.data, TaskPlan, path),
+                log=None if log is None else decode_log(log.data, end),
+            )
             for task, path, end, plan, log in zip(
                 tasks, plans, logs, nodes[: header.tasks], nodes[header.tasks :], strict=True
             )
             if plan is not None
         )
 
-    def _report(self, plan_id: str) -> ReportHeader | None:
-        path = self._paths.report(plan_id)
-        node = self._tree.read([path])[0]
-        return None if node is None else decode_header(node.data, path)
-
     def _previous_ms(self, plan_id: str) -> int | None:
         """When the plan before this one was made, if it is still there."""
-        earlier = [one for one in self._plans.known() if plan_number(one) < plan_number(plan_id)]
+        earlier = [
+            known for known in self._plans.known() if plan_number(known) < plan_number(plan_id)
+        ]
         header = self._plans.header(earlier[-1]) if earlier else None
         return None if header is None else header.created_ms
-
-
-def _log(node: Znode | None, path: str) -> TaskLog | None:
-    return None if node is None else decode_log(node.data, path)

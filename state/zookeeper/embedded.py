@@ -23,7 +23,6 @@ import locale
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -36,6 +35,7 @@ import msgspec
 from state.errors import EmbeddedZookeeperError, InvalidStoreSettingError
 from state.process import process_start
 from state.zookeeper.connect_string import EMBEDDED_PREFIX
+from state.zookeeper.server_words import ask_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,18 +164,7 @@ def write_running(directory: Path, running: Running | None) -> None:
 
 def answers(port: int) -> bool:
     """Whether a ZooKeeper server on this port serves requests."""
-    return "Mode:" in four_letter_word(port, b"srvr")
-
-
-def four_letter_word(port: int, word: bytes) -> str:
-    """The answer to one of ZooKeeper's four-letter words; empty if there is no answer."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2.0) as connection:
-            connection.sendall(word)
-            with connection.makefile("rb") as answer:
-                return answer.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return ask_local(port).role is not None
 
 
 def seconds_since_use(directory: Path, now_s: float) -> float:

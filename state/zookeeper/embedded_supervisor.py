@@ -25,12 +25,12 @@ from state.zookeeper.embedded import (
     LOG_NAME,
     Running,
     answers,
-    four_letter_word,
     java_environment,
     read_running,
     seconds_since_use,
     write_running,
 )
+from state.zookeeper.server_words import ask_local
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -50,7 +50,7 @@ minSessionTimeout=1000
 maxSessionTimeout=120000
 maxClientCnxns=0
 admin.enableServer=false
-4lw.commands.whitelist=srvr,cons
+4lw.commands.whitelist=srvr
 autopurge.snapRetainCount=3
 autopurge.purgeInterval=1
 snapCount=20000
@@ -189,9 +189,7 @@ class Supervisor:
 
 def connections(port: int) -> int:
     """The number of connected clients, without the connection that asks."""
-    return max(
-        0, sum(1 for line in four_letter_word(port, b"cons").splitlines() if line.strip()) - 1
-    )
+    return max(0, (ask_local(port).connections or 0) - 1)
 
 
 def free_port(wanted: int) -> int:

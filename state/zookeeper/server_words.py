@@ -17,18 +17,21 @@ from state.errors import StoreUnavailableError
 
 _WORD = b"srvr"
 _MAX_BYTES = 65_536
-_LINE = re.compile(r"^(Zookeeper version|Connections|Mode): *([^\s,-]+)", re.MULTILINE)
+_LINE = re.compile(r"^(Zookeeper version|Connections|Mode|Node count): *([^\s,-]+)", re.MULTILINE)
+_LOCAL_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerWords:
-    """A server's version, its role (`leader`, `follower`, `standalone` ...) and how many clients
-    are connected. All are None for a server that answers, and does not say.
+    """A server's version, its role (`leader`, `follower`, `standalone` ...), how many clients are
+    connected, the one that asks included, and how many nodes it has. All are None for a server that
+    answers, and does not say.
     """
 
     version: str | None = None
     role: str | None = None
     connections: int | None = None
+    nodes: int | None = None
 
 
 def ask_server(
@@ -64,14 +67,23 @@ def ask_server(
     return parse_words(answer.decode(errors="replace"))
 
 
+def ask_local(port: int) -> ServerWords:
+    """Ask a server on this machine; all is None without an answer. Blocks for at most 2 s."""
+    try:
+        return ask_server("127.0.0.1", port, timeout_s=_LOCAL_LIMIT_S)
+    except StoreUnavailableError:
+        return ServerWords()
+
+
 def parse_words(text: str) -> ServerWords:
     """Read an answer to `srvr`. A text without a version is a refusal."""
     found = dict(_LINE.findall(text))
-    connections = found.get("Connections", "")
+    counts = {name: int(value) for name, value in found.items() if value.isdigit()}
     return ServerWords(
         version=found.get("Zookeeper version"),
         role=found.get("Mode"),
-        connections=int(connections) if connections.isdigit() else None,
+        connections=counts.get("Connections"),
+        nodes=counts.get("Node count"),
     )
 
 

@@ -24,12 +24,13 @@ OTHER_CODE = ("tests", "scripts", "benchmarks", "localstack", "docs")
 @dataclass(frozen=True, slots=True)
 class Import:
     """One imported name: `target` is a module's full name, `lazy` when no import of the file itself
-    runs it.
+    runs it, `for_types` when nothing ever does.
     """
 
     target: str
     line: int
     lazy: bool
+    for_types: bool
 
 
 @dataclass(frozen=True)
@@ -62,25 +63,25 @@ class Source:
         """All imports, wherever they stand; `from a import b` counts as `a.b`, which may be a
         module or a name in `a`.
         """
-        return tuple(self._imports_in(self.tree, lazy=False))
+        return tuple(self._imports_in(self.tree, lazy=False, for_types=False))
 
-    def _imports_in(self, node: ast.AST, *, lazy: bool) -> Iterator[Import]:
+    def _imports_in(self, node: ast.AST, *, lazy: bool, for_types: bool) -> Iterator[Import]:
+        how = {"lazy": lazy, "for_types": for_types}
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Import):
-                yield from (Import(alias.name, child.lineno, lazy) for alias in child.names)
+                yield from (Import(alias.name, child.lineno, **how) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
                 base = self._base_of(child)
                 yield from (
-                    Import(f"{base}.{alias.name}", child.lineno, lazy) for alias in child.names
+                    Import(f"{base}.{alias.name}", child.lineno, **how) for alias in child.names
                 )
             elif isinstance(child, ast.Call) and _is_import_call(child):
-                yield Import(str(ast.literal_eval(child.args[0])), child.lineno, lazy)
-            within = (
-                lazy
-                or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-                or _only_for_types(child)
+                yield Import(str(ast.literal_eval(child.args[0])), child.lineno, **how)
+            only_for_types = for_types or _only_for_types(child)
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from self._imports_in(
+                child, lazy=lazy or is_function or only_for_types, for_types=only_for_types
             )
-            yield from self._imports_in(child, lazy=within)
 
     def _base_of(self, node: ast.ImportFrom) -> str:
         if node.level == 0:
@@ -102,16 +103,18 @@ def sources(root: Path, *folders: str) -> list[Source]:
     ]
 
 
-def module_graph(files: list[Source]) -> dict[str, set[str]]:
+def module_graph(files: list[Source], *, with_types: bool = True) -> dict[str, set[str]]:
     """Which of these modules each of them imports; importing a name out of a package counts as
-    importing the package.
+    importing the package. `with_types`: also what it imports for types only.
     """
     modules = {file.module for file in files}
     return {
         file.module: {
             known
             for one in file.imports
-            if (known := _known(one.target, modules)) and known != file.module
+            if (with_types or not one.for_types)
+            and (known := _known(one.target, modules))
+            and known != file.module
         }
         for file in files
     }

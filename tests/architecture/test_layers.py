@@ -36,9 +36,10 @@ _SPARK_JOB = ("spark_job.driver", "spark_job.executor", "spark_job.tracking")
 # What the modules of a room never import, also for types only.
 NEVER = {
     **dict.fromkeys(
-        (f"kinesis_spout.{room}" for room in ("service", "aggregation", "reading", "shards")),
+        (f"kinesis_spout.{room}" for room in ("service", "aggregation", "reading", "application")),
         _TOOLS,
     ),
+    "kinesis_spout.shards": (*_TOOLS, "kinesis_spout.application", "kinesis_spout.reading"),
     **{room: (*_TOOLS, *(other for other in _SPARK_JOB if other != room)) for room in _SPARK_JOB},
 }
 # The files that may import a vendor at their top, and those that may only inside a function or for

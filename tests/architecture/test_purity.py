@@ -29,15 +29,22 @@ PURE = (
     *("kinesis_spout/html/*", "kinesis_spout/inspection/*", "kinesis_spout/drills/history/*"),
     *(
         f"kinesis_spout/spout/{name}.py"
-        for name in ("retry_buffer", "record_run", "metrics", "tracked_shard", "scheduler")
+        for name in (
+            "retry_buffer",
+            "record_run",
+            "metrics",
+            "tracked_shard",
+            "rotation",
+            "isolation",
+        )
     ),
-    "kinesis_spout/tuple_tree/xor_ledger.py",
+    "kinesis_spout/tuple_tree/acker.py",
     "kinesis_spout/reading/pacing.py",
     *(f"kinesis_spout/shards/{name}.py" for name in ("assignment", "lineage", "start_position")),
     "spark_job/driver/*planner.py",
     *(
         f"spark_job/tracking/{name}.py"
-        for name in ("outcome_rules", "withholding", "content_check", "unanswered", "bisect")
+        for name in ("outcome_rules", "withholding", "content_check", "poison_search", "bisect")
     ),
 )
 # In these rooms, what reads for those that decide.
@@ -53,8 +60,11 @@ IMPURE_MODULES = frozenset({
     "threading", "time", "urllib3", "uuid",
 })
 # fmt: on
-# A lock around what msgspec does not do safely in several threads: no outcome depends on it.
-LOCKS = frozenset({("state/codec/values.py", "threading")})
+# Locks on which no outcome depends: around what msgspec does not do safely in several threads, and
+# around each step of the acker.
+LOCKS = frozenset(
+    {("state/codec/values.py", "threading"), ("kinesis_spout/tuple_tree/acker.py", "threading")}
+)
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 CLOCK_READS = frozenset({"now", "utcnow", "today"})
 # The class is passed in and seeded by whoever owns the randomness; the module's functions share one
@@ -67,7 +77,7 @@ def impurities(root: Path, patterns: tuple[str, ...]) -> list[str]:
     deciding.
     """
     by_module = {file.module: file for file in sources(root, *PACKAGES)}
-    graph = module_graph(list(by_module.values()))
+    graph = module_graph(list(by_module.values()), with_types=False)
     found = {pattern: _fitting(pattern, by_module) for pattern in patterns}
     starts = {module for modules in found.values() for module in modules}
     reached = sorted({module for start in starts for module in reachable(start, graph)})

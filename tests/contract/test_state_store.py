@@ -150,8 +150,10 @@ def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_
 
 def test_the_start_is_pinned_once(store_world: StoreWorld) -> None:
     """The first pin holds for every process. No ownership is needed."""
-    first = StartPin(time_ms=1, wish="LATEST", position=Position.at_timestamp(1), shards=("a", "b"))
-    second = StartPin(time_ms=2, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
+    first = StartPin(
+        time_ms=1, requested="LATEST", position=Position.at_timestamp(1), shards=("a", "b")
+    )
+    second = StartPin(time_ms=2, requested="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
     assert store_world.open().identity.read_start() is None
     assert store_world.open().identity.pin_start(first) == first
     assert store_world.open().identity.pin_start(second) == first
@@ -161,7 +163,7 @@ def test_the_start_is_pinned_once(store_world: StoreWorld) -> None:
 def test_concurrent_pins_agree(store_world: StoreWorld) -> None:
     """Four processes pin different starts at the same time, and all get the same one."""
     pins = [
-        StartPin(time_ms=number, wish="LATEST", position=TRIM_HORIZON, shards=())
+        StartPin(time_ms=number, requested="LATEST", position=TRIM_HORIZON, shards=())
         for number in range(4)
     ]
     stores = [store_world.open() for _ in pins]

@@ -267,7 +267,7 @@ def test_an_operator_may_move_a_checkpoint_back_and_replace_the_start(
         store.shard_states.move([StateChange(before, state_at(4))])
     with pytest.raises(CheckpointRegressionError):
         store.shard_states.save([StateChange(known, state_at(2))])
-    pin = StartPin(time_ms=1, wish="LATEST", position=TRIM_HORIZON, shards=("a",))
+    pin = StartPin(time_ms=1, requested="LATEST", position=TRIM_HORIZON, shards=("a",))
     other = store_world.open()
     with pytest.raises(StaleOwnerError):
         other.shard_states.move([StateChange(known, state_at(9))])

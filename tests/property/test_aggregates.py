@@ -13,8 +13,8 @@ from aws_kinesis_agg.deaggregator import iter_deaggregate_records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, hash_key_of
-from kinesis_spout.aggregation.packing import PackedRecord, Packer, UserRecord
+from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, UserRecord, hash_key_of
+from kinesis_spout.aggregation.packing import PackedRecord, Packer
 from kinesis_spout.aggregation.unpacking import Unpacker
 from tests.support.aggregates.wire import MAGIC, aggregate, number, page, string, user
 

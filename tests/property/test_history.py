@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesis_spout.application.history_recorder import INTERVAL_S, MARGIN_MS, HistoryRecorder
 from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.shards.history_recorder import INTERVAL_S, MARGIN_MS, HistoryRecorder
 from kinesis_spout.testing import ManualClock
 from state.codec.history import mark_of
 from state.memory_store import MemoryStateStore

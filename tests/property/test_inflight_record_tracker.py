@@ -16,7 +16,7 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.transitions import Effect, NodeState
-from tests.support.state.tracker import SHARD, check_structure, make_tracker, restart
+from tests.support.state.tracker import SHARD, check_structure, make_tracker, restart, take_retry
 from tests.support.state.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @rule()
     def take_retry(self) -> None:
-        emission = self.tracker.take_retry(self.now_ms)
+        emission = take_retry(self.tracker, self.now_ms)
         expected = self.oracle.take_retry(self.now_ms)
         assert (
             None if emission is None else (self.number(emission.sequence), emission.attempt)
@@ -221,23 +221,6 @@ class TrackerMachine(RuleBasedStateMachine):
         )
         assert self.tracker.ack(self.seq(number), attempt) is self.oracle.ack(number, attempt)
 
-    @precondition(
-        lambda self: any(len(entry.numbers) > 1 for entry in self.oracle.in_status("pending"))
-    )
-    @rule(data=st.data())
-    def ack_span(self, data: Any) -> None:
-        span = data.draw(
-            st.sampled_from(
-                [entry for entry in self.oracle.in_status("pending") if len(entry.numbers) > 1]
-            )
-        )
-        out = sorted(data.draw(st.sets(st.sampled_from(span.numbers), min_size=1)))
-        self.tracker.ack_span(
-            self.seq(span.first), span.deliveries, split_out=[self.seq(number) for number in out]
-        )
-        self.oracle.split(span.first, out)
-        self.made += [(number, span.attempts + 1) for number in out]
-
     @precondition(lambda self: self.oracle.in_status("pending"))
     @rule(data=st.data(), attempts=st.integers(0, 4), due_ms=st.integers(0, 5_000))
     def ack_except(self, data: Any, attempts: int, due_ms: int) -> None:
@@ -271,7 +254,9 @@ class TrackerMachine(RuleBasedStateMachine):
         if entry is not None and entry.status == "pending" and attempt == entry.deliveries:
             return
         known = entry is not None and 1 <= attempt <= entry.deliveries
-        told = self.tracker.ack_span(self.seq(first), attempt, split_out=[self.seq(first)])
+        number = self.seq(first)
+        left = [UnresolvedRecord(first=number, last=number, attempts=attempt, due_ms=0)]
+        told = self.tracker.ack_except(number, attempt, left)
         assert told is (Effect.IGNORED if known else Effect.UNKNOWN)
 
     @rule()

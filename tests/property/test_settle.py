@@ -17,7 +17,7 @@ from state.errors import PlanMismatchError
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
 from state.position import SHARD_END, Position
 from state.report import ShardOutcome
-from state.settle import settle_shard, settle_tracked
+from state.settle import settle_shard
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from tests.support.state.tracker import SHARD, fresh_state, seq
 
@@ -178,8 +178,8 @@ def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardS
     lost = [] if part is None else [part.unit[:1]]
     refuse_what_was_not_read(data, naive, (state, slice_, end, plan_id), [*read, *lost])
     naive.settle(done_units, [*left, *kept])
-    after = settle_tracked(
-        state, slice_, end, ShardOutcome(shard_id=SHARD, unresolved=records), plan_id
+    after = settle_shard(
+        state, end, plan_id, slice_, ShardOutcome(shard_id=SHARD, unresolved=records)
     )
     rest = () if part is None else (part.rest_of(stored(state, part.unit)),)
     assert {record for record in after.unresolved if record.first not in firsts(state)} <= {
@@ -187,7 +187,7 @@ def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardS
         *rest,
     }
     assert {*records, *rest} <= set(after.unresolved)
-    assert settle_tracked(after, slice_, end, None, plan_id) is after
+    assert settle_shard(after, end, plan_id, slice_) is after
     return after
 
 
@@ -208,12 +208,12 @@ def refuse_what_was_not_read(
         state, slice_, end, plan_id = plan
         number = data.draw(st.sampled_from(others))
         with pytest.raises(PlanMismatchError):
-            settle_tracked(
+            settle_shard(
                 state,
-                slice_,
                 end,
-                ShardOutcome(shard_id=SHARD, unresolved=(record_of([number], 1, 0),)),
                 plan_id,
+                slice_,
+                ShardOutcome(shard_id=SHARD, unresolved=(record_of([number], 1, 0),)),
             )
 
 

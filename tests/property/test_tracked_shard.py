@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS
-from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
+from kinesis_spout.spout.rotation import Limits
+from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
@@ -23,7 +25,7 @@ from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of
 from tests.support.state.tracker import check_structure
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.scheduler import AssignedShard
+    from kinesis_spout.spout.emission import AssignedShard
 
 POLICY = RetryPolicy(
     retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0
@@ -46,10 +48,10 @@ class SpoutMachine(RuleBasedStateMachine):
         self.now_ms = 1_000
         self.number = 1_000
         self.limits = Limits(100, 100, None, 1 << 20)
-        self.core = SpoutScheduler(self.limits)
+        self.core = SpoutScheduler(self.limits, lambda: self.now_ms)
         self.oracles: dict[str, ShardOracle] = {}
         self.pages: dict[str, FakePages] = {}
-        self.made: list[tuple[SpoutDelivery, Entry]] = []
+        self.made: list[tuple[SpoutEmission, Entry]] = []
         self.checkpoints: dict[str, int] = {}
         self.waited: dict[str, set[str]] = {}
         self.was_at_limit = False
@@ -72,7 +74,7 @@ class SpoutMachine(RuleBasedStateMachine):
         self, shards: int, pending: int, unresolved: int, timeout_ms: int | None, held: int
     ) -> None:
         self.limits = Limits(pending, unresolved, timeout_ms, held)
-        self.core = SpoutScheduler(self.limits)
+        self.core = SpoutScheduler(self.limits, lambda: self.now_ms)
         for shard_id in SHARDS[:shards]:
             self.oracles[shard_id] = ShardOracle()
             self.assign(ShardState(shard_id=shard_id, read_position=TRIM_HORIZON), [])
@@ -140,55 +142,56 @@ class SpoutMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.oracles)
     @rule(records=st.integers(0, 3), begins=st.integers(0, 3).map(lambda n: n == 0))
-    def begin_careful(self, records: int, begins: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
+    def begin_isolation(self, records: int, begins: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
         if begins:
-            self.core.begin_careful(records)
+            self.core.rotation.isolate(records)
 
-    def emit_carefully(self) -> SpoutDelivery | None:
-        """As `emit`, with the commits that careful delivery waits for."""
-        careful = self.core.careful
-        if careful is not None:
-            assert careful.is_out
-            if not careful.has_outcome:
-                assert not self.core.may_emit(self.now_ms)
-                assert self.core.emit(self.now_ms) is None, "two careful deliveries at a time"
+    def emit_isolated(self) -> SpoutEmission | None:
+        """As `emit`, with the commits that isolated delivery waits for."""
+        isolated = self.core.rotation.isolation.delivery
+        if isolated is not None:
+            assert isolated.is_out
+            if not isolated.has_outcome:
+                assert not self.core.rotation.may_emit(self.now_ms)
+                assert self.core.emit() is None, "two isolated deliveries at a time"
                 return None
-            careful.on_commit(with_outcome=True)
-        delivery = self.core.emit(self.now_ms)
-        announced = self.core.careful
-        if delivery is not None or announced is None or announced is careful:
+            isolated.on_commit(with_outcome=True)
+        delivery = self.core.emit()
+        announced = self.core.rotation.isolation.delivery
+        if delivery is not None or announced is None or announced is isolated:
             return delivery
-        assert self.core.emit(self.now_ms) is None, "a delivery that is not stored"
-        told = announced.delivery
+        assert self.core.emit() is None, "a delivery that is not stored"
+        told = announced.emission
         state = told.assigned.shard.snapshot()
         assert (told.sequence, told.attempt) in [
             (one.first, one.attempts) for one in state.unresolved
         ]
         announced.on_commit(with_outcome=False)
-        assert self.core.may_emit(self.now_ms)
-        assert self.core.emit(self.now_ms) is told
+        assert self.core.rotation.may_emit(self.now_ms)
+        assert self.core.emit() is told
         return told
 
     @property
-    def careful_one(self) -> SpoutDelivery | None:
-        """The careful delivery without an outcome."""
-        careful = self.core.careful
-        return None if careful is None or careful.has_outcome else careful.delivery
+    def isolated_one(self) -> SpoutEmission | None:
+        """The isolated delivery without an outcome."""
+        isolated = self.core.rotation.isolation.delivery
+        return None if isolated is None or isolated.has_outcome else isolated.emission
 
     def emit_one(self) -> None:
         at_limit = self.core.pending >= self.limits.max_pending
-        assert self.core.at_limit == at_limit
+        assert self.core.rotation.at_limit == at_limit
         ready = {shard_id for shard_id in self.oracles if self.has_turn(shard_id, new=not at_limit)}
-        if self.careful_one is not None:
-            assert self.emit_carefully() is None
+        if self.isolated_one is not None:
+            assert self.emit_isolated() is None
             return
-        if self.core.careful is not None:
-            self.core.careful.on_commit(with_outcome=True)
+        isolated = self.core.rotation.isolation.delivery
+        if isolated is not None:
+            isolated.on_commit(with_outcome=True)
         if ready:
-            assert self.core.may_emit(self.now_ms)
+            assert self.core.rotation.may_emit(self.now_ms)
         for shard_id in self.oracles.keys() - ready:
             self.oracles[shard_id].unbroken = 0
-        delivery = self.emit_carefully()
+        delivery = self.emit_isolated()
         self.put_aside()
         if delivery is None:
             assert not ready, f"nothing came, though {ready} have something"
@@ -279,7 +282,7 @@ class SpoutMachine(RuleBasedStateMachine):
     def ack(self, which: int) -> None:
         delivery, entry = self.made[which % len(self.made)]
         counts = delivery.attempt <= entry.deliveries
-        assert self.core.ack(delivery, self.now_ms) == counts
+        assert self.core.resolve(delivery) == counts
         self.resolve(entry, counts=counts)
 
     def resolve(self, entry: Entry, *, counts: bool) -> None:
@@ -295,16 +298,16 @@ class SpoutMachine(RuleBasedStateMachine):
         assigned, sequence = delivery.assigned, delivery.sequence
         found = assigned.shard.find(sequence, delivery.attempt)
         if found is None:
-            assert self.core.ack_unheld(assigned, sequence, delivery.attempt) == counts
+            assert self.core.resolve_unheld(delivery.shard_id, sequence, delivery.attempt) == counts
         else:
-            assert self.core.ack(SpoutDelivery.of(assigned, found), self.now_ms) == counts
+            assert self.core.resolve(SpoutEmission.of(assigned, found)) == counts
         self.resolve(entry, counts=counts)
 
     @precondition(lambda self: self.made)
     @rule(which=INDEX, retry=st.integers(0, 5).map(bool))
     def fail(self, which: int, retry: bool) -> None:  # noqa: FBT001  # hypothesis passes by name
         delivery, entry = self.made[which % len(self.made)]
-        effect = self.core.fail(delivery, self.now_ms, reason="no", retry=retry)
+        effect = self.core.record_failure(delivery, "no", retry=retry)
         if entry.status == "pending" and delivery.attempt == entry.attempts + 1:
             assert effect.value == entry.fail(self.now_ms, retry=retry)
             self.failed += 1
@@ -335,7 +338,7 @@ class SpoutMachine(RuleBasedStateMachine):
             for entry in pending
             if entry.deadline_ms is not None and entry.deadline_ms <= self.now_ms
         ]
-        expired = self.core.expire(self.now_ms)
+        expired = self.core.expire()
         assert sorted(self.number_of(delivery.sequence) for delivery in expired) == sorted(
             entry.number for entry in late
         )
@@ -387,8 +390,8 @@ class SpoutMachine(RuleBasedStateMachine):
     def checked_state(self, shard_id: str) -> ShardState:
         oracle = self.oracles[shard_id]
         state = self.assigned(shard_id).shard.snapshot()
-        careful = self.careful_one
-        alone = -1 if careful is None else self.number_of(careful.sequence)
+        isolated = self.isolated_one
+        alone = -1 if isolated is None else self.number_of(isolated.sequence)
         assert [(self.number_of(one.first), one.attempts) for one in state.unresolved] + [
             (entry.number, 0)
             for entry in oracle.entries
@@ -446,7 +449,7 @@ class SpoutMachine(RuleBasedStateMachine):
     def begin_again(self) -> None:
         """Only the stored state is left: the rest is read again, earlier emissions are unknown."""
         states = [self.checked_state(shard_id) for shard_id in self.oracles]
-        self.core = SpoutScheduler(self.limits)
+        self.core = SpoutScheduler(self.limits, lambda: self.now_ms)
         self.made.clear()
         self.waited.clear()
         self.emitted = self.retried = self.acked = self.failed = self.timed_out = self.dead = 0

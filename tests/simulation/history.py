@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kinesis_spout.testing import ManualClock
 from state.report import OnFailure
@@ -150,8 +150,8 @@ def drawn_of_one(seed: int) -> History:
     if must_be_pinned(history):
         history.log.append("pin")
         job.start()
-        assert job.reader is not None
-        job.reader.driver.coordinators[0].pin_start()
+        reader: Any = job.reader
+        reader.coordinator.open()
         world.clock.advance(10)  # records put from here on arrive after the pin, even a late one
     history.read_some_of_backlog(history.read_little)
     return history

@@ -42,13 +42,8 @@ class SimulatedReader(KinesisStreamReader):
     def __init__(self, world: World, services: ProcessServices) -> None:
         super().__init__(QuerySettings.of([world.settings]))
         self._world = world
-        self._driver = QueryDriver(self._query, [world.coordinator(services)])
-
-    @property
-    def coordinator(self) -> Coordinator:
-        """Of this history's stream, one of the query's."""
-        own = self._world.stream
-        return next(one for one in self.driver.coordinators if one.settings.stream.name == own)
+        self.coordinator = world.coordinator(services)  # of this history's stream
+        self._driver = QueryDriver(self._query, [self.coordinator])
 
     @property
     def own_settings(self) -> SourceSettings:

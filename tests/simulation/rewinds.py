@@ -6,13 +6,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+from kinesis_spout.application.history_recorder import INTERVAL_S
 from kinesis_spout.checkpoints import application_moves
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.shards.history_recorder import INTERVAL_S
 from state.errors import StoredDataError
 from state.position import Position
 from state.process import this_process

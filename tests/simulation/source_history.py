@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_job.driver.due_work import PROBE_MAX_SHARDS
+from spark_job.driver.backlog import PROBE_MAX_SHARDS
 from tests.simulation.checks import Checks
 from tests.simulation.edge_stories import EdgeStories
 from tests.simulation.pauses import Pauses

@@ -24,7 +24,7 @@ from tests.support.spout.spout_world import StepLoops
 if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
-    from kinesis_spout.spout.scheduler import CarefulDelivery
+    from kinesis_spout.spout.isolation import IsolatedDelivery
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
     from tests.simulation.world import World
@@ -152,7 +152,7 @@ class SpoutProcess:
     def error(self) -> Exception | None:
         """The error that stopped the spout, if any."""
         session = self.spout._session
-        return None if session is None else session.error
+        return None if session is None else session.scheduler.error
 
     def emit(self) -> SpoutEmission | None:
         emission = self.spout.next_tuple()
@@ -163,36 +163,36 @@ class SpoutProcess:
         return emission
 
     @property
-    def careful(self) -> str | None:
-        """The name of the record that is announced or delivered carefully, if its outcome is not
+    def isolated(self) -> str | None:
+        """The name of the record that is announced or delivered alone, if its outcome is not
         stored.
         """
-        careful = self._careful()
-        if careful is None or careful.is_settled:
+        isolated = self._isolated()
+        if isolated is None or isolated.is_settled:
             return None
-        return f"{careful.delivery.shard_id}:{careful.delivery.number}"
+        return record_id(isolated.emission)
 
     @property
     def announced(self) -> str | None:
         """The same, if it was not emitted."""
-        careful = self._careful()
-        is_waiting = careful is not None and not careful.is_out and not careful.has_outcome
-        return self.careful if is_waiting else None
+        isolated = self._isolated()
+        is_waiting = isolated is not None and not isolated.is_out and not isolated.has_outcome
+        return self.isolated if is_waiting else None
 
     @property
     def touched(self) -> set[str]:
         """Records that it has emitted or announced."""
         names = {record_id(emission) for emission in self.books.handed}
-        return names if self.careful is None else {*names, self.careful}
+        return names if self.isolated is None else {*names, self.isolated}
 
     @property
     def waits_for_commit(self) -> bool:
         """Whether its next record comes after a commit at the earliest."""
-        return self.careful is not None and not self.books.pending
+        return self.isolated is not None and not self.books.pending
 
-    def _careful(self) -> CarefulDelivery | None:
+    def _isolated(self) -> IsolatedDelivery | None:
         session = self.spout._session
-        return None if session is None else session.scheduler.careful
+        return None if session is None else session.scheduler.rotation.isolation.delivery
 
     def crash(self) -> None:
         for loop in self.loops.by_name.values():

@@ -111,7 +111,7 @@ class StateSteps(Past):
             self.failing.start_over()
         self.job.start()
         view: Any = self.job.reader
-        view.coordinator.pin_start()
+        view.coordinator.open()
 
     # backups --------------------------------------------------------------------------------------
     def do_new_location(self) -> None:

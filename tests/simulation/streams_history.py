@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
-from spark_job.driver.due_work import PROBE_MAX_SHARDS
-from spark_job.driver.query_driver import PATIENCE_S
+from spark_job.driver.backlog import PROBE_MAX_SHARDS
+from spark_job.driver.query_driver import GIVEN_UP_S
 from tests.simulation.source_history import SETTLES_S, STEPS, WIDE, History
 from tests.simulation.state_steps import RECREATED
 
@@ -169,7 +169,7 @@ class StreamHistory(History):
         self.world.clock.advance(PIN_S)
         self.job.start()
         view: Any = self.job.reader
-        view.coordinator.pin_start()
+        view.coordinator.open()
         self.query.stop()
         if self.starts_at_latest:
             self.world.forget_records()
@@ -182,12 +182,14 @@ class StreamHistory(History):
             assert now == self.left, f"the state of {self.stream} has changed while it was not read"
 
     def _is_in_unfinished(self) -> bool:
+        """Whether the batch that Spark repeats has records of the stream."""
         before = self.query.offsets[-2] if len(self.query.offsets) > 1 else {}
-        name = self.world.settings.state_name
         after = self.query.offsets[-1]
-        return "plan" in after or after["plans"].get(name, "") != before.get("plans", {}).get(
-            name, ""
-        )
+        if "plan" in after:  # of a query of one stream, which the offset does not name
+            plan: str = after["plan"]
+            return plan in (self.newest_plan() or "")
+        name = self.world.settings.state_name
+        return bool(after["plans"].get(name, "") != before.get("plans", {}).get(name, ""))
 
     def _is_named_by_nothing_else(self) -> bool:
         """Whether the checkpoint location has no batch but those of a query of this stream alone,
@@ -278,7 +280,7 @@ class StreamHistory(History):
             self.count("queries that a task of a stream in trouble has ended")
         else:
             waited_s = self.world.clock.monotonic_s() - self.trouble_since_s
-            patience_s = PATIENCE_S - (LAST_WAIT_S if len(self.query.active) == 1 else 0)
+            patience_s = GIVEN_UP_S - (LAST_WAIT_S if len(self.query.active) == 1 else 0)
             assert waited_s >= patience_s, f"trouble of {waited_s} s has ended the query"
             self.count("queries that the trouble of a stream has ended")
         self.query.stop()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from kinesis_spout.programs.threads import NewPool
+    from spark_job.driver.coordinator import Coordinator
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from tests.simulation.world import World
@@ -78,9 +80,17 @@ class StreamPool(InlinePool):
 class SimulatedStreamsReader(KinesisStreamReader):
     """The product's reader of several streams in their worlds."""
 
-    def __init__(self, query: QuerySettings, worlds: Sequence[World]) -> None:
+    def __init__(
+        self,
+        query: QuerySettings,
+        worlds: Sequence[World],
+        coordinators: Sequence[Coordinator],
+        new_pool: NewPool,
+    ) -> None:
         super().__init__(query)
         self._worlds = worlds
+        self.coordinators = {one.settings.stream.name: one for one in coordinators}
+        self._driver = QueryDriver(query, coordinators, new_pool=new_pool)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """The driver asks for no record of a stream during its pause, and plans none."""
@@ -98,16 +108,17 @@ class SimulatedStreamsReader(KinesisStreamReader):
 class StreamView(SimulatedReader):
     """The reader of a query of several streams as the history of one of them sees it."""
 
-    def __init__(self, query: StreamsQuery, job: StreamJob, reader: KinesisStreamReader) -> None:
+    def __init__(self, query: StreamsQuery, job: StreamJob, reader: SimulatedStreamsReader) -> None:
         KinesisStreamReader.__init__(self, reader._query)
         self._world = job.there
+        self.coordinator = reader.coordinators[job.there.stream]
         self._driver = reader.driver
         self._reader = reader
         self._running = query.running
 
     @property
     def sessions(self) -> list[int]:
-        return [session_of(one) for one in self.driver.coordinators]
+        return [session_of(one) for one in self._reader.coordinators.values()]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         return self._reader.initialOffset()
@@ -313,16 +324,14 @@ class StreamsQuery(MicroBatchEngine):
             self.views, self.reader = {job.there.stream: alone}, alone
         else:
             query = QuerySettings.of([job.there.settings for job in jobs])
-            several: Any = SimulatedStreamsReader(
-                replace(query, max_records=self.max_records), [job.there for job in jobs]
-            )
-            several._driver = QueryDriver(
-                several._query,
+            several = SimulatedStreamsReader(
+                replace(query, max_records=self.max_records),
+                [job.there for job in jobs],
                 [
                     job.there.coordinator(job.driver_services(one))
-                    for job, one in zip(jobs, several._query.streams, strict=True)
+                    for job, one in zip(jobs, query.streams, strict=True)
                 ],
-                new_pool=lambda *_: StreamPool(self.running),
+                lambda *_: StreamPool(self.running),
             )
             self.reader = several
             self.views = {job.there.stream: StreamView(self, job, several) for job in jobs}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from kinesis_spout.testing.service import requests
 from kinesis_spout.testing.stream.hash_keys import hash_key
+from spark_job.driver.backlog import PROBE_MAX_SHARDS
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.due_work import PROBE_MAX_SHARDS
 from spark_job.executor.task_reader import DEFAULT_PACE, Pace
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices

@@ -101,7 +101,7 @@ def find_arrival(
             # Every listed shard gets a state. Those that are listed later are children.
             start=StartPin(
                 time_ms=now_ms,
-                wish=wish_of(origin.name),
+                requested=wish_of(origin.name),
                 position=TRIM_HORIZON,
                 shards=tuple(sorted(listed)),
             ),

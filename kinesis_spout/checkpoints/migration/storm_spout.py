@@ -45,7 +45,7 @@ def origin_of(store: StoreTopics, where: str) -> Origin:
     Raises `MigrationError`, and errors of the store.
     """
     start = store.identity.read_start(also_unfinished=True)
-    is_begun = start is not None and start.importing and start.wish == wish_of(NAME)
+    is_begun = start is not None and start.importing and start.requested == wish_of(NAME)
     # What an import in place has written before it was stopped says the same as what was there.
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(

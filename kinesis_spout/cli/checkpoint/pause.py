@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kinesis_spout.application.pause import pause_clause
 from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
@@ -16,7 +17,6 @@ from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
-from kinesis_spout.shards.pause import pause_clause
 from state.process import describe
 from state.store.pause import Pause
 from state.store.view import StoredApplication

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import subprocess
 import threading
@@ -16,9 +15,9 @@ from state.zookeeper.embedded import (
     answers,
     find_jars,
     find_java,
-    four_letter_word,
     java_environment,
 )
+from state.zookeeper.server_words import ask_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +27,6 @@ SERVERS = 3
 _START_S = 60.0
 _STOP_S = 10.0
 _POLL_S = 0.05
-_NODES = re.compile(r"Node count: (\d+)")
 _CONFIG = """\
 dataDir=data
 clientPortAddress=127.0.0.1
@@ -76,11 +74,7 @@ class ZookeeperEnsemble:
     def leader(self) -> int | None:
         """The number of the server that leads; None while there is none."""
         return next(
-            (
-                server
-                for server, port in enumerate(self._ports)
-                if "Mode: leader" in four_letter_word(port, b"srvr")
-            ),
+            (server for server, port in enumerate(self._ports) if ask_local(port).role == "leader"),
             None,
         )
 
@@ -111,10 +105,8 @@ class ZookeeperEnsemble:
         self.away.append((began_ns, time.monotonic_ns()))
 
     def znodes(self) -> int | None:
-        for port in self._ports:
-            if found := _NODES.search(four_letter_word(port, b"srvr")):
-                return int(found[1])
-        return None
+        counts = (ask_local(port).nodes for port in self._ports)
+        return next((count for count in counts if count is not None), None)
 
     def end(self) -> None:
         for process in self._processes.values():

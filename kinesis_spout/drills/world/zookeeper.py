@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 import time
@@ -20,10 +19,10 @@ from state.znodes.tree import Delete, Set, TransactionRefusedError
 from state.zookeeper.embedded import (
     answers,
     ensure_running,
-    four_letter_word,
     read_running,
     stop,
 )
+from state.zookeeper.server_words import ask_local
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 from state.zookeeper.tree import ZookeeperTree
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 CHROOT = "/soak"
 IDLE_S = 7_200.0  # without a connection; longer than any soak
-_NODES = re.compile(r"Node count: (\d+)")
 _POLL_S = 0.02
 _START_S = 90.0
 
@@ -127,8 +125,7 @@ class ZookeeperServer:
 
     def znodes(self) -> int | None:
         """All nodes of the server; None while it does not answer."""
-        found = _NODES.search(four_letter_word(self.port, b"srvr"))
-        return None if found is None else int(found[1])
+        return ask_local(self.port).nodes
 
     def _is_another(self, pid: int) -> bool:
         running = read_running(self._directory)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError
 from spark_job import register
-from spark_job.data_source import KinesisDataSource
+from spark_job.registration import RegisteredSource
 from tests.support.aggregates import wire
 from tests.support.kinesis.services import SECRET_KEY, create_stream
 from tests.support.spark.source import STREAM, StreamUnderTest
@@ -146,7 +146,7 @@ class Load:
     """
 
     def __init__(self, stream: StreamUnderTest, **more: str) -> None:
-        self._source = KinesisDataSource(options(stream, **more))
+        self._source = RegisteredSource(options(stream, **more))
         self._source.schema()
         stream.clock.advance(TIPS_SHOW_S)
 
@@ -276,7 +276,7 @@ def test_a_kpl_aggregate_is_unpacked_or_stops_the_read_or_is_wanted_raw(
 
 def test_a_query_without_an_application_is_refused_when_it_starts(stream: StreamUnderTest) -> None:
     """Its load is one of a batch read."""
-    source = KinesisDataSource(stream.connection())
+    source = RegisteredSource(stream.connection())
     source.schema()
     with pytest.raises(ConfigError, match="option applicationName is missing"):
         source.streamReader(COLUMNS)

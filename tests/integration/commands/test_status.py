@@ -58,7 +58,7 @@ def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
     with closing(ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")) as made:
         made.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
         made.identity.pin_start(
-            StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
+            StartPin(time_ms=0, requested="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
         )
         yield made
 

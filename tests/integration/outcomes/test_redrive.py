@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.aggregation.packing import UserRecord
+from kinesis_spout.aggregation.hash_range import UserRecord
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
@@ -21,8 +21,8 @@ from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
 from scheme.record import KPL_MAGIC
 from spark_job.dead_letter.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
+from spark_job.dead_letter.letter_files import RedriveError
 from spark_job.dead_letter.redrive import Found, Redrive, Selection
-from spark_job.dead_letter.redrive_files import RedriveError
 from spark_job.dead_letter.redrive_ledger import FOLDER, LEDGER_DDL, RedriveLedger
 from spark_job.dead_letter.stream_sink import PART_BYTES, envelopes
 from tests.support.aggregates.wire import aggregate_of

@@ -164,3 +164,34 @@ def test_a_repeated_batch_is_not_processed_without_the_rows_that_a_report_holds(
     close_plan(stream, CLICKS)
     tracked_batches.run(process, source=BOTH)
     assert sorted({one for rows in sink.values() for one in rows}) == both
+
+
+def test_a_record_that_ends_its_process_is_found_among_the_rows_of_all_streams(
+    tracked_batches: TrackedBatches, stream: StreamUnderTest
+) -> None:
+    """From the third delivery on, the function gets the first rows, stream by stream. The others
+    are queued again for the stream that they are of.
+    """
+    both = put_on_both(stream, *"abcdefgh")
+    killer = (STREAM, "d")
+    given: list[int] = []
+    done: list[tuple[str, str]] = []
+
+    def process(batch: TrackedBatch) -> None:
+        texts = texts_of(batch)
+        given.append(len(texts))
+        if killer in texts:
+            raise RuntimeError("Python worker exited unexpectedly")
+        done.extend(texts)
+
+    for _ in range(20):
+        try:
+            tracked_batches.run(process, source=BOTH, retry_limit=1)
+        except RuntimeError:
+            continue
+        break
+    assert given[:3] == [16, 16, 4]
+    assert sorted(done) == [one for one in both if one != killer]
+    (letter,) = tracked_batches.letters
+    assert (letter.stream_name, letter.data) == (STREAM, b"d")
+    assert letter.reason.startswith("its process ended without an answer")

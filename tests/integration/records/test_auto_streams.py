@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import KinesisDataSource
 from spark_job.process_services import ProcessServices
+from spark_job.registration import RegisteredSource
 from state.retry_policy import RetryPolicy
 from tests.support.kinesis.services import ServedFake, kinesis_client, serve
 from tests.support.shell.consuming import lines_of, run
@@ -96,7 +96,7 @@ def test_records_without_keys_come_through_a_query_a_batch_read_the_sink_and_a_r
 
 
 def test_the_sink_keeps_no_order_on_such_a_stream(stream: StreamUnderTest) -> None:
-    source = KinesisDataSource(stream.connection(ordering="key"))
+    source = RegisteredSource(stream.connection(ordering="key"))
     with pytest.raises(ConfigError, match=f"option ordering is key, but stream {STREAM} spreads"):
         source.writer(StructType().add("data", "binary"), overwrite=False)
 

@@ -16,7 +16,7 @@ from botocore.loaders import create_loader
 
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import AccessDeniedError, ConfigError, StreamNotFoundError, ThrottledError
-from kinesis_spout.testing import FakeKinesisSettings, drop, replace
+from kinesis_spout.testing import FakeKinesisSettings, ManualClock, drop, replace
 from kinesis_spout.testing.service.answers import PutRecordsAnswer, PutRecordsEntryAnswer
 from spark_job.sink.record_writer import PutCounts, RecordWriter
 from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError
@@ -104,15 +104,19 @@ def is_in_order(records: list[tuple[str, bytes]]) -> bool:
 @pytest.mark.parametrize("ordering", ["none", "key"])
 def test_a_write_within_the_services_limits_ends_and_is_not_fought(ordering: str) -> None:
     """Two shards that take 1,000 records a second each: of 2,500 records few are refused twice.
-    With an order by key, each key's rows are on the stream in their order.
+    With an order by key, each key's rows are on the stream in their order. Time passes while the
+    writer waits, and only then: a slow machine would stay within the limits.
     """
+    clock = ManualClock()
     with (
-        serve(settings=FakeKinesisSettings(limits=True)) as fake,
+        serve(settings=FakeKinesisSettings(limits=True), clock=clock) as fake,
         kinesis_client(fake.endpoint_url) as client,
     ):
         create_stream(client, STREAM, shards=2)
         to = settings(fake.endpoint_url, ordering=ordering)
-        counts = write(to, batch(range(2_500), keys=400))
+        with closing(RecordWriter(to, KEYED, clock=clock)) as writer:
+            counts = writer.write(iter([batch(range(2_500), keys=400)]))
+        clock.advance(1)
         records = on_stream(client)
     assert numbers(records) == list(range(2_500))
     assert 0 < counts.retries < 2_500

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import KinesisError
 from spark_job import register
-from spark_job.data_source import KinesisDataSource
+from spark_job.registration import RegisteredSource
 from tests.support.kinesis.services import SECRET_KEY, create_stream, records_on
 from tests.support.spark.source import STREAM, StreamUnderTest
 
@@ -104,7 +104,7 @@ def test_a_write_that_cannot_work_is_refused_before_a_task_begins(
     stream: StreamUnderTest, more: dict[str, str], *, overwrite: bool, message: str
 ) -> None:
     """In a batch and in a query."""
-    source = KinesisDataSource(stream.connection(**more))
+    source = RegisteredSource(stream.connection(**more))
     schema = StructType().add("data", "string")
     for writer in (source.writer, source.streamWriter):
         with pytest.raises(KinesisError, match=message):

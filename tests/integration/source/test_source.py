@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HashRange
-from kinesis_spout.aggregation.packing import Packer, UserRecord
+from kinesis_spout.aggregation.hash_range import HashRange, UserRecord
+from kinesis_spout.aggregation.packing import Packer
 from spark_job import register
 from tests.support.kinesis.services import SECRET_KEY
 from tests.support.spark.source import STREAM, StreamUnderTest, ids_of, served_stream

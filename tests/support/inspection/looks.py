@@ -38,7 +38,7 @@ STREAM = StreamSummary(
 )
 IDENTITY = StreamIdentity(arn=STREAM.arn, name="orders", created_ms=STREAM.created_ms)
 RECREATED = structs.replace(IDENTITY, created_ms=1)
-PIN = StartPin(time_ms=0, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
+PIN = StartPin(time_ms=0, requested="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 OWNER = OwnerView(None, OwnerInfo(host="host-a", pid=42, since_ms=NOW_MS - HOUR_MS))
 _OF_THE_LOG = frozenset(RunLog.__struct_fields__) - {"runs", "format"}
 AT_TIP = TipAnswer(NOW_MS, None)
@@ -154,11 +154,13 @@ def snapshot(*parts: ShardInfo | ShardState, now_ms: int = NOW_MS, **stored: Any
     if "log" in stored:
         given["runs"] = {stored.get("share"): stored.pop("log")}
     stored.pop("share", None)
-    sight = stored.pop("sight", None)
+    process = stored.pop("process", None)
     newest = next((log.newest for log in given.get("runs", {}).values()), None)
     states = {one.shard_id: one for one in parts if isinstance(one, ShardState)}
     return Snapshot(
-        sights={newest.owner: sight} if newest is not None and sight is not None else {},
+        process_states={newest.owner: process}
+        if newest is not None and process is not None
+        else {},
         application="etl",
         stored=StoredApplication(**(given | {"states": states} | stored)),
         stream=STREAM,

@@ -69,6 +69,7 @@ class Polling:
     position: Position = TRIM_HORIZON
     iterator: str | None = None
     ready_s: float = 0.0
+    keeps_lists: bool = False
     pages: deque[Page] = field(default_factory=deque)
 
     def move_to(self, position: Position) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.testing.manual_clock import START_MS
-from spark_job.driver.shard_tips import ShardTips
+from spark_job.driver.prober import ShardTips
 from state.position import Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
@@ -27,7 +27,7 @@ GONE = ShardState(
 )
 PIN = StartPin(
     time_ms=START_MS,
-    wish="LATEST",
+    requested="LATEST",
     position=Position.at_timestamp(1_000),
     shards=(shard(0), shard(1)),
 )
@@ -43,10 +43,12 @@ class World:
         self.watch = ShardTips()
         self.services.store.ownership.acquire(this_process(0), timeout_s=1)
         self.catalog = ShardCatalog(
-            settings,
             self.services.client,
             job.clock,
             self.watch,
+            stream_name=settings.stream.name,
+            refresh_interval_s=settings.shard_refresh_interval_ms / 1000,
+            fail_on_data_loss=settings.fail_on_data_loss,
             identity=self.services.store.identity,
             shard_states=self.services.store.shard_states,
             shard_list=self.services.store.shard_list,
@@ -57,7 +59,7 @@ class World:
     def refresh(self, after_s: float = 0) -> None:
         self.job.clock.advance(after_s)
         self.catalog.refresh(PIN)
-        self.catalog.give_up_vanished()
+        self.catalog.drop_missing_shards()
 
     def store(self, *states: ShardState) -> None:
         self.catalog.save([StateChange(before=None, after=state) for state in states])

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from scheme.record import KPL_MAGIC
-from spark_job.tracking.unanswered import (
-    delivery,
+from spark_job.tracking.poison_search import (
     first_rows,
-    give,
-    is_limited,
+    is_searching,
     rows_in,
-    with_withheld,
+    search_step,
+    subset,
+    with_deferred,
 )
 from state.plan import PlannedRetry, PlanStatus
 from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
@@ -36,7 +36,7 @@ from state.shard_state import UnresolvedRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_job.tracking.unanswered import Given
+    from spark_job.tracking.poison_search import BatchSubset
     from state.plan import Plan, ShardReadResult, TaskResult
     from state.shard_state import ShardState
     from state.znodes.topics import StoreTopics
@@ -171,7 +171,7 @@ class PlayedOutcomes:
             good = [row for row in rows if batch.accept(row)]
             report = msgspec.structs.replace(batch.report(len(rows)), tasks=tuple(sorted(seen)))
             if part is not None:
-                report = with_withheld(report, part)
+                report = with_deferred(report, part)
             if plan.aggregated_records == "raw":
                 report = report.of_whole_records
             self.letters += batch.letters
@@ -231,13 +231,13 @@ def _first_part(
     plan: Plan,
     states: Mapping[str, ShardState],
     openings: int,
-) -> Given | None:
+) -> BatchSubset | None:
     """The part of the batch that the function is given; None if it is given all of it."""
-    if not rows or not is_limited(openings, plan.delivery_limit):
+    if not rows or not is_searching(openings, plan.delivery_limit):
         return None
-    order = first_rows(ends, delivery(len(rows), openings, plan.delivery_limit).records)
+    order = first_rows(ends, search_step(len(rows), openings, plan.delivery_limit).records)
     numbers = [number_of(row) for row in rows if row["shardId"] == order.last]
-    return give(order, numbers[: order.rows + 1], plan, ends, states)
+    return subset(order, numbers[: order.rows + 1], plan, ends, states)
 
 
 def _ids_by_shard(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -257,9 +257,9 @@ def _by_shard(rows: Sequence[Row], ends: Mapping[int, TaskResult]) -> list[Row]:
 def _attempts_that_ended(ends: Mapping[int, TaskResult], plan: Plan, openings: int) -> int:
     """How often the only record of the batch's part was delivered without an answer."""
     rows = rows_in(ends)
-    if not rows or not is_limited(openings, plan.delivery_limit):
+    if not rows or not is_searching(openings, plan.delivery_limit):
         return 0
-    return delivery(rows, openings, plan.delivery_limit).attempts
+    return search_step(rows, openings, plan.delivery_limit).attempts
 
 
 def _seen(ends: Mapping[int, TaskResult], rows: Sequence[Row]) -> dict[int, TaskResult] | None:

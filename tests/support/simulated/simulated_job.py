@@ -25,8 +25,8 @@ from kinesis_spout.testing import (
 )
 from kinesis_spout.testing.stream.hash_keys import hash_key
 from scheme.record import KPL_MAGIC
+from spark_job.driver.backlog import PROBE_MAX_SHARDS
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.due_work import PROBE_MAX_SHARDS
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore

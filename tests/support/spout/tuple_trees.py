@@ -5,6 +5,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from kinesis_spout.tuple_tree.acker import Acker
     from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
@@ -13,9 +15,7 @@ TIMED_OUT = "its tuple tree was not complete by the deadline"
 
 
 class RecordingSpout:
-    """Records acks and fails in their order. A call does not return while the acker's lock is held,
-    so a caller that holds it deadlocks.
-    """
+    """Records acks and fails in their order. A call fails in a thread that has the acker's lock."""
 
     def __init__(self, acker: Acker[TupleTree]) -> None:
         self.acker = acker
@@ -24,7 +24,7 @@ class RecordingSpout:
         self.lock = Lock()
 
     def extend(self, message_id: str, timeout_s: float | None) -> bool:
-        len(self.acker)  # waits for the lock
+        self.check_lock()
         self.extended.append((message_id, timeout_s))
         return True
 
@@ -35,6 +35,10 @@ class RecordingSpout:
         self.record(message_id, reason)
 
     def record(self, message_id: str, outcome: str | None) -> None:
-        len(self.acker)  # waits for the lock
+        self.check_lock()
         with self.lock:
             self.outcomes.append((message_id, outcome))
+
+    def check_lock(self) -> None:
+        with pytest.raises(RuntimeError, match="un-acquired lock"):
+            self.acker.lock.release()

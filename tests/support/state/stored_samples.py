@@ -26,6 +26,7 @@ from scripts.reference.znodes import structs
 from spark_job.driver.offsets import OF_ONE
 from state.codec.exported import ExportedApplication, decode_export, encode_export
 from state.codec.history import HistoryHead, decode_entry, encode_entry, mark_of
+from state.codec.plans import PlanHeader, decode_log
 from state.codec.reports import (
     ReportHeader,
     ReportPart,
@@ -36,8 +37,7 @@ from state.codec.reports import (
     encode_report,
 )
 from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.codec.task_logs import decode_log
-from state.codec.values import PlanHeader, decode, encode
+from state.codec.values import decode, encode
 from state.plan import (
     ChildShard,
     PlannedRetry,
@@ -146,7 +146,7 @@ IDENTITY = StreamIdentity(
 )
 START = StartPin(
     time_ms=T,
-    wish="LATEST",
+    requested="LATEST",
     position=Position.at_timestamp(T),
     shards=(SHARD, "shardId-000000000001"),
     shard_positions={"shardId-000000000001": TRIM_HORIZON},

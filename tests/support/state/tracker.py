@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
+from typing import TYPE_CHECKING
 
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
@@ -13,6 +14,9 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 from state.tracker.transitions import NodeState
+
+if TYPE_CHECKING:
+    from state.tracker.emission import Emission
 
 SHARD = "shardId-000000000000"
 # Retries are due 100, 200, 400 ... ms after the failure, exactly.
@@ -48,6 +52,14 @@ def make_tracker(
 def restart(tracker: InflightRecordTracker, policy: RetryPolicy = POLICY) -> InflightRecordTracker:
     """The tracker of a new process, from the stored state only."""
     return make_tracker(state=tracker.snapshot(), policy=policy)
+
+
+def take_retry(
+    tracker: InflightRecordTracker, now_ms: int, *, deadline_ms: int | None = None
+) -> Emission | None:
+    """Emit the first retry that is due, as readers do; None when none is."""
+    sequence = tracker.due_retry(now_ms)
+    return None if sequence is None else tracker.retry(sequence, deadline_ms=deadline_ms)
 
 
 def nodes(tracker: InflightRecordTracker) -> list[tuple[int, NodeState]]:

@@ -216,27 +216,6 @@ class Oracle:
         entry.status = "exhausted"
         self.exhausted.append(entry.first)
 
-    def split(self, first: int, out: list[int]) -> None:
-        """Replace a span by the records that are split out, and one acked entry for each other
-        record.
-        """
-        span = self.find(first)
-        assert span is not None
-        place = self.entries.index(span)
-        self.entries[place : place + 1] = [
-            replace(
-                span,
-                numbers=[number],
-                deadline_ms=None,
-                known=[number],
-                found_alone=True,
-                announced_ms=None,
-            )
-            if number in out
-            else Entry([number], "acked", known=[number] if number in span.known else [])
-            for number in span.numbers
-        ]
-
     def queue_again(self, span: Entry, runs: list[list[int]], attempts: int, due_ms: int) -> None:
         """Replace a span by the given queued entries, and one acked entry for each other record."""
         place = self.entries.index(span)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import register
 from spark_job.preflight import refuse_other_python
+from spark_job.registration import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

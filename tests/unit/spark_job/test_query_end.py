@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.shards.run_recorder import amend_newest_run, failure
 from spark_job.query_end import QueryEnds, plans_of
 from state.memory_store import MemoryStateStore
 from state.process import process_start, this_process
@@ -71,10 +71,10 @@ def test_a_listener_raises_nothing() -> None:
     event: Any = SimpleNamespace(id="1", runId="2", exception=None)
     ends.onQueryTerminated(event)
     ends.onQueryStarted(event)
-    ends.tell_the_rest()
+    ends.report_the_rest()
     assert len(asked) == 1
-    ends.tell_the_rest()
+    ends.report_the_rest()
     assert len(asked) == 1, "it was told"
     broken = QueryEnds(SimpleNamespace(), SystemClock())
     broken.onQueryStarted(event)
-    broken.tell_the_rest()
+    broken.report_the_rest()

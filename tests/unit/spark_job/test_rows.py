@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.reading.kpl import AggregatedRecordError, refuse_aggregates
+from kinesis_spout.reading.user_records import AggregatedRecordError, refuse_aggregates
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC
 from spark_job.data_source import SCHEMA_DDL, selected_columns
-from spark_job.rows import COLUMNS, to_rows
+from spark_job.rows import COLUMNS, RAW, ShardRows
 from tests.support.simulated.simulated_job import AGGREGATE
 
 SHARD = "shardId-000000000003"
@@ -33,6 +33,12 @@ def page(*payloads: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=PAGE_SCHEMA)
 
 
+def rows_with(columns: tuple[str, ...] = COLUMNS) -> ShardRows:
+    return ShardRows(
+        SHARD, stream="orders", aggregated_records=RAW, hash_range=None, columns=columns
+    )
+
+
 def test_the_columns_are_those_of_the_schema_given_to_spark() -> None:
     """Spark takes the batches unchecked, so names, order and types must be the schema's."""
     arrow_types = {
@@ -43,7 +49,7 @@ def test_the_columns_are_those_of_the_schema_given_to_spark() -> None:
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     }
     declared = [column.split() for column in SCHEMA_DDL.split(", ")]
-    rows = to_rows(page(b"a"), stream="orders", shard_id=SHARD)
+    rows = rows_with().of_retries(page(b"a"))
     assert [(name, arrow_types[kind]) for name, kind in declared] == [
         (field.name, field.type) for field in rows.schema
     ]
@@ -54,10 +60,7 @@ def test_columns_that_are_selected_are_those_of_all_columns(
     columns: tuple[str, ...],
 ) -> None:
     attempts = pa.array([2, 3], pa.int32())
-    rows = [
-        to_rows(page(b"a", b"b"), stream="orders", shard_id=SHARD, attempts=attempts, columns=some)
-        for some in (columns, COLUMNS)
-    ]
+    rows = [rows_with(some).of_retries(page(b"a", b"b"), attempts) for some in (columns, COLUMNS)]
     assert rows[0].schema.names == list(columns)
     assert rows[0].equals(rows[1].select(columns))
 

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import KinesisDataSource
 from spark_job.kinesis_source import KinesisSource
 from spark_job.options import RETIRED
+from spark_job.registration import RegisteredSource
 from spark_job.settings import QuerySettings, SourceSettings
 
 BASE = {
@@ -33,9 +33,11 @@ def settings(**options: str) -> SourceSettings:
 def test_as_many_tasks_as_run_at_a_time_unless_told(
     slots: int | None, options: dict[str, str], tasks: int
 ) -> None:
-    source = KinesisDataSource(BASE | options)
-    source.task_slots = slots
-    assert source.settings().max_tasks == tasks
+    class Source(RegisteredSource):
+        task_slots = slots
+
+    (stream,) = Source(BASE | options).query().streams
+    assert stream.max_tasks == tasks
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ import spark_job.data_source, spark_job.executor.task_reader, spark_job.process_
 """
 PLANNING = """
 from pyspark.sql.types import StructType
-from spark_job.data_source import KinesisDataSource
+from spark_job.registration import RegisteredSource
 options = {"streamName": "flights", "applicationName": "a", "zookeeper": "zk:2181"}
-KinesisDataSource(options).streamReader(StructType().add("data", "binary"))
+RegisteredSource(options).streamReader(StructType().add("data", "binary"))
 """
 USING = "from spark_job import KinesisSource, register"
 
@@ -40,7 +40,7 @@ def test_what_reads_imports_neither_planning_nor_tracking() -> None:
     imported = imported_by(READING)
     rooms = (
         *("driver", "tracking", "dead_letter", "acker", "batch_read", "sink"),
-        *("kinesis_source", "preflight"),
+        *("kinesis_source", "registration", "preflight"),
     )
     assert [
         name

@@ -9,7 +9,7 @@ from state.errors import PlanMismatchError
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
 from state.position import Position
 from state.report import PlanReport, ShardOutcome
-from state.settle import settle_shard, settle_tracked
+from state.settle import settle_shard
 from state.shard_state import ShardState, UnresolvedRecord, as_whole
 from tests.support.state.tracker import SHARD, seq
 
@@ -63,8 +63,8 @@ END = ShardReadResult(
 def settled(
     *unresolved: UnresolvedRecord, end: ShardReadResult = END, state: ShardState = STATE
 ) -> ShardState:
-    return settle_tracked(
-        state, SLICE, end, ShardOutcome(shard_id=SHARD, unresolved=unresolved), PLAN
+    return settle_shard(
+        state, end, PLAN, SLICE, ShardOutcome(shard_id=SHARD, unresolved=unresolved)
     )
 
 
@@ -110,7 +110,7 @@ def test_a_plan_of_retries_only_changes_nothing_else() -> None:
     slice_ = replace(SLICE, max_records=0)
     end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
     outcome = ShardOutcome(shard_id=SHARD, unresolved=(waiting(20, attempts=4),))
-    after = settle_tracked(replace(STATE, at_tip=True), slice_, end, outcome, PLAN)
+    after = settle_shard(replace(STATE, at_tip=True), end, PLAN, slice_, outcome)
     assert after == replace(
         STATE, checkpoint=seq(10), unresolved=outcome.unresolved, settled_plan=PLAN, at_tip=True
     )
@@ -127,10 +127,10 @@ def test_a_range_that_was_read_from_another_position_than_the_states_is_refused(
         settled(state=elsewhere, end=replace(END, position=of_end))
     one, empty = replace(SLICE, max_records=1), ShardReadResult(shard_id=SHARD, position=of_end)
     with pytest.raises(PlanMismatchError, match=told):
-        settle_tracked(elsewhere, one, empty, None, PLAN)
+        settle_shard(elsewhere, empty, PLAN, one)
     retries_only = replace(SLICE, max_records=0)
     end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
-    assert settle_tracked(elsewhere, retries_only, end, None, PLAN).unresolved == ()
+    assert settle_shard(elsewhere, end, PLAN, retries_only).unresolved == ()
 
 
 def test_a_retry_that_another_process_has_resolved_stays_resolved() -> None:
@@ -165,7 +165,7 @@ def test_a_rejected_record_is_settled_like_any_other() -> None:
     """It was read again only to be dead-lettered."""
     rejected = replace(STATE, unresolved=(replace(ALONE, rejected=True), OTHER, RANGE))
     assert settled(state=rejected).unresolved == ()
-    undone = settle_tracked(rejected, SLICE, replace(END, retries_done=0), None, PLAN)
+    undone = settle_shard(rejected, replace(END, retries_done=0), PLAN, SLICE)
     assert undone.unresolved == rejected.unresolved
 
 
@@ -211,16 +211,16 @@ def test_more_retries_than_were_planned_are_refused(done: int) -> None:
 def test_values_of_another_shard_are_refused() -> None:
     """A slice, a read result, and an outcome."""
     with pytest.raises(ValueError, match=f"^the read result of shard other .* shard {SHARD};"):
-        settle_tracked(STATE, SLICE, replace(END, shard_id="other"), None, PLAN)
+        settle_shard(STATE, replace(END, shard_id="other"), PLAN, SLICE)
     with pytest.raises(
         ValueError,
         match=f"outcome of shard other cannot be settled into the state of shard {SHARD}",
     ):
-        settle_tracked(STATE, SLICE, END, ShardOutcome(shard_id="other"), PLAN)
+        settle_shard(STATE, END, PLAN, SLICE, ShardOutcome(shard_id="other"))
     with pytest.raises(
         ValueError, match=f"slice of shard other cannot be settled into the state of shard {SHARD}"
     ):
-        settle_tracked(STATE, replace(SLICE, shard_id="other"), END, None, PLAN)
+        settle_shard(STATE, END, PLAN, replace(SLICE, shard_id="other"))
 
 
 # ranges that were read in part --------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_of_a_range_that_was_read_in_part_the_rest_stays_queued_as_it_was() -> N
     short = replace(PART, retries_short=(ShortRange(first=seq(30), missing=1),))
     assert settled(end=short, state=state).unresolved == (replace(stored, first=seq(35), count=5),)
     assert settle_shard(state, PART, PLAN, SLICE) == after
-    assert settle_tracked(state, SLICE, PART, None, PLAN) == after
+    assert settle_shard(state, PART, PLAN, SLICE) == after
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from msgspec.structs import replace
 
+from kinesis_spout.application.history_recorder import MARGIN_MS
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
 from kinesis_spout.checkpoints.recorded_move import ServiceTime
@@ -15,7 +16,6 @@ from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.cli.checkpoint.printing import move_lines
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.shards.history_recorder import MARGIN_MS
 from kinesis_spout.testing import ManualClock, early_end, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
 from state.errors import ConflictError, StreamMismatchError
@@ -285,7 +285,7 @@ def test_the_loss_of_shards_that_nobody_has_seen_is_accepted(job: SimulatedJob, 
         if lost == "a parent":
             job.fake.split(STREAM, shard(0))
         store.identity.pin_start(
-            StartPin(time_ms=START_MS, wish="", position=TRIM_HORIZON, shards=shards)
+            StartPin(time_ms=START_MS, requested="", position=TRIM_HORIZON, shards=shards)
         )
         if lost == "children":
             finished = ShardState(
@@ -410,7 +410,7 @@ def stand_at(job: SimulatedJob, position: Position) -> None:
         shards = tuple(one.shard_id for one in client.list_shards())
         store.ownership.acquire(this_process(0), timeout_s=1)
         store.identity.pin_start(
-            StartPin(time_ms=START_MS, wish=str(position), position=position, shards=shards)
+            StartPin(time_ms=START_MS, requested=str(position), position=position, shards=shards)
         )
         states = [ShardState(shard_id=one, read_position=position) for one in shards]
         store.shard_states.save([StateChange(before=None, after=one) for one in states])

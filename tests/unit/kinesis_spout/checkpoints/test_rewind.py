@@ -91,7 +91,7 @@ def test_a_start_that_was_imported_since_is_not_where_a_younger_shard_begins(
         now_ms = run_.now_ms()
         imported = StartPin(
             time_ms=now_ms,
-            wish="LATEST",
+            requested="LATEST",
             position=Position.at_timestamp(now_ms),
             shards=tuple(store.shard_states.load()),
         )

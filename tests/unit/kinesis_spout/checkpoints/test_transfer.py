@@ -68,7 +68,7 @@ def test_an_export_with_a_number_that_a_shard_refuses_is_refused(
     states = [ShardState(shard_id=shard(0), read_position=Position.after(known))]
     if where == "state":
         states.append(ShardState(shard_id=shard(1), read_position=bad))
-    start = StartPin(time_ms=0, wish="", position=bad, shards=(shard(0), shard(1)))
+    start = StartPin(time_ms=0, requested="", position=bad, shards=(shard(0), shard(1)))
     with closing(job.client()) as client:
         exported = ExportedApplication(
             application="etl", exported_ms=0, states=tuple(states), start=start

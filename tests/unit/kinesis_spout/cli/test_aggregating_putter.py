@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange
-from kinesis_spout.aggregation.packing import UserRecord
+from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, UserRecord
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.cli.aggregating_putter import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord

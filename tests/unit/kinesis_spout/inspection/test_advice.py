@@ -11,7 +11,7 @@ import pytest
 from kinesis_spout.inspection.cause import Act
 from kinesis_spout.inspection.explanation import explain, grouped
 from state.report import ReportStatus
-from state.store.ownership import Sight
+from state.store.ownership import ProcessState
 from state.store.runs import FAILED, STOPPED, RunEnd
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
@@ -73,7 +73,10 @@ def holding(**stored: Any) -> Look:
         (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
         (look(ONE, LAPSED, tips=BEHIND, owners=()), ["raise the stream's retention", START]),
         (stood(paused=True, **GONE), ["end the pause", START]),
-        (stood(paused=True, log=run_log(HOUR_MS), sight=Sight.GONE), ["end the pause", "start it"]),
+        (
+            stood(paused=True, log=run_log(HOUR_MS), process=ProcessState.GONE),
+            ["end the pause", "start it"],
+        ),
     ],
 )
 def test_what_comes_first_is_done_first(seen: Look, order: list[str]) -> None:

@@ -19,7 +19,7 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import TIMED_OUT
 from state.store.history import OperatorMove
-from state.store.ownership import OwnerView, Sight, TaskShare
+from state.store.ownership import OwnerView, ProcessState, TaskShare
 from state.store.runs import (
     DEACTIVATED,
     DONE,
@@ -278,13 +278,16 @@ TABLE: list[tuple[Look, str]] = [
     (stood(**ended(STOPPED)), "not read > run stopped -> start the job"),
     (stood(**GONE), "not read > run vanished -> start the job"),
     (
-        stood(sight=Sight.RUNS, **GONE),
+        stood(process=ProcessState.RUNS, **GONE),
         "not read > cut off -> see in its log whether it reaches ZooKeeper",
     ),
     (stood(**(GONE | {"tips": TIP})), "idle, and nobody reads it > run vanished -> start the job"),
-    (stood(log=run_log(HOUR_MS), sight=Sight.GONE), "not read > process gone -> start it again"),
     (
-        stood(log=run_log(HOUR_MS), sight=Sight.STOPPED),
+        stood(log=run_log(HOUR_MS), process=ProcessState.GONE),
+        "not read > process gone -> start it again",
+    ),
+    (
+        stood(log=run_log(HOUR_MS), process=ProcessState.STOPPED),
         "not read > process stopped -> let it go on: kill -CONT 42 (on host-a)",
     ),
     (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.programs.installation import how_to_install
-from kinesis_spout.programs.modules import OUR_FOLDER
+from kinesis_spout.programs.installation import OUR_FOLDER, how_to_install
 from tests.architecture.source_tree import PACKAGES, ROOT, sources
 
 if TYPE_CHECKING:

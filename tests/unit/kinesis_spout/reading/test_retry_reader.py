@@ -77,10 +77,17 @@ class Found:
     ) -> None:
         job.count_calls()
         services = services or job.services(job.settings(**options))
-        reader = RetryReader(shard(0), retries, services, whole_ranges=whole_ranges)
+        reader = RetryReader(
+            shard(0),
+            retries,
+            services,
+            budget=budget or RetryByteBudget(max_bytes),
+            at_least_one=at_least_one,
+            whole_ranges=whole_ranges,
+        )
         until_s = None if time_s is None else services.clock.monotonic_s() + time_s
-        budget = budget or RetryByteBudget(max_bytes)
-        parts = list(reader.read(budget, until_s=until_s, at_least_one=at_least_one))
+        parts = list(reader.read(until_s=until_s))
+        result = reader.result
         self.rows = [
             (int(number), attempt)
             for part in parts
@@ -91,10 +98,10 @@ class Found:
             )
         ]
         self.numbers = [number for number, _ in self.rows]
-        self.done, self.gone = reader.done, [one.sequence for one in reader.gone]
-        self.short = [(one.first.sequence, one.missing) for one in reader.short]
-        self.part, self.shard_gone = reader.part, reader.shard_gone
-        assert reader.rows == len(self.rows)
+        self.done, self.gone = result.done, [one.sequence for one in result.gone]
+        self.short = [(one.first.sequence, one.missing) for one in result.short]
+        self.part, self.shard_gone = result.part, result.shard_gone
+        assert result.rows == len(self.rows)
 
 
 @pytest.mark.parametrize(("step", "pages", "iterators"), [(4_999, 3, 3), (100, 4, 1)])

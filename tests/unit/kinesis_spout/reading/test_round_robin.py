@@ -75,7 +75,7 @@ class ScriptedGetter:
     def ready_at_s(self) -> float:
         return self.due_s
 
-    def fetch(self, limit: int) -> Page:
+    def fetch_unless_throttled(self, limit: int) -> Page:
         self.log.append(self.shard_id)
         self.limits.append(limit)
         step = self.script.popleft() if len(self.script) > 1 else self.script[0]
@@ -351,9 +351,9 @@ class AnnouncingGetter(ScriptedGetter):
         super().__init__(shard_id, *script)
         self.begun = threading.Event()
 
-    def fetch(self, limit: int) -> Page:
+    def fetch_unless_throttled(self, limit: int) -> Page:
         self.begun.set()
-        return super().fetch(limit)
+        return super().fetch_unless_throttled(limit)
 
 
 @pytest.mark.parametrize("error", [None, GeneratorExit])

@@ -182,7 +182,7 @@ def test_what_lasts_for_too_long_ends_in_an_error_that_says_so(
     """It names the shard and what to do, after the time allowed."""
     client = ScriptedClient(error)
     with pytest.raises(raised, match=says):
-        getter_of(client, iterator="hint", patience_s=60.0).fetch(10)
+        getter_of(client, iterator="hint", refusal_timeout_s=60.0).fetch(10)
     assert 1060 <= client.clock.seconds < 1080
 
 
@@ -276,7 +276,7 @@ def test_a_missing_iterator_is_the_end_only_if_new_iterators_give_the_same_answe
 
 
 @pytest.mark.parametrize(
-    "between", [fetched([6]), fetched([6], after=None), fetched([], behind_ms=5)]
+    "between", [fetched([6]), fetched([6], after=None), fetched([]), fetched([], behind_ms=None)]
 )
 def test_another_answer_between_them_disproves_the_end(between: FetchedPage) -> None:
     """The answers before it were malformed, and so count for nothing."""
@@ -284,6 +284,13 @@ def test_another_answer_between_them_disproves_the_end(between: FetchedPage) -> 
     client = ScriptedClient(end, end, between, end, end, end)
     getter = getter_of(client)
     assert [getter.fetch(10).ended for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_empty_pages_before_the_end_are_passed_by_each_new_iterator() -> None:
+    """They are behind the tip, so they do not say that the shard is open."""
+    end, empty = fetched([], after=None), fetched([], behind_ms=5)
+    getter = getter_of(ScriptedClient(empty, end, empty, empty, end, empty, end))
+    assert [getter.fetch(10).ended for _ in range(7)] == [False] * 6 + [True]
 
 
 def test_a_position_that_somebody_else_has_read_up_to_is_asked_anew() -> None:
@@ -328,7 +335,7 @@ def test_what_somebody_else_has_read_meanwhile_ends_the_row_of_refusals() -> Non
     a call: there was no room for a page, or the machine slept.
     """
     clock = SimulatedClock()
-    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, patience_s=60.0)
+    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, refusal_timeout_s=60.0)
     with pytest.raises(ThrottledError):
         getter.fetch_unless_throttled(10)
     clock.sleep(600.0)

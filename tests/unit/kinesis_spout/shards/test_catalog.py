@@ -58,14 +58,15 @@ def test_an_end_below_the_start_of_its_shard_closes_it_but_is_not_used(world: Wo
 
     world.job.fake.split(STREAM, shard(0))
     world.refresh()
-    assert list(world.catalog.endings()) == [shard(0)]
+    assert list(world.catalog.stream.endings()) == [shard(0)]
     world.job.fake.faults.add(
         alter(lambda page: msgspec.structs.replace(page, shards=[*map(ended, page.shards)])),
         operation="ListShards",
     )
     world.refresh(after_s=10)
-    assert world.catalog.endings() == {}
-    assert [world.catalog.is_closed(shard(index)) for index in (0, 1, 2)] == [True, False, False]
+    assert world.catalog.stream.endings() == {}
+    closed = [world.catalog.stream.is_closed(shard(index)) for index in (0, 1, 2)]
+    assert closed == [True, False, False]
 
 
 # shards that are gone -----------------------------------------------------------------------------
@@ -99,7 +100,7 @@ def test_with_fail_on_data_loss_off_it_is_given_up_with_a_warning_and_its_childr
         state = lenient.job.states()[GONE.shard_id]
         assert (state.read_position, state.lifecycle) == (SHARD_END, lifecycle)
         assert (state.checkpoint, state.unresolved) == (SequenceNumber(7), unresolved)
-        assert lenient.catalog.gone() == ({GONE.shard_id} if unresolved else set())
+        assert lenient.catalog.loss.gone == ({GONE.shard_id} if unresolved else set())
     assert GONE.shard_id in caplog.text
 
 
@@ -118,7 +119,7 @@ def test_one_listing_without_it_or_some_of_a_changing_stream_do_not_count() -> N
     with simulated(shards=2, reshard_ms=3_600_000) as job, closing(World(job)) as world:
         without_the_first(world, times=1)
         world.refresh()
-        world.catalog.expire()
+        world.catalog.stream.expire()
         world.refresh(after_s=10)
         assert world.catalog.readable() == [shard(0), shard(1)]
         world.store(GONE)
@@ -135,7 +136,7 @@ def test_two_listings_right_after_one_another_count_as_one(world: World) -> None
     """
     world.store(GONE)
     world.refresh()
-    world.catalog.expire()
+    world.catalog.stream.expire()
     world.refresh(after_s=1)
     assert not world.job.states()[GONE.shard_id].end_was_read
     with pytest.raises(DataLossError):
@@ -152,11 +153,11 @@ def test_the_lag_is_that_of_the_furthest_shard_that_is_not_at_its_tip(world: Wor
     )
     world.refresh()
     world.job.clock.advance(30)
-    assert world.catalog.lag_ms() == 30_000
+    assert max(world.catalog.lags_ms().values()) == 30_000
     world.watch.on_end(ShardReadResult(shard_id=shard(0), at_tip=True), 0)
-    assert world.catalog.lag_ms() == 30_000
+    assert max(world.catalog.lags_ms().values()) == 30_000
     world.watch.on_end(ShardReadResult(shard_id=shard(1), at_tip=True), 0)
-    assert world.catalog.lag_ms() == 0
+    assert max(world.catalog.lags_ms().values()) == 0
 
 
 # retries of shards that are gone ------------------------------------------------------------------
@@ -166,14 +167,14 @@ def test_a_shard_with_retries_is_proven_gone_by_two_listings_and_a_question(worl
     """At least a refresh interval apart. It was read to its end, so it is no data loss."""
     world.store(DRAINED)
     world.refresh()
-    assert world.catalog.gone() == set()
-    world.catalog.expire()
+    assert world.catalog.loss.gone == set()
+    world.catalog.stream.expire()
     world.refresh(after_s=1)
-    assert world.catalog.gone() == set()
+    assert world.catalog.loss.gone == set()
     world.job.count_calls()
     for _ in range(2):
         world.refresh(after_s=10)
-    assert world.catalog.gone() == {DRAINED.shard_id}
+    assert world.catalog.loss.gone == {DRAINED.shard_id}
     assert world.job.calls("GetShardIterator") == 2
 
 
@@ -183,14 +184,14 @@ def test_a_shard_that_answers_or_is_listed_again_is_not_gone(world: World) -> No
     world.job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=3)
     for _ in range(3):
         world.refresh(after_s=10)
-    assert world.catalog.gone() == set()
+    assert world.catalog.loss.gone == set()
     world.job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=1)
     unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
     world.job.fake.faults.add(unknown, operation="GetShardIterator", times=2)
     world.refresh(after_s=10)
-    assert world.catalog.gone() == {shard(0)}
+    assert world.catalog.loss.gone == {shard(0)}
     world.refresh(after_s=10)
-    assert world.catalog.gone() == set()
+    assert world.catalog.loss.gone == set()
 
 
 def test_one_false_answer_to_the_question_proves_no_shard_gone(world: World) -> None:
@@ -202,7 +203,7 @@ def test_one_false_answer_to_the_question_proves_no_shard_gone(world: World) -> 
     world.job.fake.faults.add(unknown, operation="GetShardIterator", times=1)
     for _ in range(2):
         world.refresh(after_s=10)
-    assert world.catalog.gone() == set()
+    assert world.catalog.loss.gone == set()
 
 
 def test_a_task_that_does_not_keep_the_list_proves_a_shard_gone_as_well(world: World) -> None:
@@ -210,7 +211,7 @@ def test_a_task_that_does_not_keep_the_list_proves_a_shard_gone_as_well(world: W
     world.catalog.follow()
     world.job.clock.advance(10)
     world.catalog.follow()
-    assert world.catalog.gone() == {DRAINED.shard_id}
+    assert world.catalog.loss.gone == {DRAINED.shard_id}
     assert world.job.store().shard_list.read() is None
 
 

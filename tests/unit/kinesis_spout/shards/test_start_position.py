@@ -67,7 +67,7 @@ def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards(job: Simul
     )
     assert found.shard_positions == {shard(0): Position.after(SequenceNumber(known))}
     assert start_position(shard(7), found) == TRIM_HORIZON, "a shard that is listed later"
-    assert found.wish == f'{{"default": "LATEST", "{shard(0)}": "AFTER:{known}"}}'
+    assert found.requested == f'{{"default": "LATEST", "{shard(0)}": "AFTER:{known}"}}'
 
 
 def test_a_start_in_the_future_or_of_a_misspelt_shard_is_refused_and_nothing_is_pinned(

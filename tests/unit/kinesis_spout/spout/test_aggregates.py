@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.reading.kpl import AggregatedRecordError
+from kinesis_spout.reading.user_records import AggregatedRecordError
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated

@@ -254,7 +254,7 @@ def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stor
     with closing(under_test.store()) as store:
         store.ownership.acquire(this_process(0), timeout_s=1)
         store.identity.pin_start(
-            StartPin(time_ms=now_ms, wish="", position=position, shards=(shard_id,))
+            StartPin(time_ms=now_ms, requested="", position=position, shards=(shard_id,))
         )
     with under_test.fresh() as spout:
         with pytest.raises(

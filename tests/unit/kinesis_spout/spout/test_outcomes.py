@@ -12,7 +12,7 @@ import pytest
 from kinesis_spout.errors import IllegalAckerEventError
 from kinesis_spout.spout.kinesis_spout import FailRecordError
 from kinesis_spout.spout.listener import SpoutListener
-from kinesis_spout.spout.session import NothingAckedError
+from kinesis_spout.spout.scheduler import NothingAckedError
 from scheme.json_scheme import JsonScheme
 from scheme.raw_scheme import RawScheme
 from tests.support.simulated.simulated_job import SimulatedJob, shard

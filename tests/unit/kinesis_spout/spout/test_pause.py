@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.application.session import KEPT_S
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.programs.threads import ThreadLoop
-from kinesis_spout.shards.pause import HOLD_S
-from kinesis_spout.spout.openings import UNCLOSED
+from kinesis_spout.spout.unclean_starts import MAX_UNCLEAN
 from kinesis_spout.testing import slow
 from state.errors import StaleOwnerError
 from state.position import PositionKind
@@ -86,6 +86,21 @@ def test_a_paused_spout_commits_and_reads_nothing() -> None:
         assert not spout.is_paused
 
 
+def test_records_that_were_read_before_a_pause_come_after_it() -> None:
+    """Also those that nothing else would hold up."""
+    under_test = SpoutUnderTest()
+    put = under_test.put(5)
+    with under_test.fresh() as spout:
+        under_test.loops.take("fetch")
+        came = [spout.next_tuple() for _ in range(2)]
+        with paused(under_test):
+            under_test.loops.take("coordinate")
+            assert spout.next_tuple() is None
+        under_test.loops.take("coordinate")
+        came += drain(spout, under_test.loops)
+        assert [f"{one.shard_id}:{one.sequence_number}" for one in came if one] == put
+
+
 def test_a_pause_is_obeyed_and_ended_at_once() -> None:
     """In real threads: a watch wakes the spout, not an interval."""
     under_test = SpoutUnderTest(clock=PassingClock())
@@ -144,20 +159,20 @@ def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
     store = under_test.store()
     with paused(under_test), under_test.fresh(store=store) as spout:
         store.lose_session()
-        turns(under_test, spout, 2, step_s=HOLD_S)
+        turns(under_test, spout, 2, step_s=KEPT_S)
         with closing(under_test.store()) as other:
             assert other.ownership.tasks()
             store.lose_session()
             other.ownership.acquire(this_process(0), timeout_s=0)
             with pytest.raises(StaleOwnerError):
-                turns(under_test, spout, 2, step_s=HOLD_S)
+                turns(under_test, spout, 2, step_s=KEPT_S)
 
 
 def test_a_record_that_was_announced_goes_out_and_no_other() -> None:
     """Its delivery is stored as an attempt: held back, a crash would charge it for nothing."""
     under_test = SpoutUnderTest()
     under_test.put(3)
-    for _ in range(UNCLOSED):
+    for _ in range(MAX_UNCLEAN):
         crashed = under_test.store()
         under_test.fresh(store=crashed).open()
         crashed.lose_session()

@@ -77,7 +77,7 @@ def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> No
         wait = in_thread(partial(ack_all, spout))
         for _ in range(turns % 10):
             spout.metrics()
-        while is_waiting and not session._waiting:
+        while is_waiting and not session.scheduler._waiting:
             spout.metrics()
         spout.close()
         wait()
@@ -94,8 +94,8 @@ def test_an_interrupt_leaves_the_lock_free(
         under_test.loops.take("fetch")
         emission = spout.next_tuple()
         assert emission is not None
-        session = spout._open_session()
-        acquire = session._acquire
+        changed = spout._open_session().scheduler.changed
+        acquire = changed.acquire
 
         def interrupted() -> None:
             if is_acquired:
@@ -103,7 +103,7 @@ def test_an_interrupt_leaves_the_lock_free(
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(session, "_acquire", interrupted)
+            patch.setattr(changed, "acquire", interrupted)
             for call in (emission.ack, spout.next_tuple):
                 with pytest.raises(KeyboardInterrupt):
                     call()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.shards.run_recorder import REFUSED_TOLD_S, THROTTLED_TOLD_S
+from kinesis_spout.application.run_recorder import TROUBLE_EVERY_S
 from kinesis_spout.testing import throttle
 from state.retry_policy import RetryPolicy
 from state.store.runs import DEACTIVATED, FAILED, FULL, NOT_TAKEN, SPOUT, STOPPED, Hold
@@ -85,7 +85,7 @@ def test_throttled_shards_are_told_once_a_minute() -> None:
             under_test.fake.faults.add(throttle(), operation="GetRecords", times=1)
             under_test.loops.take("fetch", "commit")
             told_counts.append([one.count for one in under_test.run().throttled.values()])
-            under_test.clock.advance(THROTTLED_TOLD_S / 2)
+            under_test.clock.advance(TROUBLE_EVERY_S / 2)
     assert told_counts == [[1], [1], [3], [3]]
 
 
@@ -111,7 +111,7 @@ def test_refused_letters_are_told_once_a_minute_until_they_are_written() -> None
         assert first.count == 2
         assert first.says == "FileNotFoundError: zk://***@letters is not there"
         assert refused_after(1) == first, "a minute has not passed"
-        under_test.clock.advance(REFUSED_TOLD_S)
+        under_test.clock.advance(TROUBLE_EVERY_S)
         later = refused_after(1)
         assert later is not None
         assert later.count == 4

@@ -241,6 +241,31 @@ def test_retries_of_a_shard_that_two_listings_leave_out_are_letters_without_a_pa
     assert (letter.shard_id, letter.data, letter.attempts) == (shard(0), None, 1)
 
 
+def test_a_shard_that_the_leader_has_given_up_is_not_stored_as_another_task_has_read_it(
+    job: SimulatedJob,
+) -> None:
+    """Its state has ended meanwhile, so the task releases the shard, and loses no other outcome."""
+    job.put(2, key=job.key_of(1))
+    leader, other = (
+        SteppedSpout(job, task_index=index, total_tasks=2, fail_on_data_loss=False)
+        for index in (0, 1)
+    )
+    other.fetch()
+    acked, late = other.drain(ack=False)
+    acked.ack()
+    other.coordinate()
+    with job.fake.lock:
+        del job.fake.stream(STREAM).shards[shard(1)]
+    while not job.states()[shard(1)].end_was_read:
+        leader.after(10.0).coordinate()
+        assert job.clock.monotonic_s() < 300
+    late.ack()
+    other.coordinate()
+    assert job.states()[shard(1)].end_was_read
+    assert shard(1) not in other.spout.metrics().shards
+    assert other.spout.next_tuple() is None, "the spout goes on"
+
+
 def left_open(job: SimulatedJob) -> str:
     """A Spark job whose batch of three records was read and has not ended: its plan stays open."""
     job.put(3)

@@ -10,7 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS, RetryBuffer
-from kinesis_spout.spout.scheduler import Limits, SpoutDelivery, SpoutScheduler
+from kinesis_spout.spout.rotation import Limits
+from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
@@ -26,7 +27,10 @@ from tests.support.spout.spout_pages import (
 from tests.support.state.tracker import POLICY, SHARD, make_tracker, seq
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.reading.page import Page
+    from kinesis_spout.spout.emission import SpoutEmission
 
 NO_RETRY = RetryPolicy(retry_limit=0)
 DUE_MS = 100  # when the first retry of a failure at 0 is due
@@ -42,13 +46,13 @@ def emit(shard: TrackedShard, count: int = 1, *, now_ms: int = 0) -> list[int]:
 def ack(shard: TrackedShard, number: int) -> int | None:
     found = shard.find(seq(number), 1)
     assert found is not None
-    return shard.ack(found)
+    return shard.mark_acked(found)
 
 
 def fail(shard: TrackedShard, number: int) -> Effect:
     found = shard.find(seq(number), 1)
     assert found is not None
-    return shard.fail(found, 0, reason="no", max_held_bytes=1 << 20)
+    return shard.mark_failed(found, 0, reason="no", max_held_bytes=1 << 20)
 
 
 def waiting(first: int, last: int | None = None, *, attempts: int = 1) -> UnresolvedRecord:
@@ -154,32 +158,37 @@ def test_a_restored_range_becomes_single_records_and_a_letter_for_those_that_are
         assert (letter.run, letter.record.first, letter.record.attempts) == (None, seq(3), 2)
         assert "2 of 4 records up to 6 were past the stream's" in (letter.record.reason or "")
         assert shard.snapshot().unresolved[0].rejected
-        shard.dead_lettered(seq(3))
+        shard.mark_dead_lettered(seq(3))
     assert [one.first for one in shard.snapshot().unresolved] == [*map(seq, left)]
 
 
 def scheduled(
-    *pages: Page, restored: tuple[UnresolvedRecord, ...] = (), policy: RetryPolicy = POLICY
+    *pages: Page,
+    restored: tuple[UnresolvedRecord, ...] = (),
+    policy: RetryPolicy = POLICY,
+    now_ms: Callable[[], float] = lambda: 0,
 ) -> SpoutScheduler:
     """A scheduler of shard A, with records that wait for a retry, if any."""
-    spout = SpoutScheduler(Limits(100, 100, None, 1 << 20))
+    spout = SpoutScheduler(Limits(100, 100, None, 1 << 20), now_ms)
     position = Position.after(seq(9 if restored else 0))
     state = ShardState(shard_id=A, read_position=position, unresolved=restored)
     spout.add(tracked_from(FakePages(*pages), state=state, policy=policy))
     return spout
 
 
-def out(spout: SpoutScheduler, count: int = 1, *, now_ms: int = 0) -> list[SpoutDelivery]:
-    deliveries = (spout.emit(now_ms) for _ in range(count))
+def out(spout: SpoutScheduler, count: int = 1) -> list[SpoutEmission]:
+    deliveries = (spout.emit() for _ in range(count))
     return [delivery for delivery in deliveries if delivery is not None]
 
 
 def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
     """Although the new records were granted before it failed."""
-    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]))
+    now = [0]
+    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]), now_ms=lambda: now[0])
     first, *_ = out(spout, 3)
-    spout.fail(first, 0, reason="no")
-    assert [one.sequence for one in out(spout, 2, now_ms=DUE_MS)] == [seq(1), seq(4)]
+    spout.record_failure(first, "no")
+    now[0] = DUE_MS
+    assert [one.sequence for one in out(spout, 2)] == [seq(1), seq(4)]
 
 
 def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:
@@ -193,7 +202,7 @@ def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once(
     spout.reschedule(spout.assigned[A])
     assert [one.sequence for one in out(spout)] == [seq(3)]
     spout.assigned[A].is_dirty = False
-    assert spout.ack_unheld(spout.assigned[A], seq(3), 1)
+    assert spout.resolve_unheld(A, seq(3), 1)
     assert spout.assigned[A].is_dirty, "the next commit stores it"
     assert (spout.pending, shard.pending, shard.unresolved) == (0, 0, 0)
 
@@ -203,7 +212,7 @@ def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: R
     """The id names one record. The others that were collapsed into its range were not processed."""
     spout = scheduled(restored=(waiting(3, 6),), policy=policy)
     assigned = spout.assigned[A]
-    assert not spout.ack_unheld(assigned, seq(3), 1)
+    assert not spout.resolve_unheld(A, seq(3), 1)
     held = assigned.shard.held
     for record in [*held.wanted(0), *held.wanted_letters()]:
         assigned.shard.restock(record, run_of(3, 4, 5, 6), 0)
@@ -216,30 +225,31 @@ def test_outcomes_of_a_released_shard_are_ignored_and_its_counts_are_kept() -> N
     spout = scheduled(page_of([1, 2]))
     first, second = out(spout, 2)
     spout.remove(A)
-    assert not spout.ack(first, 0)
-    assert spout.fail(second, 0, reason="no") is Effect.UNKNOWN
+    assert not spout.resolve(first)
+    assert spout.record_failure(second, "no") is Effect.UNKNOWN
     assert (spout.pending, spout.released_counts.emitted, spout.released_counts.acked) == (0, 2, 0)
 
 
 def test_a_letter_does_not_count_after_a_late_ack() -> None:
     spout = scheduled(page_of([1]), policy=NO_RETRY)
     (delivery,) = out(spout)
-    assert spout.fail(delivery, 0, reason="no") is Effect.EXHAUSTED
+    assert spout.record_failure(delivery, "no") is Effect.EXHAUSTED
     ((assigned, letter),) = spout.letters()
-    assert spout.ack(delivery, 0)
+    assert spout.resolve(delivery)
     assert not spout.dead_lettered(assigned, letter.record.first, 1)
     counts = assigned.counts
     assert (counts.acked, counts.dead_lettered, assigned.shard.unresolved) == (1, 0, 0)
 
 
-def test_a_careful_delivery_of_a_released_shard_does_not_hold_up_the_others() -> None:
+def test_an_isolated_delivery_of_a_released_shard_does_not_hold_up_the_others() -> None:
     spout = scheduled(page_of([1]))
     other = ShardState(shard_id=B, read_position=TRIM_HORIZON)
     spout.add(tracked_from(FakePages(page_of([2])), state=other))
-    spout.begin_careful(5)
+    spout.rotation.isolate(5)
     assert out(spout) == []
     spout.remove(A)
     assert spout.pending == 0
     assert out(spout) == []
-    assert spout.careful is not None
-    assert spout.careful.delivery.shard_id == B
+    isolated = spout.rotation.isolation.delivery
+    assert isolated is not None
+    assert isolated.emission.shard_id == B

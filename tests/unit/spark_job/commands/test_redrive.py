@@ -10,8 +10,7 @@ import typer
 
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError
-from spark_job.commands.redrive import connection_of, selection_of
-from spark_job.commands.redrive_report import Report
+from spark_job.commands.redrive import connection_of, report_of, selection_of
 from spark_job.dead_letter.redrive import Found, Selection
 from spark_job.dead_letter.redrive_letters import ReasonCount
 
@@ -97,8 +96,7 @@ def test_programs_get_the_whole_report_as_json() -> None:
         reasons=(reason,),
         more_reasons=3,
     )
-    told = Report(path="/dead", found=found, put=None).as_json()
-    assert told == {
+    assert report_of("/dead", found, put=None) == {
         "path": "/dead",
         "dryRun": True,
         "toPut": 1240,

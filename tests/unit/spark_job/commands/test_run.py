@@ -75,3 +75,13 @@ def test_bad_input_is_refused_before_spark_starts(
     assert "secret-without-key" not in ended.output
     assert "Traceback" not in ended.output
     assert code == 2 or ended.output.count("\n") == 1
+
+
+def test_an_option_without_effect_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    command = typer.Typer(pretty_exceptions_enable=False)
+    command.command()(run)
+    arguments = f"{ALL} --option probemaxshards=5 --log-file /dev/null/log"
+    first, second = CliRunner().invoke(command, arguments.split()).output.splitlines()
+    assert first.startswith("note: option probeMaxShards has no effect any more, leave it out: ")
+    assert "give another with --log-file" in second

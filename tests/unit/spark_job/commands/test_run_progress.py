@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 from rich.console import Console
 
-from spark_job.commands.run_progress import Progress, ProgressLine
+from spark_job.commands.run_job import Progress, ProgressLine
 
-FIGURES = (
-    '{"lagMs": 90000, "unresolved": 1200, "oldestUnresolvedMs": 61000, "deadLettered": 3, '
-    '"outage": true}'
-)
+
+def own_report(**changes: Any) -> str:
+    """The source's own report, as Spark passes it on."""
+    none = {
+        "format": 1,
+        "application": "etl",
+        "stream": "orders",
+        "retentionMs": None,
+        "readableShards": 1,
+        "dataLosses": 0,
+        "emitted": 0,
+        "retried": 0,
+        "acked": 0,
+        "failed": 0,
+        "deadLettered": 3,
+        "dropped": 0,
+        "oldestUnresolvedMs": 0,
+        "outage": False,
+        "shards": {},
+    }
+    return json.dumps(none | changes)
+
+
+FIGURES = own_report(lagMs=90_000, unresolved=1_200, oldestUnresolvedMs=61_000, outage=True)
 
 
 def report(batch: int, rows: int, figures: str | None) -> dict[str, Any]:
@@ -33,7 +54,7 @@ def test_batches_add_up_with_the_sources_own_report_and_only_new_figures_are_pri
             (0, 10, FIGURES),
             (0, 10, FIGURES),
             (1, 5, "soon"),
-            (1, 0, '{"lagMs": 0, "unresolved": 7}'),
+            (1, 0, own_report(lagMs=0, unresolved=7)),
         ):
             progress = progress.after(report(batch, rows, figures))
             line.show(progress)

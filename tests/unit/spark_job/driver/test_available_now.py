@@ -12,7 +12,7 @@ import pytest
 
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import alter, end_without_children
-from spark_job.driver.available_now import retry_wait_ms
+from spark_job.driver.backlog import retry_wait_ms
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
 from state.store.runs import DONE

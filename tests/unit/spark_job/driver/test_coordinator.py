@@ -4,6 +4,7 @@ simulated time.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,7 +105,8 @@ def test_a_plans_number_is_above_all_numbers_in_sparks_log_and_in_zookeeper(
     task = TaskPlan(shards=(), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
     store.plans.create(Plan(plan_id="12-aa", created_ms=1, tasks=(task,)))
     store.close()
-    job.coordinator().pin_start()
+    with closing(job.coordinator()) as first:
+        first.open()
     job.put(1)
     assert plan_number(next_plan(job.coordinator(), asked)) > max(12, plan_number(asked))
 

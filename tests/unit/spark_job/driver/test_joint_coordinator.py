@@ -11,7 +11,7 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import internal_failure, throttle
 from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.offsets import start_offset
-from spark_job.driver.query_driver import PATIENCE_S, REST, RETRY_FOR_S, QueryDriver
+from spark_job.driver.query_driver import GIVEN_UP_S, LEFT_OUT, RETRY_FOR_S, QueryDriver
 from spark_job.executor.task_reader import read_task
 from spark_job.query_failure import StreamError
 from spark_job.settings import QuerySettings
@@ -117,18 +117,34 @@ def test_a_query_is_not_ended_by_an_error_that_has_healed(two: SimulatedJob) -> 
     assert not query.look()
     for fails_until_the_end in (False, True):
         two.fake.faults.add(internal_failure(), operation="ListShards", times=None)
-        two.clock.advance(REST.longest_s)
+        two.clock.advance(LEFT_OUT.longest_s)
         assert not query.look()
         failing_since_s = two.clock.monotonic_s()
         for advance_s in (6, 37):
             two.clock.advance(failing_since_s + advance_s - two.clock.monotonic_s())
             assert not query.look()
-        two.clock.advance(failing_since_s + PATIENCE_S + 1 - two.clock.monotonic_s())
+        two.clock.advance(failing_since_s + GIVEN_UP_S + 1 - two.clock.monotonic_s())
         if fails_until_the_end:
             with pytest.raises(ServiceUnavailableError, match="ListShards"):
                 query.look()
             return
         two.fake.faults.clear()
+        assert not query.look()
+        assert not any("trouble" in one for one in query.driver.report()["streams"])
+
+
+def test_a_stream_whose_shards_have_failed_together_is_left_out_once() -> None:
+    """The error of the second shard would otherwise be raised at the next look, as a new one."""
+    with simulated(shards=2) as job:
+        job.fake.create(CLICKS, shards=2)
+        job.clock.advance(1)
+        query = Query(job, idle_wait="1s")
+        assert not query.look()
+        job.fake.faults.add(internal_failure(), operation="GetRecords", times=None)
+        assert not query.look()
+        assert all("trouble" in one for one in query.driver.report()["streams"])
+        job.fake.faults.clear()
+        job.clock.advance(LEFT_OUT.longest_s)
         assert not query.look()
         assert not any("trouble" in one for one in query.driver.report()["streams"])
 

@@ -4,6 +4,7 @@ time.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,7 +32,8 @@ def test_a_shard_that_was_there_at_the_pin_and_has_vanished_before_the_first_lis
     one: SimulatedJob,
 ) -> None:
     """Pinned, put, split, and down for days: its children say nothing of what was in it."""
-    one.coordinator().pin_start()
+    with closing(one.coordinator()) as first:
+        first.open()
     one.put(5)
     one.fake.split(STREAM, shard(0))
     one.clock.advance(2 * DAY_S)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_job.driver.retry_queue import RetryQueue
+from spark_job.driver.outcome_summary import RetryQueue
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from kinesis_spout.shards.pause import HOLD_S
+from kinesis_spout.application.session import KEPT_S
 from state.errors import StaleOwnerError
 from state.plan import PlanPointer, PlanStatus
 from state.position import PositionKind
@@ -109,12 +109,12 @@ def test_a_paused_job_keeps_its_ownership_over_a_lost_session(one: SimulatedJob)
     next_plan(coordinator)
     one.backend.expire(tree.session_id())
     assert one.store().ownership.owner() is None
-    one.clock.advance(HOLD_S)
+    one.clock.advance(KEPT_S)
     next_plan(coordinator)
     assert one.store().ownership.owner() is not None
     one.backend.expire(tree.session_id())
     with closing(one.store()) as other:
         other.ownership.acquire(this_process(0), timeout_s=0)
-        one.clock.advance(HOLD_S)
+        one.clock.advance(KEPT_S)
         with pytest.raises(StaleOwnerError):
             next_plan(coordinator)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.application.history_recorder import MARGIN_MS
 from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.shards.history_recorder import MARGIN_MS
 from state.moves.history import past_at
 from state.position import Position
 from state.sequence_number import SequenceNumber

@@ -32,7 +32,7 @@ def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
     """Its clock was set back, and the shard has had no record since its start."""
     one.clock.advance(2 * HOUR_S)
     driver = coordinator(one, starting_position="LATEST", is_probed=is_probed)
-    driver.pin_start()
+    driver.open()
     plan, read = read_all(one, driver) if is_probed else ("", [])
     assert read == []
     driver.close()
@@ -52,7 +52,7 @@ def test_a_start_that_the_service_refuses_ends_the_query_and_the_next_start_is_f
     driver = coordinator(job, starting_position=f"AT:{numbers[0]}")  # of one of the two shards
     for _ in range(2):
         with pytest.raises(ConfigError, match=rf"startingPosition: 'AT:{numbers[0]}' is not a pos"):
-            driver.pin_start()
+            driver.open()
     driver.close()
     again = coordinator(job, starting_position="TRIM_HORIZON")
     assert sorted(read_all(job, again)[1]) == sorted(numbers)
@@ -68,7 +68,7 @@ def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
     strange = Position.after(SequenceNumber(numbers[0] * 7))
     with closing(one.store()) as store:
         store.identity.pin_start(
-            StartPin(time_ms=0, wish=str(strange), position=strange, shards=(shard(0),))
+            StartPin(time_ms=0, requested=str(strange), position=strange, shards=(shard(0),))
         )
     for _ in range(2):
         driver = coordinator(one)

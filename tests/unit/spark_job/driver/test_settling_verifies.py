@@ -158,7 +158,7 @@ def test_the_number_of_a_plan_is_above_those_that_the_states_name(one: Simulated
     """
     one.put(5)
     driver = one.coordinator()
-    driver.pin_start()
+    driver.open()
     read_all(one, driver)
     driver.close()
     change_state(one, lambda state: replace(state, settled_plan="70-ab"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_job.driver.trigger_interval import TriggerInterval
+from spark_job.driver.query_driver import TriggerInterval
 
 QUARTER_MS = 900_000
 T = 2_000_000 * QUARTER_MS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from kinesis_spout.reading.kpl import AggregatedRecordError
+from kinesis_spout.reading.user_records import AggregatedRecordError
 from kinesis_spout.testing.stream.hash_keys import hash_key
 from spark_job.driver.retry_planner import due_retries, queued_retries
 from state.codec.shard_states import encode_shard_state

@@ -23,12 +23,15 @@ from spark_job.tracking.outcomes import (
     Outcome,
     Reject,
     Retry,
-    key_hash,
     order_key,
 )
-from spark_job.tracking.record_mapping import RecordMapper
-from spark_job.tracking.record_note import NOTE, SUMMARY
-from spark_job.tracking.row_output import OutputColumn, OutputColumns
+from spark_job.tracking.record_mapping import (
+    NOTE,
+    SUMMARY,
+    OutputColumn,
+    OutputColumns,
+    RecordMapper,
+)
 from spark_job.tracking.withholding import ShardRules
 from state.report import OnFailure
 from tests.support.outcomes.odd_errors import ODD_ERRORS
@@ -301,7 +304,7 @@ def test_later_rows_of_a_failed_key_are_not_tried() -> None:
     assert called == ["s:1:1", "s:2:1", "s:3:1", "t:2:1"]
     blocked = [note["messageId"] for note in found.notes if note["outcome"] == Outcome.BLOCKED]
     assert blocked == ["s:4:1", "s:6:1", "t:4:1"]
-    assert {note["key"] for note in found.notes} == {key_hash("key 0")}
+    assert {note["key"] for note in found.notes} == {order_key("key 0", "s", (2, 0))}
 
 
 def test_block_key_a_record_without_a_partition_key_blocks_no_other_record() -> None:

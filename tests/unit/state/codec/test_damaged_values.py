@@ -12,8 +12,8 @@ import pytest
 
 from state.codec.exported import decode_export
 from state.codec.history import decode_entry, encode_entry
+from state.codec.plans import decode_log
 from state.codec.shard_states import decode_shard_state
-from state.codec.task_logs import decode_log
 from state.codec.values import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
 from state.plan import PlanPointer

@@ -28,6 +28,7 @@ from tests.support.state.tracker import (
     restart,
     seq,
     seqs,
+    take_retry,
 )
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def test_after_an_aggregate_none_of_its_user_records_is_emitted_again() -> None:
     for number in (seq(7), seq(7, 1), seq(7, 2)):
         with pytest.raises(IllegalTrackerEventError):
             again.emit(number)
-    emission = again.take_retry(1_000)
+    emission = take_retry(again, 1_000)
     assert emission is not None
     assert emission.message_id == f"{SHARD}:7:2"
     again.ack(seq(7), 2)
@@ -246,8 +247,8 @@ def test_what_is_awaited_is_a_failed_record_that_may_come_again_with_its_failure
     assert [tracker.awaited(seq(number)) for number in (2, 3, 4, 9)] == [None] * 4
     assert [tracker.queued(seq(number)) for number in (2, 3, 4, 9)] == [None] * 4
     tracker.postpone(seq(1), 500)
-    assert (tracker.take_retry(499), tracker.snapshot().unresolved[0].due_ms) == (None, 105)
-    assert tracker.take_retry(500) is not None
+    assert (take_retry(tracker, 499), tracker.snapshot().unresolved[0].due_ms) == (None, 105)
+    assert take_retry(tracker, 500) is not None
     assert (tracker.awaited(seq(1)), tracker.queued(seq(1))) == (stored, None)
     tracker.ack(seq(1), 2)
     tracker.ack(seq(2), 1)
@@ -264,9 +265,9 @@ def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_or_its_retry_i
     tracker = make_tracker(1, 2, 3, policy=policy)
     for number, now_ms in ((1, 1_000), (2, 1_000), (3, 1_300)):
         tracker.fail(seq(number), 1, now_ms)
-    tracker.take_retry(1_100)
+    take_retry(tracker, 1_100)
     assert tracker.fail(seq(1), 2, 1_501) is Effect.EXHAUSTED
-    emission = tracker.take_retry(1_501)
+    emission = take_retry(tracker, 1_501)
     assert emission is not None
     assert emission.sequence == seq(3)
     assert [record.first for record in tracker.exhausted] == seqs(1, 2)
@@ -289,7 +290,7 @@ def test_an_emission_times_out_at_its_deadline_unless_that_is_moved_or_met() -> 
     record = tracker.awaited(seq(1))
     assert record is not None
     assert (record.reason, record.last_failure_ms) == (TIMED_OUT, 300)
-    tracker.take_retry(400, deadline_ms=900)
+    take_retry(tracker, 400, deadline_ms=900)
     assert tracker.next_deadline_ms == 900
     assert [emission.attempt for emission in tracker.expire(900)] == [2]
 

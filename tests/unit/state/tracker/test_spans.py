@@ -22,6 +22,7 @@ from tests.support.state.tracker import (
     restart,
     seq,
     seqs,
+    take_retry,
 )
 
 if TYPE_CHECKING:
@@ -57,27 +58,25 @@ def test_a_span_that_contradicts_itself_is_refused(first: int, last: int, count:
 
 
 def test_the_records_of_a_span_that_fail_are_records_of_their_own() -> None:
-    """They keep the attempts of the span. Of the acked rest, the known ends are kept."""
+    """They are stored as given. Of the acked rest, the known ends are kept."""
     tracker = make_tracker(1, 2)
     tracker.ack(seq(1), 1)
     assert tracker.emit_span(seq(10), seq(99), 50) == Emission(SHARD, seq(10), 1, seq(99), 50)
     tracker.fail(seq(10), 1, 0, reason="all")
     assert tracker.retry(seq(10)) == Emission(SHARD, seq(10), 2, seq(99), 50)
-    assert tracker.ack_span(seq(10), 2, split_out=seqs(20, 30)) is Effect.ACKED
-    assert nodes(tracker) == [(2, PENDING), (10, ACKED), (20, PENDING), (30, PENDING), (99, ACKED)]
+    failed = [waiting(20, attempts=2), waiting(30, attempts=2)]
+    assert tracker.ack_except(seq(10), 2, failed) is Effect.ACKED
+    assert nodes(tracker) == [(2, PENDING), (10, ACKED), (20, QUEUED), (30, QUEUED), (99, ACKED)]
     assert tracker.count(ACKED) == 1 + 48
-    stored = tracker.awaited(seq(20))
-    assert stored is not None
-    assert (stored.first, stored.last, stored.count) == (seq(20), seq(20), 1)
-    assert (stored.attempts, stored.reason) == (1, "all")
+    assert [tracker.awaited(record.first) for record in failed] == failed
     # a read from before 199 would deliver the acked records between 100 and 199 again
     tracker.emit_span(seq(100), seq(199), 3)
-    tracker.ack_span(seq(100), 1, split_out=seqs(199))
+    tracker.ack_except(seq(100), 1, [waiting(199)])
     state = tracker.snapshot()
     assert [record.first for record in state.unresolved] == seqs(2, 20, 30, 199)
     assert state.read_position == Position.after(seq(199))
     tracker.ack(seq(2), 1)
-    assert tracker.ack_span(seq(20), 2) is Effect.ACKED
+    assert tracker.ack(seq(20), 2) is Effect.ACKED
     assert tracker.checkpoint == seq(20), "between 20 and 30 no number is known"
     check_structure(tracker)
 
@@ -86,8 +85,8 @@ def test_what_was_announced_of_a_span_is_not_said_of_the_part_that_is_left() -> 
     tracker = make_tracker()
     tracker.emit_span(seq(10), seq(99), 50)
     tracker.announce(seq(10), 7)
-    tracker.ack_span(seq(10), 1, split_out=seqs(10))
-    assert [one.attempts for one in tracker.snapshot().unresolved] == [0]
+    tracker.ack_except(seq(10), 1, [waiting(10, attempts=0)])
+    assert tracker.snapshot().unresolved == (waiting(10, attempts=0),)
 
 
 def test_a_late_outcome_of_a_part_of_a_span_changes_nothing() -> None:
@@ -98,7 +97,6 @@ def test_a_late_outcome_of_a_part_of_a_span_changes_nothing() -> None:
     tracker.emit_span(seq(10), seq(99), 50)
     tracker.fail(seq(10), 1, 0)
     tracker.retry(seq(10))
-    assert tracker.ack_span(seq(10), 1, split_out=seqs(20)) is Effect.IGNORED
     assert tracker.ack_except(seq(10), 1, [waiting(20)]) is Effect.IGNORED
     assert tracker.ack_except(seq(10), 3, [waiting(20)]) is Effect.UNKNOWN
     assert tracker.ack_except(seq(11), 1, [waiting(20)]) is Effect.UNKNOWN
@@ -182,7 +180,7 @@ def test_a_restored_retry_in_flight_does_not_pull_the_read_position_back() -> No
     tracker.ack(seq(2), 1)
     state = replace(tracker.snapshot(), read_position=Position.at(seq(3)))
     successor = make_tracker(state=state)
-    successor.take_retry(0)
+    take_retry(successor, 0)
     successor.emit(seq(3))
     again = successor.snapshot()
     assert [record.first for record in again.unresolved] == seqs(1)
@@ -198,7 +196,7 @@ def test_a_restored_retry_that_was_acked_does_not_pull_the_read_position_back_ei
     tracker.ack(seq(4), 1)
     state = replace(tracker.snapshot(), read_position=Position.at(seq(5)))
     successor = make_tracker(state=state)
-    first, second = (successor.take_retry(0) for _ in range(2))
+    first, second = (take_retry(successor, 0) for _ in range(2))
     assert first is not None
     assert second is not None
     successor.ack(second.sequence, second.attempt)
@@ -240,7 +238,7 @@ def test_a_shard_is_finished_when_its_end_was_read_and_nothing_is_unresolved() -
     )
     successor = restart(tracker)
     assert (successor.read_position, successor.last_read) == (SHARD_END, seq(1))
-    successor.take_retry(1_000)
+    take_retry(successor, 1_000)
     successor.ack(seq(1), 2)
     assert successor.snapshot().lifecycle is Lifecycle.FINISHED
     assert successor.snapshot().checkpoint_text == "SHARD_END"
@@ -256,13 +254,15 @@ def test_a_restored_range_is_split_into_the_records_that_are_found_in_it() -> No
         unresolved=(unresolved,),
     )
     tracker = make_tracker(state=state)
-    emission = tracker.take_retry(7)
+    emission = take_retry(tracker, 7)
     assert emission is not None
     assert (emission.sequence, emission.last, emission.attempt) == (seq(10), seq(20), 2)
-    assert tracker.ack_span(seq(10), 2, split_out=seqs(10, 13, 20)) is Effect.ACKED
-    assert nodes(tracker) == [(10, PENDING), (13, PENDING), (20, PENDING), (30, ACKED)]
-    assert tracker.count(PENDING) == 3
-    assert tracker.fail(seq(13), 2, 0) is Effect.QUEUED
+    found = [waiting(number, attempts=2) for number in (10, 13, 20)]
+    assert tracker.ack_except(seq(10), 2, found) is Effect.QUEUED
+    assert nodes(tracker) == [(10, QUEUED), (13, QUEUED), (20, QUEUED), (30, ACKED)]
+    assert tracker.count(QUEUED) == 3
+    assert tracker.retry(seq(13)).attempt == 3
+    assert tracker.fail(seq(13), 3, 0) is Effect.QUEUED
     check_structure(tracker)
 
 
@@ -275,7 +275,7 @@ def test_a_record_whose_failures_never_counted_does_not_age_until_one_counts() -
     tracker = make_tracker(
         state=state, policy=RetryPolicy(first_delay_ms=100, jitter=0, max_age_ms=500)
     )
-    assert tracker.take_retry(9_000) is not None
+    assert take_retry(tracker, 9_000) is not None
     assert tracker.fail(seq(1), 1, 9_000) is Effect.QUEUED
     assert tracker.snapshot().unresolved[0].first_failure_ms == 9_000
 

@@ -16,7 +16,7 @@ from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.state.dying_store import DyingTree
 from tests.support.state.state_stores import IDENTITY, OWNER, state_at
 
-START = StartPin(time_ms=1, wish="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
+START = StartPin(time_ms=1, requested="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 
 
 def application(backend: MemoryBackend) -> MemoryStateStore:

@@ -1,0 +1,1 @@
+"""One session of the owner of an application: claim, pause, start, run log and history."""

@@ -1,0 +1,153 @@
+"""Writes the log of this process's run as the owner, for `kinesis-spout explain`
+(`state.store.runs`).
+
+At best: what cannot be written is left out. Nothing is decided by the log, and no error of it stops
+the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
+from state.errors import StaleOwnerError, StateError, StoreUnavailableError
+from state.process import is_below, state_of, this_process
+from state.store.ownership import ProcessState
+from state.store.runs import FAILED, NotSubscribed, RunEnd, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.clock import Clock
+    from state.store.ownership import OwnerInfo
+    from state.store.runs import Run, RunLog, RunStore
+
+log = logging.getLogger("kinesis_spout")
+# Troubles change all the time: a shard with many consumers is refused again and again.
+TROUBLES = frozenset({"throttled", "refused_letters", "failing_reads", "no_answers"})
+TROUBLE_EVERY_S = 60.0
+_NEVER_WRITTEN = {"trigger_ms": -1, "throttled": {}}  # other fields: None
+_OURS = frozenset({"kinesis_spout", "state", "scheme", "spark_job"})
+
+
+class RunRecorder:
+    """One for each ownership. Blocks on the store, and raises nothing. For one thread at a time."""
+
+    def __init__(self, runs: RunStore, clock: Clock) -> None:
+        self._runs = runs
+        self._clock = clock
+        self._run: Run | None = None
+        # By the log's field: what was written last, and until when it is not written again.
+        self._written: dict[str, object] = dict(_NEVER_WRITTEN)
+        self._kept_until_s: dict[str, float] = {}
+
+    def begin(self, run: Run) -> None:
+        """The run begins: the ownership was acquired as `run.owner`. Again: a no-op."""
+        if self._run is not None:
+            return
+        self._run = run
+        try:
+            self._runs.begin(run)
+        except StateError as exc:
+            _left_out(exc)
+
+    def write(self, **fields: object) -> None:
+        """Write these fields of the `RunLog`, as far as they differ from what was written before.
+        `TROUBLES` are written once in `TROUBLE_EVERY_S` seconds; that one is over, at once.
+        """
+        now_s = self._clock.monotonic_s()
+        changed = {
+            name: value
+            for name, value in fields.items()
+            if value != self._written.get(name)
+            and not (value and now_s < self._kept_until_s.get(name, now_s))
+        }
+        for name in TROUBLES.intersection(changed):
+            if changed[name]:
+                self._kept_until_s[name] = now_s + TROUBLE_EVERY_S
+        if changed and self._amend(lambda log: replace(log, **changed)):
+            self._written |= changed
+
+    def not_subscribed(self, why: str | None) -> None:
+        """The error for which shards that are to be read by subscription get none; None where each
+        has one.
+        """
+        trouble = None
+        if why is not None:
+            before = self._written.get("not_subscribed")
+            since_ms = (
+                before.since_ms if isinstance(before, NotSubscribed) else self._clock.now_ms()
+            )
+            trouble = NotSubscribed(since_ms=since_ms, says=sentence(why))
+        self.write(not_subscribed=trouble)
+
+    def end(self, kind: str, says: str | None = None) -> None:
+        """The run ends without an error. `says`: what it leaves to the next one, as a clause."""
+        left = None if says is None else sentence(says)
+        self._end(RunEnd(time_ms=self._clock.now_ms(), kind=kind, says=left))
+
+    def failed(self, error: BaseException) -> None:
+        """The run ends with this error. Nothing is tried where the store cannot be reached, or
+        another process has taken over.
+        """
+        # Of several streams, an error may be the cause of the one that names its stream.
+        left_out = StoreUnavailableError, StaleOwnerError
+        if not isinstance(error, left_out) and not isinstance(error.__cause__, left_out):
+            self._end(failure(error_sentence(error), self._clock.now_ms()))
+
+    def _end(self, end: RunEnd) -> None:
+        self._amend(lambda log: log.ended(end))
+
+    def _amend(self, amended: Callable[[RunLog], RunLog]) -> bool:
+        if self._run is None:
+            return False
+        try:
+            return self._runs.amend(self._run.owner, amended)
+        except StateError as exc:
+            _left_out(exc)
+            return False
+
+
+def amend_newest_run(runs: RunStore, amended: Callable[[RunLog], RunLog]) -> bool:
+    """Add to the log of the newest owner of the whole application, if that may be a process of this
+    Spark driver: for the driver's main process, which is not the owner. Blocks on the store, and
+    raises nothing. Returns whether it was written.
+    """
+    try:
+        log_there = runs.read().get(None)
+        newest = None if log_there is None else log_there.newest
+        if newest is None or not _may_be_of_here(newest.owner):
+            return False
+        return runs.amend(newest.owner, amended)
+    except StateError as exc:
+        _left_out(exc)
+        return False
+
+
+def _may_be_of_here(owner: OwnerInfo) -> bool:
+    """Whether the owner may be a process of this driver, also one that has ended. Another driver on
+    this machine may have taken over the application since then.
+    """
+    runs = state_of(owner) is ProcessState.RUNS
+    return owner.host == this_process(0).host and (not runs or is_below(owner, os.getpid()))
+
+
+def failure(says: str, now_ms: int) -> RunEnd:
+    """The end of a run by an error. `says`: its sentence."""
+    return RunEnd(time_ms=now_ms, kind=FAILED, says=sentence(says))
+
+
+def error_sentence(error: BaseException) -> str:
+    """The first paragraph of an error as one line. Errors of other packages are named by class."""
+    text = " ".join(text_of(error, MAX_MESSAGE_CHARS).strip().split("\n\n")[0].split())
+    text = text or type(error).__name__
+    is_ours = type(error).__module__.split(".")[0] in _OURS
+    return text if is_ours else f"{type(error).__name__}: {text}"
+
+
+def _left_out(error: StateError) -> None:
+    log.debug("the run's record was not written: %s", error)

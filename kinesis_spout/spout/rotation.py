@@ -1,0 +1,306 @@
+"""In which order the records of a spout's shards go out. Pure: times are arguments, in ms of one
+clock that never goes back.
+
+A shard is in the rotation while it has a record to emit; each turn emits one record. A shard with
+an empty buffer, or with retries that are not due yet, is outside the rotation and costs nothing.
+When `max_pending` records are pending, no new record goes out, but due retries do: their shards are
+in a second rotation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import floor
+from typing import TYPE_CHECKING
+
+from kinesis_spout.spout.emission import SpoutEmission
+from kinesis_spout.spout.isolation import Isolation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesis_spout.spout.emission import AssignedShard
+    from state.sequence_number import SequenceNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a spout, over all its shards unless the name says otherwise.
+
+    - `message_timeout_ms`: None for no timeout.
+    - `max_held_bytes`: payload that is kept in memory for retries.
+    - `max_records`: after this many new records, only their retries go out. None for no limit.
+    - `breaker_failures`: after so many failures without an ack the spout stops. None for never.
+    """
+
+    max_pending: int
+    max_unresolved_per_shard: int
+    message_timeout_ms: int | None
+    max_held_bytes: int
+    max_records: int | None = None
+    breaker_failures: int | None = None
+
+
+class Rotation:
+    """The assigned shards, whose turn it is, and what may go out now. `pending`: how many
+    deliveries have no outcome.
+
+    Not thread-safe: the caller holds the spout's lock.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.assigned: dict[str, AssignedShard] = {}
+        self.pending = 0
+        self.is_paused = False
+        self.isolation = Isolation()
+        self._new_left = limits.max_records
+        self._short_way_below = limits.max_pending
+        self._rotation: deque[AssignedShard] = deque()
+        self._retry_rotation: deque[AssignedShard] = deque()
+        # A heap of (due_ms, shard_id). An entry that differs from its shard's `due_ms` is stale.
+        self._due: list[tuple[int, str]] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `max_records` new records were emitted."""
+        return self._new_left == 0
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether no new record goes out: `max_records` were emitted, or `max_pending` is reached,
+        until there are outcomes.
+        """
+        return self.is_full or self.pending >= self.limits.max_pending
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all shards are at their tips or ends, and nothing is pending. O(shards)."""
+        return not self.pending and all(
+            assigned.shard.tip_ms() is not None or assigned.shard.ended
+            for assigned in self.assigned.values()
+        )
+
+    def next_retry_ms(self) -> int | None:
+        """When the next retry may be due; None without one, and during a pause."""
+        return self._due[0][0] if self._due and not self.is_paused else None
+
+    def may_emit(self, now_ms: int) -> bool:
+        """Whether `emit` may have a record. False means that it has none."""
+        isolation = self.isolation
+        if isolation.delivery is not None and isolation.waits_for_outcome:
+            return isolation.delivery.may_go_out
+        if self.is_paused:
+            return False
+        if isolation.last is not None:
+            return isolation.last.is_settled
+        retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
+        return retry_is_due or bool(self._retry_rotation if self.at_limit else self._rotation)
+
+    # what may go out ------------------------------------------------------------------------------
+    def pause(self) -> None:
+        """Emit nothing until `resume`, but for a record that was announced: its attempt is stored.
+        Idempotent.
+        """
+        self.is_paused = True
+        self._open_or_close_short_way()
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self._open_or_close_short_way()
+
+    def isolate(self, deliveries: int) -> None:
+        """Deliver one record at a time until so many more were delivered, or nothing is left to
+        deliver.
+        """
+        self.isolation.begin(deliveries)
+        self._open_or_close_short_way()
+
+    def _open_or_close_short_way(self) -> None:
+        # One comparison for each record, in place of four: below this many pending records `emit`
+        # needs no further check.
+        is_open = not (self.is_paused or self.is_full or self.isolation.is_on)
+        self._short_way_below = self.limits.max_pending if is_open else 0
+
+    # shards ---------------------------------------------------------------------------------------
+    def add(self, assigned: AssignedShard) -> None:
+        """Raises ValueError for a shard that is assigned already."""
+        shard = assigned.shard
+        if shard.shard_id in self.assigned:
+            raise ValueError(f"shard {shard.shard_id} is assigned already; release it first")
+        self.assigned[shard.shard_id] = assigned
+        self.pending += shard.pending
+        if shard.restored.has_unanswered:
+            self.isolate(0)
+        self.reschedule(assigned)
+
+    def remove(self, shard_id: str) -> AssignedShard:
+        """Release a shard. Outcomes of its deliveries are ignored from now on."""
+        assigned = self.assigned.pop(shard_id)
+        self.pending -= assigned.shard.pending
+        assigned.is_released = True
+        if assigned.in_rotation:
+            self._rotation.remove(assigned)
+        if assigned.in_retry_rotation:
+            self._retry_rotation.remove(assigned)
+        return assigned
+
+    def reschedule(self, assigned: AssignedShard) -> None:
+        """Put the shard into the rotations it belongs to. Call it after a page or a payload was
+        added.
+        """
+        assigned.shard.refill()
+        self.enqueue(assigned)
+
+    def enqueue(self, assigned: AssignedShard) -> None:
+        """Append the shard to the rotation if it may emit a new record, and to the heap of due
+        times if a retry waits. Call it after each outcome.
+        """
+        shard = assigned.shard
+        if (
+            not assigned.in_rotation
+            and shard.open_run is not None
+            and shard.pending + shard.waiting < self.limits.max_unresolved_per_shard
+        ):
+            assigned.in_rotation = True
+            self._rotation.append(assigned)
+        if not shard.waiting:
+            return
+        due_ms = shard.tracker.next_retry_ms
+        if due_ms is not None and (assigned.due_ms is None or due_ms < assigned.due_ms):
+            assigned.due_ms = due_ms
+            heappush(self._due, (due_ms, shard.shard_id))
+
+    def _enqueue_due_retries(self, now_ms: float) -> None:
+        """Put the shards whose retry is due at `now_ms` into both rotations."""
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, shard_id = heappop(self._due)
+            assigned = self.assigned.get(shard_id)
+            # The shard was released, or an earlier retry was queued since.
+            if assigned is None or assigned.due_ms != due_ms:
+                continue
+            assigned.due_ms = None
+            if not assigned.in_rotation:
+                assigned.in_rotation = True
+                self._rotation.append(assigned)
+            if not assigned.in_retry_rotation:
+                assigned.in_retry_rotation = True
+                self._retry_rotation.append(assigned)
+
+    # emitting -------------------------------------------------------------------------------------
+    def emit(self, now_ms: float) -> SpoutEmission | None:
+        """The next record; None when no shard has one that may go out now."""
+        if self._due and self._due[0][0] <= now_ms:
+            self._enqueue_due_retries(now_ms)
+        rotation = self._rotation
+        if rotation and self.pending < self._short_way_below:
+            assigned = rotation[0]
+            run = assigned.shard.open_run
+            if run is not None and (index := run.emitted) < run.granted:
+                # The short way, for nearly all records: `grant` has checked the limits and that no
+                # retry waits. The shard stays in the rotation, at its end, so it is not enqueued
+                # again.
+                run.emitted = index + 1
+                timeout_ms = self.limits.message_timeout_ms
+                if timeout_ms is not None:
+                    run.deadlines.append(now_ms + timeout_ms)
+                self.pending += 1
+                assigned.counts.emitted += 1
+                rotation.rotate(-1)
+                return SpoutEmission(run, index, 1, assigned, run.data[index])
+        return self._emit_checked(floor(now_ms))
+
+    def _emit_checked(self, now_ms: int) -> SpoutEmission | None:
+        if self.is_paused and not self.isolation.waits_for_outcome:
+            return None
+        timeout_ms = self.limits.message_timeout_ms
+        deadline_ms = None if timeout_ms is None else now_ms + timeout_ms
+        if self.isolation.is_on:
+            return self._emit_isolated(now_ms, deadline_ms)
+        emission = self._take(now_ms, deadline_ms)
+        if emission is not None:
+            self.pending += 1
+            self._count(emission)
+            # With max_records every new record is counted, so none takes the short way.
+            if self._new_left is None:
+                emission.assigned.shard.grant(self.limits.max_unresolved_per_shard)
+        return emission
+
+    def _take(self, now_ms: int, deadline_ms: int | None) -> SpoutEmission | None:
+        """Take the next record from its shard: a due retry, or, below the limit, a new one."""
+        is_new = not self.at_limit
+        rotation = self._rotation if is_new else self._retry_rotation
+        while rotation:
+            assigned = rotation.popleft()
+            shard = assigned.shard
+            has_room = shard.unresolved < self.limits.max_unresolved_per_shard
+            delivery = shard.emit(now_ms, deadline_ms, new=is_new and has_room)
+            # Enqueued again only if it has more, so that an idle shard leaves the rotation.
+            if is_new:
+                assigned.in_rotation = False
+            else:
+                assigned.in_retry_rotation = False
+            self.enqueue(assigned)
+            if delivery is not None:
+                return SpoutEmission.of(assigned, delivery)
+        return None
+
+    def _count(self, emission: SpoutEmission) -> None:
+        counts = emission.assigned.counts
+        counts.emitted += 1
+        if emission.attempt > 1:
+            counts.retried += 1
+        elif self._new_left is not None:
+            self._new_left -= 1
+            self._open_or_close_short_way()
+
+    def _emit_isolated(self, now_ms: int, deadline_ms: int | None) -> SpoutEmission | None:
+        """The announced record once it is stored. None before that, and until it has an outcome;
+        then the next one is announced.
+        """
+        isolation = self.isolation
+        if isolation.waits_for_outcome:
+            emission = isolation.take(deadline_ms)
+            if emission is not None:
+                self._count(emission)
+            return emission
+        if isolation.is_complete and not self._has_unanswered():
+            return self.emit(now_ms) if self._end_isolation() else None
+        emission = self._take(now_ms, deadline_ms)
+        if emission is not None:
+            self.pending += 1
+            isolation.announce(emission, now_ms)
+        elif self.is_idle and not self.has_restored(now_ms) and not self._has_unanswered():
+            self._end_isolation()
+        return None
+
+    def _end_isolation(self) -> bool:
+        has_ended = self.isolation.end()
+        self._open_or_close_short_way()
+        return has_ended
+
+    def _has_unanswered(self) -> bool:
+        """Whether a record is left that must be delivered alone. O(shards)."""
+        return any(assigned.shard.restored.has_unanswered for assigned in self.assigned.values())
+
+    # what was in flight ---------------------------------------------------------------------------
+    def has_restored(self, now_ms: int) -> bool:
+        """Whether a record that an earlier process may have had in flight has had no outcome here.
+        O(shards).
+        """
+        return any(assigned.shard.restored.has_any(now_ms) for assigned in self.assigned.values())
+
+    def marks(self) -> dict[str, SequenceNumber]:
+        """By shard, a number that no delivery so far lies above."""
+        newest = {one: assigned.shard.newest_emitted for one, assigned in self.assigned.items()}
+        return {shard_id: number for shard_id, number in newest.items() if number is not None}
+
+    def has_passed(self, marks: Mapping[str, SequenceNumber]) -> bool:
+        """Whether each delivery before these marks has had an outcome."""
+        oldest = {one: assigned.shard.oldest_pending for one, assigned in self.assigned.items()}
+        return all(
+            number is None or shard_id not in marks or marks[shard_id] < number
+            for shard_id, number in oldest.items()
+        )

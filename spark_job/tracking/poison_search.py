@@ -1,0 +1,299 @@
+"""Finds a record that ends its process whenever the function gets it. Pure.
+
+Theory of operation. A batch that never answers leaves no trace but the count of its report's
+openings (`state.report.OpenReport`): each one of them ended with the process, of whatever cause.
+One or two may be anything, a deployment or a machine that was lost, so the batch is delivered as
+before. From the third on, the function gets only the first records of the batch, a quarter of those
+of the delivery before. The others are deferred: they were not tried, and are queued again as they
+were. The order of the rows is fixed by the published ends, so the same records come first in each
+replay.
+
+Sooner or later a delivery answers, because the record is not in it; or a single record is left that
+never answers. Each delivery of it alone counts as one of its attempts. When they are used up, it is
+dead-lettered without being delivered again.
+
+A batch that has answered with a part of its records says so in its report. The next plan gives the
+function at most twice as many, the plan after it twice as many again, until nothing is deferred. No
+new records are read meanwhile (`driver.outcome_summary`), so the search is over a set that only
+gets smaller.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
+from state.plan import RangePart, ShardReadResult, rest_of_range, retries_read
+from state.report import ShardOutcome
+from state.shard_state import UnresolvedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from state.plan import Plan, PlannedRetry, TaskResult
+    from state.report import PlanReport
+    from state.sequence_number import SequenceNumber
+    from state.shard_state import ShardState
+
+UNLIMITED_OPENINGS = 2
+_QUARTER = 2  # bits
+# What Spark 4 says when a Python worker or an executor has died, or Java without more memory.
+_DEATHS = (
+    "Python worker exited unexpectedly",
+    "ExecutorLostFailure",
+    "OutOfMemoryError",
+    "exit code 137",
+    "exited with code 137",
+    "SIGKILL",
+)
+_DEAD_JVM = "Py4JNetworkError"
+
+
+class SearchStep(NamedTuple):
+    """How many records the function is given, and how many deliveries of a single record have not
+    answered before, which count as its attempts.
+    """
+
+    records: int
+    attempts: int
+
+
+class FirstRows(NamedTuple):
+    """The first rows of a stream: all rows of `shards`, then the first `rows` of shard `last`."""
+
+    shards: tuple[str, ...]
+    last: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSubset:
+    """The records of a stream that the function is given, where it does not get all of them.
+
+    - `records`: their number.
+    - `ends`: the results of the tasks, cut to these rows.
+    - `deferred`: the other records that were read, by shard, as they are queued again.
+    """
+
+    records: int
+    ends: dict[int, TaskResult]
+    deferred: dict[str, tuple[UnresolvedRecord, ...]]
+
+
+def is_searching(openings: int, planned: int | None) -> bool:
+    """Whether the function may get only a part of a batch, after so many openings without an
+    answer. `planned` is the plan's own limit.
+    """
+    return planned is not None or openings >= UNLIMITED_OPENINGS
+
+
+def search_step(records: int, openings: int, planned: int | None) -> SearchStep:
+    """The next delivery of a batch of `records`, after so many openings without an answer."""
+    forgiven = UNLIMITED_OPENINGS if planned is None else 1
+    before = [_records_at(records, opening, planned) for opening in range(forgiven, openings)]
+    return SearchStep(_records_at(records, openings, planned), before.count(1))
+
+
+def _records_at(records: int, openings: int, planned: int | None) -> int:
+    most = records if planned is None else min(records, planned)
+    quarters = openings if planned is not None else max(0, openings - UNLIMITED_OPENINGS + 1)
+    return min(records, max(1, most >> (_QUARTER * quarters)))
+
+
+def rows_in(ends: Mapping[int, TaskResult]) -> int:
+    """The number of rows that the tasks have published."""
+    return sum(end.count + end.retry_rows for task in ends.values() for end in task.shards)
+
+
+def first_rows(ends: Mapping[int, TaskResult], count: int) -> FirstRows:
+    """The first `count` rows, at least one and at most all: in the order of the tasks and of their
+    shards, each shard's by number.
+    """
+    whole: list[str] = []
+    left = count
+    for end in (end for _, task in sorted(ends.items()) for end in task.shards):
+        rows = end.count + end.retry_rows
+        if rows >= left:
+            return FirstRows(tuple(whole), end.shard_id, left)
+        if rows:
+            whole.append(end.shard_id)
+            left -= rows
+    raise ValueError(f"the tasks have published fewer rows than {count}")
+
+
+def subset(
+    chosen: FirstRows | None,
+    numbers: Sequence[SequenceNumber],
+    plan: Plan,
+    ends: Mapping[int, TaskResult],
+    states: Mapping[str, ShardState],
+) -> BatchSubset:
+    """Cut the ends of a stream to these first rows (None: to none), and queue the others again.
+
+    `numbers` are those of the first rows of shard `chosen.last`: `chosen.rows`, and one more if it
+    has more rows.
+    """
+    shards, last, rows = chosen or FirstRows((), "", 0)
+    planned = plan.slices
+    given: dict[int, TaskResult] = {}
+    deferred: dict[str, tuple[UnresolvedRecord, ...]] = {}
+    for task, result in ends.items():
+        cut_ends: list[ShardReadResult] = []
+        for end in result.shards:
+            if end.shard_id in shards:
+                cut_ends.append(end)
+                continue
+            is_cut = end.shard_id == last
+            cut = _Cut(
+                end,
+                planned[end.shard_id].retries if end.shard_id in planned else (),
+                numbers[:rows] if is_cut else (),
+                numbers[rows] if is_cut and len(numbers) > rows else None,
+            )
+            cut_ends.append(cut.given())
+            if rest := tuple(cut.deferred(states.get(end.shard_id))):
+                deferred[end.shard_id] = rest
+        given[task] = replace(result, shards=tuple(cut_ends))
+    return BatchSubset(records=rows_in(given), ends=given, deferred=deferred)
+
+
+class _Cut:
+    """The rows of one shard, of which the first ones are given. `given` are their numbers, and
+    `following` is the number of the row after them.
+    """
+
+    def __init__(
+        self,
+        end: ShardReadResult,
+        planned: Sequence[PlannedRetry],
+        given: Sequence[SequenceNumber],
+        following: SequenceNumber | None,
+    ) -> None:
+        self._end = end
+        self._planned = planned
+        self._given = given
+        self._following = following
+
+    def given(self) -> ShardReadResult:
+        """The end of the given rows. Retries that are gone stay in it: they have no rows. What is
+        missing of a range stays in it if one of the range's rows is given.
+        """
+        end = self._end
+        new = 0 if end.first is None or end.last is None else self._given_in(end.first, end.last)
+        done = self._retries_done()
+        part = self._part_of(self._planned[done]) if done < len(self._planned) else None
+        seen = {retry.first for retry in self._planned[: done + (part is not None)]}
+        return replace(
+            end,
+            first=end.first if new else None,
+            last=self._given[-1] if new else None,
+            count=new,
+            retry_rows=len(self._given) - new,
+            retries_done=done,
+            retries_short=tuple(one for one in end.retries_short if one.first in seen),
+            retry_part=part,
+        )
+
+    def deferred(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
+        """The records that are not given. A retry is queued again as `state` has it."""
+        stored = {} if state is None else {one.first: one for one in state.unresolved}
+        for read in retries_read(self._planned, self._end):
+            if read.is_gone or not self._defers(read.last):
+                continue
+            retry = read.retry
+            known = stored.get(retry.first) or UnresolvedRecord(
+                first=retry.first, last=retry.end, attempts=retry.attempts, due_ms=0
+            )
+            # What is missing of a range has its dead letter once a record of the range is given.
+            count = read.found + (0 if self._given_in(retry.first, read.last) else read.missing)
+            yield self._rest(replace(known, last=read.last, count=count))
+        end = self._end
+        if not end.count:  # aggregates without a user record of the shard
+            return
+        if end.first is not None and end.last is not None and self._defers(end.last):
+            yield self._rest(
+                UnresolvedRecord(
+                    first=end.first,
+                    last=end.last,
+                    count=end.count,
+                    attempts=0,
+                    due_ms=0,
+                    blocked=True,
+                )
+            )
+
+    def _defers(self, last: SequenceNumber) -> bool:
+        """Whether rows up to this number are deferred, of the read that ends with it."""
+        return not self._given or (self._following is not None and self._following <= last)
+
+    def _rest(self, read: UnresolvedRecord) -> UnresolvedRecord:
+        """What is deferred of the records that were read together."""
+        given = self._given_in(read.first, read.last)
+        following = read.first if self._following is None else self._following
+        return rest_of_range(read, following if given else read.first, read.count - given)
+
+    def _given_in(self, first: SequenceNumber, last: SequenceNumber) -> int:
+        return bisect_right(self._given, last) - bisect_left(self._given, first)
+
+    def _retries_done(self) -> int:
+        """How many of the planned retries are given as a whole, or gone, from the first on."""
+        for index, retry in enumerate(self._planned[: self._end.retries_done]):
+            is_gone = retry.first in self._end.retries_gone
+            if not is_gone and self._defers(retry.end):
+                return index
+        return self._end.retries_done
+
+    def _part_of(self, retry: PlannedRetry) -> RangePart | None:
+        """The part of a range that is given; None if nothing of it is."""
+        count = self._given_in(retry.first, retry.end)
+        if not count:
+            return None
+        until = self._given[bisect_right(self._given, retry.end) - 1]
+        return RangePart(last=until, rest=self._following or until, count=count)
+
+
+def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
+    """The report of a batch of which only these records were given: the others stay unresolved."""
+    if not given.deferred:
+        return report
+    failed = {outcome.shard_id: outcome.unresolved for outcome in report.shards}
+    return replace(
+        report,
+        shards=tuple(
+            ShardOutcome(
+                shard_id=shard,
+                unresolved=tuple(
+                    sorted(
+                        (*failed.get(shard, ()), *given.deferred.get(shard, ())),
+                        key=lambda one: one.first,
+                    )
+                ),
+            )
+            for shard in sorted(failed.keys() | given.deferred.keys())
+        ),
+        delivery_limit=2 * given.records,
+    )
+
+
+def died(error: BaseException) -> bool:
+    """Whether the error says that a process died which ran the function: a Python worker, an
+    executor, or the JVM.
+    """
+    return any(
+        type(one).__name__ == _DEAD_JVM
+        or any(text in text_of(one, MAX_MESSAGE_CHARS) for text in _DEATHS)
+        for one in _chain(error)
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    next_error: BaseException | None = error
+    while next_error is not None and id(next_error) not in seen:
+        seen.add(id(next_error))
+        yield next_error
+        next_error = next_error.__cause__ or next_error.__context__

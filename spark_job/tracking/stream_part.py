@@ -1,0 +1,189 @@
+"""The part of a batch that is of one stream: its plan, its report, and what becomes of its records.
+
+Each part is reported and settled by itself, by the rules of a single stream. The user's function
+gets the rows of all parts together, and a shard id alone does not tell the stream there. So what is
+looked up in the rows of the batch goes by `stream/shardId` (`BatchFrame`), and what a stream's own
+state says goes by shard id. This module leads from one to the other. In a query of one stream both
+are the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from spark_job.process_services import ProcessServices
+from spark_job.query_failure import naming
+from spark_job.tracking.content_check import (
+    BatchContentError,
+    check_content,
+    is_what_is_left,
+    lowest_published,
+)
+from state.plan import retries_with_rows
+from state.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spark_job.settings import SourceSettings
+    from spark_job.tracking.content_check import ShardContent
+    from spark_job.tracking.outcomes import FailedRecord
+    from spark_job.tracking.poison_search import BatchSubset
+    from state.plan import Plan, ShardReadResult, TaskResult
+    from state.report import OpenReport
+    from state.sequence_number import SequenceNumber
+    from state.shard_state import ShardState
+    from state.store.plans import PlanReader
+    from state.store.reports import ReportStore
+
+
+class RowsExpiredError(Exception):
+    """Rows that the tasks had read have expired, so the batch ends without a report."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamPart:
+    """One stream's part of a batch whose report is open.
+
+    - `states`: the shard states, or none where nothing depends on them.
+    - `first_task`: how many tasks of the batch come before those of this part.
+    - `ends`: what its tasks have published, by task; of the given rows if there is a `subset`.
+      Empty before they are read, and where the function has read no row.
+    - `subset`: the records that the function is given, where a search for poison leaves out others.
+    """
+
+    settings: SourceSettings
+    plans: PlanReader
+    reports: ReportStore
+    plan: Plan
+    opened: OpenReport
+    states: Mapping[str, ShardState]
+    first_task: int
+    ends: Mapping[int, TaskResult] = field(default_factory=dict)
+    subset: BatchSubset | None = None
+
+    @property
+    def shard_ends(self) -> list[ShardReadResult]:
+        return [end for task in self.ends.values() for end in task.shards]
+
+    def in_batch(self, shard_id: str) -> str:
+        """The shard's name in the rows of the batch."""
+        return f"{self.settings.id_prefix}{shard_id}"
+
+    def read_ends(self) -> None:
+        """Read what the tasks have published.
+
+        Call it after the rows were read: a task publishes before it hands rows over, so every row
+        of the batch is in an end by then. Raises `BatchContentError` for a task whose log is open.
+        """
+        self.ends = self.plans.read_ends(self.plan.plan_id)
+        if unsealed := sorted(task for task, end in self.ends.items() if not end.sealed):
+            # What is appended from now on would be settled as acked, and no sink has its rows.
+            with naming(self.settings):
+                raise BatchContentError(
+                    f"tasks {', '.join(map(str, unsealed))} of plan {self.plan.plan_id} were not "
+                    "read to their end, so nothing is acked; read all rows of the batch in the "
+                    "function given to tracked(...), or run the batch again"
+                )
+
+    def give(self, subset: BatchSubset) -> None:
+        """Note that the function is given only these of the records."""
+        self.ends, self.subset = subset.ends, subset
+
+    def forget_ends(self) -> None:
+        """Note that the function has read no row, so that the report is of no task."""
+        self.ends, self.subset = {}, None
+
+    def own_content(self, content: Mapping[str, ShardContent]) -> dict[str, ShardContent]:
+        prefix = self.settings.id_prefix
+        return {
+            (shard := name.removeprefix(prefix)): dataclasses.replace(found, shard_id=shard)
+            for name, found in content.items()
+            if name.startswith(prefix)
+        }
+
+    def own_failures(self, failed: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
+        prefix = self.settings.id_prefix
+        return (
+            [
+                dataclasses.replace(record, shard_id=record.shard_id.removeprefix(prefix))
+                for record in failed
+                if record.shard_id.startswith(prefix)
+            ]
+            if prefix
+            else failed
+        )
+
+
+def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart]) -> None:
+    """Raise `BatchContentError` unless the batch holds the rows that the tasks of its parts have
+    published, and `RowsExpiredError` if the others have expired.
+    """
+    foreign = sorted(
+        name
+        for name in content
+        if not any(name.startswith(part.settings.id_prefix) for part in parts)
+    )
+    if foreign:
+        raise BatchContentError(
+            f"the batch's frame holds rows of {foreign[0]}, of which no plan is open, so nothing "
+            "is acked; give read_stream and tracked(...) of one source to the query"
+        )
+    for part in parts:
+        with naming(part.settings):
+            check_content_of(part.plan, part.ends, part.own_content(content), part.settings)
+
+
+def check_content_of(
+    plan: Plan,
+    ends: Mapping[int, TaskResult],
+    content: Mapping[str, ShardContent],
+    settings: SourceSettings,
+) -> None:
+    """The same of one stream. Blocks on Kinesis for each shard that lacks rows."""
+    expired = _ExpiredRows(plan, ProcessServices.here(settings))
+    if shards := check_content(content, ends, plan.plan_id, has_expired=expired):
+        raise RowsExpiredError(
+            f"plan {plan.plan_id}: records that its tasks had read are past the stream's "
+            f"retention now (shards {', '.join(shards)}), so nothing of this batch is acked, "
+            "and the next plan reads what is left"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpiredRows:
+    """Decides for `check_content` whether the rows that a shard lacks have expired.
+
+    Blocks on Kinesis, once for each shard that lacks rows. Raises `KinesisError`.
+    """
+
+    plan: Plan
+    services: ProcessServices
+
+    def __call__(self, found: ShardContent, end: ShardReadResult) -> bool:
+        if self.services.settings.fail_on_data_loss:
+            return False  # the task that read the rows again has found all of them
+        planned = self.plan.slices.get(end.shard_id)
+        read = [] if planned is None else retries_with_rows(planned.retries, end)
+        lowest = lowest_published(end, read)
+        return lowest is not None and is_what_is_left(
+            found, end, read, self._oldest_from(end.shard_id, lowest)
+        )
+
+    def _oldest_from(self, shard_id: str, number: SequenceNumber) -> SequenceNumber | None:
+        """The first number that the shard has from this one on; None if it has none."""
+        getter = KinesisShardGetter(
+            self.services.client,
+            shard_id,
+            Position.at(number),
+            pacer=self.services.pacer(shard_id),
+            clock=self.services.clock,
+            random=self.services.random,
+        )
+        while True:
+            page = getter.fetch(1)
+            if page.count or page.ended or page.gone or page.at_tip:
+                return page.first

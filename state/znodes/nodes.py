@@ -1,0 +1,59 @@
+"""What the topics share: how one application's nodes are read, and written once for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from state.codec.values import decode
+from state.znodes.tree import Create, TransactionRefusedError
+
+if TYPE_CHECKING:
+    from state.znodes.fence import Fence
+    from state.znodes.paths import ZookeeperPaths
+    from state.znodes.tree import Znode, ZnodeTree
+
+T = TypeVar("T")
+
+
+class Nodes:
+    """One application's nodes, for a topic that anybody may read and write."""
+
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
+        self._tree = tree
+        self._paths = paths
+
+    def _read(self, path: str) -> Znode | None:
+        return self._tree.read([path])[0]
+
+    def _decoded(self, path: str, kind: type[T]) -> T | None:
+        """The value of a node of this kind; None without the node. Raises `StoredDataError`."""
+        node = self._read(path)
+        return None if node is None else decode(node.data, kind, path)
+
+    def _names(self, path: str) -> list[str]:
+        """The names of a node's children in order; none without the node."""
+        return sorted(self._tree.children([path])[0] or ())
+
+    def _create_once(self, path: str, data: bytes, *, fence: Fence | None = None) -> bytes:
+        """The content of a node, which is created with `data` if there is none.
+
+        `fence`: the creation is a write of the owner, so that a stale owner creates nothing.
+        """
+        while True:
+            node = self._read(path)
+            if node is not None:
+                return node.data
+            self._tree.ensure(self._paths.base)
+            try:
+                (fence or self._tree).commit([Create(path, data)])
+            except TransactionRefusedError:
+                continue  # another process was faster, or the answer to this call was lost
+            return data
+
+
+class FencedNodes(Nodes):
+    """One application's nodes, for a topic that its owner writes behind the fence."""
+
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
+        super().__init__(tree, paths)
+        self._fence = fence
