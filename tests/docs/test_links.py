@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from tests.support.shell.pages import ROOT, Page, pages
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE_LINK = re.compile(r"\[`([\w.]+)`\]\(([^)\s]+\.py)\)")
 
 
 def dead_links(page: Page) -> list[str]:
@@ -30,3 +31,13 @@ def test_files_that_pages_link_to_are_there() -> None:
     # The landing page names pages of a whole checkout (`scripts.reference.sidebar`).
     found = {page.name: dead_links(page) for page in pages() if page.name != "docs/index.md"}
     assert {name: dead for name, dead in found.items() if dead} == {}
+
+
+def test_the_code_that_a_records_way_names_is_in_the_file_that_it_links_to() -> None:
+    page = ROOT / "docs" / "concepts" / "a-records-way.md"
+    named = CODE_LINK.findall(re.sub(r"\s+", " ", page.read_text(encoding="utf-8")))
+    assert len(named) > 20
+    for name, target in named:
+        source = (page.parent / target).read_text(encoding="utf-8")
+        defined = re.findall(r"^ *(?:class|def) (\w+)", source, re.MULTILINE)
+        assert set(name.split(".")) <= {*defined, PurePosixPath(target).stem}, (name, target)

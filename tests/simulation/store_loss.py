@@ -27,8 +27,15 @@ class StoreLoss(Past):
         self._go_on_without_start()
 
     def do_lose_start(self) -> None:
-        """Somebody removes the pinned start."""
+        """Somebody removes the pinned start. Where it was LATEST and a shard has no state yet, the
+        new start is a later one, and nobody wants what was put before it.
+        """
         if not self.job.offsets or self.world.paths.start not in self.world.znodes():
+            return
+        known = self.world.states()
+        is_latest = "LATEST" in self.world.settings.starting_position.text
+        shards = self.world.fake.shards(self.world.stream)
+        if is_latest and any(shard.shard_id not in known for shard in shards):
             return
         self._remove([self.world.paths.start])
         self.count("starts that were removed")

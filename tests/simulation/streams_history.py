@@ -242,6 +242,8 @@ class StreamHistory(History):
         self.is_in_trouble = True
         try:
             for one in others:
+                if self.query.reader is None:
+                    break  # a loss has ended the query, which needs all streams at its next start
                 one.check_goes_on()
         finally:
             self.is_in_trouble = False
