@@ -97,9 +97,9 @@ class ShardRows:
         in their order.
         """
         for part in self._unpacked(records):
-            yield self.of_retries(part)
+            yield self.of_unpacked(part)
 
-    def of_retries(
+    def of_unpacked(
         self, records: pa.RecordBatch, attempts: pa.Array | None = None
     ) -> pa.RecordBatch:
         """The rows of records that were unpacked where they had to be. `attempts` (int32) are the
@@ -151,7 +151,7 @@ class ShardRows:
         """As `of`. Uses what `users` has kept of this page."""
         kept = self._kept.pop((page.first, page.last), None)
         if kept is not None:
-            yield from map(self.of_retries, kept)
+            yield from map(self.of_unpacked, kept)
             return
         self._kept.clear()  # of pages that another attempt has cut otherwise
         yield from self.of(page.records)

@@ -188,7 +188,7 @@ class Backlog:
         shards = [
             shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
         ]
-        return [shard for shard in shards if not self._outcomes.holds(shard)]
+        return [shard for shard in shards if not self._outcomes.blocks_reading(shard)]
 
     def _probed(self, shards: Sequence[str]) -> Sequence[str]:
         """The shards, unless they are too many to be probed: then none."""
@@ -240,7 +240,9 @@ class Backlog:
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
-        searched = [shard for shard in self._unread(run) if not self._outcomes.holds(shard)]
+        searched = [
+            shard for shard in self._unread(run) if not self._outcomes.blocks_reading(shard)
+        ]
         search_s = (
             max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
             if searched

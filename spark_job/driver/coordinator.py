@@ -232,7 +232,7 @@ class Coordinator:
             # are not asked for again and again, but every few seconds.
             self._catalog.stream.expire()
             until_ms = self._backlog.now_ms() + round(RELIST_S * 1000)
-            self._outcomes.queue.hold(settled.unknown_shards, until_ms)
+            self._outcomes.queue.delay(settled.unknown_shards, until_ms)
         return not any(settled.emitted.values()) and any(
             not (end.at_tip or end.at_shard_end) for end in settled.ends
         )
@@ -280,7 +280,7 @@ class Coordinator:
         self._refresh(self.open())
         # After settling: a shard that is given up would not fit the plan that has read of it.
         self._catalog.drop_missing_shards()
-        self._outcomes.queue.release(self._catalog.loss.gone)
+        self._outcomes.queue.end_delay(self._catalog.loss.gone)
         self.session.record_history()
         return self._backlog.look(begun_s)
 

@@ -59,7 +59,7 @@ class RetryQueue:
     """
 
     policy: OutcomePolicy | None = None
-    _held_until_ms: dict[str, int] = field(default_factory=dict)
+    _delayed_until_ms: dict[str, int] = field(default_factory=dict)
     _shards: dict[str, _ShardQueue] = field(default_factory=dict)
     _held: set[str] = field(default_factory=set)
     _updated_ms: int = 0
@@ -72,7 +72,7 @@ class RetryQueue:
         """
         known = self._shards if policy == self.policy else {}
         if now_ms < self._updated_ms:
-            known, self._held_until_ms = {}, {}
+            known, self._delayed_until_ms = {}, {}
         self._updated_ms = now_ms
         self.policy = policy
         ancestors = unresolved_ancestors(states) if self.in_order else {}
@@ -98,15 +98,15 @@ class RetryQueue:
         """Whether later records wait for earlier ones that failed."""
         return self.policy is not None and self.policy.on_failure is not OnFailure.CONTINUE
 
-    def hold(self, shards: Iterable[str], until_ms: int) -> None:
+    def delay(self, shards: Iterable[str], until_ms: int) -> None:
         """Let no retry of these shards be due before `until_ms`: the service did not know them."""
-        self._held_until_ms |= dict.fromkeys(shards, until_ms)
+        self._delayed_until_ms |= dict.fromkeys(shards, until_ms)
 
-    def release(self, shards: Collection[str]) -> None:
-        """End the hold of these shards."""
-        self._held_until_ms = {
+    def end_delay(self, shards: Collection[str]) -> None:
+        """Their retries are due again when they say."""
+        self._delayed_until_ms = {
             shard: until_ms
-            for shard, until_ms in self._held_until_ms.items()
+            for shard, until_ms in self._delayed_until_ms.items()
             if shard not in shards
         }
 
@@ -131,9 +131,9 @@ class RetryQueue:
     def _next_ms(self, shard_id: str) -> int | None:
         """When the shard's next retry may be planned; None while none may be."""
         next_ms = self._shards[shard_id].next_ms
-        return None if next_ms is None else max(next_ms, self._held_until_ms.get(shard_id, 0))
+        return None if next_ms is None else max(next_ms, self._delayed_until_ms.get(shard_id, 0))
 
-    def holds(self, shard_id: str, max_unresolved: int) -> bool:
+    def is_full(self, shard_id: str, max_unresolved: int) -> bool:
         """Whether no new records of the shard may be read: its allowance of unresolved records is
         used up, or its failed records or those of an ancestor block the shard.
 
@@ -321,14 +321,14 @@ class OutcomeSummary:
         """
         return self.delivery_limit is not None and self.queue.records() > 0
 
-    def holds(self, shard_id: str) -> bool:
+    def blocks_reading(self, shard_id: str) -> bool:
         """Whether no new records of this shard may be read now."""
         if self.queue.is_empty():  # nearly always; a waiting driver asks for each shard
             return False
         return (
             self.is_outage
             or self.is_searching
-            or self.queue.holds(shard_id, self._settings.max_unresolved_per_shard)
+            or self.queue.is_full(shard_id, self._settings.max_unresolved_per_shard)
         )
 
     def report(self, now_ms: int) -> dict[str, Any]:

@@ -216,7 +216,7 @@ class _Attempt:
     def _hand_over(self, entry: ShardReadResult) -> Iterator[pa.RecordBatch]:
         rows = self._rows[entry.shard_id]
         for delivery in self._retries_of(entry):
-            yield rows.of_retries(delivery.records, delivery.attempts)
+            yield rows.of_unpacked(delivery.records, delivery.attempts)
         if entry.count:
             feed = self._feeds[entry.shard_id]
             for page in feed.hand_over(entry, lambda: self._step(STEP_S, awaited=feed.getter)):

@@ -49,7 +49,7 @@ def test_the_columns_are_those_of_the_schema_given_to_spark() -> None:
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     }
     declared = [column.split() for column in SCHEMA_DDL.split(", ")]
-    rows = rows_with().of_retries(page(b"a"))
+    rows = rows_with().of_unpacked(page(b"a"))
     assert [(name, arrow_types[kind]) for name, kind in declared] == [
         (field.name, field.type) for field in rows.schema
     ]
@@ -60,7 +60,7 @@ def test_columns_that_are_selected_are_those_of_all_columns(
     columns: tuple[str, ...],
 ) -> None:
     attempts = pa.array([2, 3], pa.int32())
-    rows = [rows_with(some).of_retries(page(b"a", b"b"), attempts) for some in (columns, COLUMNS)]
+    rows = [rows_with(some).of_unpacked(page(b"a", b"b"), attempts) for some in (columns, COLUMNS)]
     assert rows[0].schema.names == list(columns)
     assert rows[0].equals(rows[1].select(columns))
 

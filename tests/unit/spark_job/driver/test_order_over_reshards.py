@@ -67,11 +67,11 @@ def test_retries_and_new_records_wait_for_an_ancestors_unresolved_record_that_bl
     queue.update(states(of_ancestor, of_shard=of_shard), policy(on_failure), NOW_MS)
     ancestors = {"a": [of_ancestor.first.sequence]}
     assert due(queue, 10**15) == (ancestors | {"s": found} if found else ancestors)
-    assert queue.holds("p", 100) is held
+    assert queue.is_full("p", 100) is held
     queue.update(states(of_shard=of_shard), policy(on_failure), NOW_MS)
     assert due(queue) == {"s": [10, 11, 12]}
     queue.update(states(), policy(on_failure), NOW_MS)
-    assert not queue.holds("s", 100)
+    assert not queue.is_full("s", 100)
 
 
 def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:
