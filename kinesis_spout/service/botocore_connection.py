@@ -1,9 +1,9 @@
 """The connection to Kinesis through botocore: the module that knows the vendor's client, its
 credentials and its exceptions.
 
-botocore finds credentials, signs and sends. It does not retry: `call_retry` does, so that retries
-are not nested in two layers. Its parser never sees a record: the hooks of `get_records_wire` keep
-the body for `get_records_decoder`.
+botocore finds credentials, signs and sends. It does not retry: `KinesisConnection.retry` does, so
+that retries are not nested in two layers. Its parser never sees a record: the hooks of
+`get_records_wire` keep the body for `get_records_decoder`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
+from tenacity import RetryCallState, Retrying, retry_if_exception
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.errors import (
@@ -37,9 +39,10 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StaleCredentialsError,
     StreamNotFoundError,
+    ThrottledError,
+    UnreadableRecordError,
 )
 from kinesis_spout.service import put_records_wire, subscription
-from kinesis_spout.service.call_retry import call_with_retries
 from kinesis_spout.service.faults import (
     EXPIRED_LISTING,
     REFUSED_CREDENTIALS,
@@ -47,7 +50,7 @@ from kinesis_spout.service.faults import (
     meaning_of_local,
 )
 from kinesis_spout.service.get_records_wire import GetRecordsWire
-from kinesis_spout.service.shapes import keep_summary_body, service_time_ms, stream_summary
+from kinesis_spout.service.shard_info import StreamSummary, keep_summary_body, service_time_ms
 from kinesis_spout.service.surroundings import (
     endpoint_in,
     place_in_words,
@@ -68,6 +71,10 @@ if _vendor_log.level == logging.NOTSET:
 
 _SYSTEM_CLOCK = SystemClock()
 _POOL_CONNECTIONS = 64
+_FAILED = Backoff(first_s=0.4, longest_s=10.0, least=0.25)
+# A body that was truncated on the network is complete some time later. One that the service sends
+# malformed, as that of a wrong endpoint, stays so, and the user waits for the error.
+_MALFORMED_FOR_S = 15.0
 
 # Guards the lazy creation of clients. A fork may happen while another thread holds it, so a child
 # process starts with a new one.
@@ -230,14 +237,43 @@ class KinesisConnection:
         return self.retry(attempt) if retry else attempt()
 
     def retry(self, call: Callable[[], _T], *, retry_throttled: bool = True) -> _T:
-        """Run `call` with the retries of this connection (`call_with_retries`)."""
-        return call_with_retries(
-            call,
-            clock=self._clock,
-            random=self._random,
-            retry_for_s=self._retry_for_s,
-            retry_throttled=retry_throttled,
+        """Run `call` until it succeeds. Raises its error when that is not transient, and its last
+        error when no attempt can begin within `retry_for_s` seconds of the first.
+
+        Attempts are not counted: with jitter, a number of them may be used up in the first seconds
+        of an outage that ends soon.
+        """
+        clock, begun_s = self._clock, self._clock.monotonic_s()
+        try:
+            return call()  # nearly every call; making a Retrying costs more than all else in it
+        except KinesisError as exc:
+            failed = [exc]
+
+        def call_again() -> _T:
+            if failed:  # the attempt above is tenacity's first
+                raise failed.pop()
+            return call()
+
+        def is_last(state: RetryCallState) -> bool:
+            return clock.monotonic_s() + state.upcoming_sleep > begun_s + self._retry_for_s
+
+        def is_transient(exc: BaseException) -> bool:
+            if isinstance(exc, MalformedResponseError) and not isinstance(
+                exc, UnreadableRecordError
+            ):
+                return clock.monotonic_s() < begun_s + _MALFORMED_FOR_S
+            if isinstance(exc, ThrottledError) and not retry_throttled:
+                return False
+            return isinstance(exc, KinesisError) and exc.retryable
+
+        retrying = Retrying(
+            sleep=clock.sleep,
+            stop=is_last,
+            wait=lambda state: _FAILED.wait_s(state.attempt_number, self._random),
+            retry=retry_if_exception(is_transient),
+            reraise=True,
         )
+        return retrying(call_again)
 
     def send(
         self, operation: str, arguments: dict[str, Any], *, about: str | None
@@ -377,7 +413,7 @@ class KinesisConnection:
         """Tell a missing shard from a missing stream. The service has one code for both, so the
         stream is described: that raises when it is missing.
         """
-        self.call("describe_stream_summary", self.stream_argument(), stream_summary)
+        self.call("describe_stream_summary", self.stream_argument(), StreamSummary.of)
         raise ShardNotFoundError(
             f"{where} does not exist; it is past the stream's retention, or of another stream"
         ) from exc
