@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass
 from functools import cache, partial
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -70,7 +71,12 @@ if _vendor_log.level == logging.NOTSET:
     _vendor_log.setLevel(logging.INFO)
 
 _SYSTEM_CLOCK = SystemClock()
-_POOL_CONNECTIONS = 64
+_ONE_ATTEMPT = Config(
+    retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30
+)
+_KINESIS_SETTINGS = _ONE_ATTEMPT.merge(
+    Config(max_pool_connections=64, tcp_keepalive=True, user_agent_extra="kinesis-spout")
+)
 _FAILED = Backoff(first_s=0.4, longest_s=10.0, least=0.25)
 # A body that was truncated on the network is complete some time later. One that the service sends
 # malformed, as that of a wrong endpoint, stays so, and the user waits for the error.
@@ -364,11 +370,17 @@ class KinesisConnection:
             built = self._built
             if built is None or built[0] != os.getpid():
                 session = new_session(self.aws, self._region)
-                client = _new_vendor_client(session, self.aws)
+                client = session.create_client(
+                    "kinesis", endpoint_url=self.aws.endpoint_url, config=_KINESIS_SETTINGS
+                )
                 self._region = session.get_config_variable("region")
                 self._place = place_in_words(self.aws, self._region)
-                self.wire.hook(client)
-                put_records_wire.hook(client)
+                # botocore gives its HTTP session to nobody, and one of our own would have to find
+                # proxies and certificates as that one does.
+                endpoint = getattr(client, "_endpoint", None)
+                http_session = getattr(endpoint, "http_session", None)
+                self.wire.hook(client, http_session)
+                put_records_wire.hook(client, http_session)
                 client.meta.events.register(
                     "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
                 )
@@ -400,22 +412,18 @@ class KinesisConnection:
                 f"the service refuses the credentials for {where} ({code}); {advice}"
             ) from None
         if kind is StreamNotFoundError and about is not None:
-            self._raise_not_found(where, exc)
+            # The service has one code for a missing shard and a missing stream. To describe the
+            # stream raises when that is missing.
+            self.call("describe_stream_summary", self.stream_argument(), StreamSummary.of)
+            raise ShardNotFoundError(
+                f"{where} does not exist; it is past the stream's retention, or of another stream"
+            ) from exc
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
         message = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
         raise kind(
             f"{exc.operation_name} failed for {where} "
             f"({code}{': ' + message[0][:300] if message else ''}); {advice}"
-        ) from exc
-
-    def _raise_not_found(self, where: str, exc: vendor.ClientError) -> NoReturn:
-        """Tell a missing shard from a missing stream. The service has one code for both, so the
-        stream is described: that raises when it is missing.
-        """
-        self.call("describe_stream_summary", self.stream_argument(), StreamSummary.of)
-        raise ShardNotFoundError(
-            f"{where} does not exist; it is past the stream's retention, or of another stream"
         ) from exc
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
@@ -489,32 +497,10 @@ def new_session(aws: AwsConfig, region: str | None) -> Session:
     return session
 
 
-def _new_vendor_client(session: Session, aws: AwsConfig) -> Any:
-    settings = Config(
-        retries={"mode": "standard", "total_max_attempts": 1},
-        max_pool_connections=_POOL_CONNECTIONS,
-        connect_timeout=5,
-        read_timeout=30,
-        tcp_keepalive=True,
-        user_agent_extra="kinesis-spout",
-    )
-    return session.create_client("kinesis", endpoint_url=aws.endpoint_url, config=settings)
-
-
 @cache
 def _loader(data_path: str | None) -> Any:
     """The descriptions of services, read once in a process: that takes a tenth of a second."""
     return create_loader(data_path)
-
-
-class _FixedCredentials:
-    """Replaces botocore's chain of credential providers."""
-
-    def __init__(self, credentials: DeferredRefreshableCredentials) -> None:
-        self._credentials = credentials
-
-    def load_credentials(self) -> DeferredRefreshableCredentials:
-        return self._credentials
 
 
 def _session_of_role(source: Session, aws: AwsConfig, role_arn: str) -> Session:
@@ -525,16 +511,15 @@ def _session_of_role(source: Session, aws: AwsConfig, role_arn: str) -> Session:
     extra = {"RoleSessionName": aws.role_session_name}
     if aws.role_external_id is not None:
         extra["ExternalId"] = aws.role_external_id
-    sts_settings = Config(
-        retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30
-    )
-    sts = partial(source.create_client, config=sts_settings)
+    sts = partial(source.create_client, config=_ONE_ATTEMPT)
     fetcher = AssumeRoleCredentialFetcher(sts, source_credentials, role_arn, extra_args=extra)
     session = Session(profile=aws.profile)
     credentials = DeferredRefreshableCredentials(
         refresh_using=fetcher.fetch_credentials, method="assume-role"
     )
-    session.register_component("credential_provider", _FixedCredentials(credentials))
+    # In the place of botocore's chain of providers, of which it calls nothing else.
+    provider = SimpleNamespace(load_credentials=lambda: credentials)
+    session.register_component("credential_provider", provider)
     return session
 
 

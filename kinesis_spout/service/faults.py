@@ -212,15 +212,15 @@ def meaning_of(
     """The error class of a code, and what to do about it. The HTTP status decides for an unknown
     code.
     """
-    kind, advice = _MEANINGS.get(code) or _meaning_of_status(http_status)
+    known = _MEANINGS.get(code)
+    if known is not None:
+        kind, advice = known
+    elif http_status == 429:
+        kind, advice = ThrottledError, _THROTTLED
+    elif http_status >= 500 or http_status == 408:
+        kind, advice = ServiceUnavailableError, "try again later"
+    else:
+        kind, advice = RequestRefusedError, "look the code up in the Kinesis API reference"
     if operation == "SubscribeToShard" and code == "ResourceInUseException":
         kind = SubscriptionInUseError
     return kind, _ADVICE_OF.get(operation, {}).get(advice, advice)
-
-
-def _meaning_of_status(http_status: int) -> tuple[type[KinesisError], str]:
-    if http_status == 429:
-        return ThrottledError, _THROTTLED
-    if http_status >= 500 or http_status == 408:
-        return ServiceUnavailableError, "try again later"
-    return RequestRefusedError, "look the code up in the Kinesis API reference"

@@ -110,8 +110,10 @@ class RecordPutter:
         """
         count = 0
         for request in in_requests(records):
-            self._put_request(request, accepted)
             count += len(request)
+            waiting = request
+            while waiting := self._put_some(waiting, accepted):
+                self._clock.sleep(self._random.uniform(*_REST_WAIT_S))
         return count
 
     def put_once(self, records: Sequence[OutgoingRecord]) -> list[PutResult]:
@@ -140,25 +142,9 @@ class RecordPutter:
         """Close this process's connections. The next call opens new ones."""
         self._connection.close()
 
-    def _put_request(self, waiting: Sequence[OutgoingRecord], accepted: Accepted) -> None:
-        while waiting := self._put_some(waiting, accepted):
-            self._clock.sleep(self._random.uniform(*_REST_WAIT_S))
-
-    def _put_some(
-        self, waiting: Sequence[OutgoingRecord], accepted: Accepted
-    ) -> list[OutgoingRecord]:
-        """Put the records once. The stream accepts at least one of them; returns the others."""
-        refused = []
-        for record, result in zip(waiting, self._some_accepted(waiting), strict=True):
-            if result.error_code is None:
-                accepted(record, result.shard_id)
-            else:
-                refused.append(record)
-        return refused
-
-    def _some_accepted(self, waiting: Sequence[OutgoingRecord]) -> list[PutResult]:
-        """Put the records once. Raises the error of the first code when all are refused, and
-        retries it as that of a request.
+    def _put_some(self, waiting: list[OutgoingRecord], accepted: Accepted) -> list[OutgoingRecord]:
+        """Put the records once, and return those that are refused, at least one fewer. When all
+        are, the error of the first code is retried as that of a request, and raised in the end.
         """
 
         def understand(answer: dict[str, Any], count: int) -> list[PutResult]:
@@ -167,7 +153,14 @@ class RecordPutter:
                 return outcomes
             raise refusal(str(outcomes[0].error_code), self.where)
 
-        return self._request([_entry(record) for record in waiting], understand)
+        outcomes = self._request([_entry(record) for record in waiting], understand)
+        refused = []
+        for record, result in zip(waiting, outcomes, strict=True):
+            if result.error_code is None:
+                accepted(record, result.shard_id)
+            else:
+                refused.append(record)
+        return refused
 
     def _request(self, entries: list[Entry], understand: Callable[[dict[str, Any], int], _T]) -> _T:
         arguments = self._connection.stream_argument() | {"Records": entries}
