@@ -167,9 +167,9 @@ class KinesisConnection:
         self._place: str | None = None
         self._answered_before = answered_before
         self._was_answered = False
-        self._clock = clock
+        self.clock = clock
         self._retry_for_s = retry_for_s
-        self._random = random or Random()  # noqa: S311  # jitter, not a secret
+        self.random = random or Random()  # noqa: S311  # jitter, not a secret
         self._built: tuple[int, Any] | None = None
         self._as_lists = as_lists
         self.wire = GetRecordsWire(aws.wire_format, clock=clock, as_lists=as_lists)
@@ -177,7 +177,7 @@ class KinesisConnection:
     def __reduce__(self) -> tuple[Callable[..., KinesisConnection], tuple[AwsConfig, StreamRef]]:
         make = partial(
             KinesisConnection,
-            clock=self._clock,
+            clock=self.clock,
             retry_for_s=self._retry_for_s,
             as_lists=self._as_lists,
             answered_before=self._answered_before or self._was_answered,
@@ -204,6 +204,7 @@ class KinesisConnection:
         again.
         """
         built, self._built = self._built, None
+        # A forked child has its parent's client, whose sockets the parent goes on using.
         if built is not None and built[0] == os.getpid():
             built[1].close()
 
@@ -249,7 +250,7 @@ class KinesisConnection:
         Attempts are not counted: with jitter, a number of them may be used up in the first seconds
         of an outage that ends soon.
         """
-        clock, begun_s = self._clock, self._clock.monotonic_s()
+        clock, begun_s = self.clock, self.clock.monotonic_s()
         try:
             return call()  # nearly every call; making a Retrying costs more than all else in it
         except KinesisError as exc:
@@ -275,7 +276,7 @@ class KinesisConnection:
         retrying = Retrying(
             sleep=clock.sleep,
             stop=is_last,
-            wait=lambda state: _FAILED.wait_s(state.attempt_number, self._random),
+            wait=lambda state: _FAILED.wait_s(state.attempt_number, self.random),
             retry=retry_if_exception(is_transient),
             reraise=True,
         )
@@ -384,7 +385,7 @@ class KinesisConnection:
                 client.meta.events.register(
                     "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
                 )
-                subscription.hook(client, self._clock)
+                subscription.hook(client, self.clock)
                 built = self._built = (os.getpid(), client)
             return built[1]
 
