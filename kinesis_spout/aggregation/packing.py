@@ -84,6 +84,7 @@ class Packer:
         current = self._open.get(shard_id)
         if current is not None and current.add(user, self._max_bytes):
             return []
+        # The one before may be empty: its record did not fit into any.
         complete = [current.packed()] if current is not None and current.users else []
         self._open[shard_id] = fresh = _AggregateBuilder(shard_id)
         return complete if fresh.add(user, self._max_bytes) else [*complete, alone(user, shard_id)]

@@ -154,7 +154,7 @@ _NO_ANSWER = (
 _NOT_READABLE = "the service's answer for {where} cannot be read ({kind}); check the endpoint"
 _BAD_FILE = "the AWS configuration file cannot be read ({kind}); correct it"
 
-# botocore's exceptions by name, as only `botocore_connection` imports botocore. The first name in
+# botocore's exceptions by name, so that this table imports no botocore. The first name in
 # the exception's ancestry counts. A message quotes only text that cannot hold a secret.
 _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "NoCredentialsError": (CredentialsError, _NO_KEYS),
