@@ -70,7 +70,7 @@ class Packer:
         self._max_bytes = max_bytes
         self._shards = sorted(shards, key=lambda shard: shard[1].first)
         self._firsts = [hash_range.first for _, hash_range in self._shards]
-        self._open: dict[str, _OpenAggregate] = {}
+        self._open: dict[str, _AggregateBuilder] = {}
 
     def add(self, user: UserRecord) -> list[PackedRecord]:
         """Pack a record, and return what is complete with it. Raises `ValueError` for an explicit
@@ -84,8 +84,9 @@ class Packer:
         current = self._open.get(shard_id)
         if current is not None and current.add(user, self._max_bytes):
             return []
+        # The one before may be empty: its record did not fit into any.
         complete = [current.packed()] if current is not None and current.users else []
-        self._open[shard_id] = fresh = _OpenAggregate(shard_id)
+        self._open[shard_id] = fresh = _AggregateBuilder(shard_id)
         return complete if fresh.add(user, self._max_bytes) else [*complete, alone(user, shard_id)]
 
     def flush(self) -> list[PackedRecord]:
@@ -100,7 +101,7 @@ class Packer:
         return sum(current.size_bytes for current in self._open.values())
 
 
-class _OpenAggregate:
+class _AggregateBuilder:
     """An aggregate that more records may be added to."""
 
     def __init__(self, shard_id: str | None) -> None:
@@ -165,7 +166,7 @@ def alone(user: UserRecord, shard_id: str | None = None) -> PackedRecord:
         return PackedRecord(
             user.partition_key, user.data, user.explicit_hash_key, (user,), shard_id
         )
-    around = _OpenAggregate(shard_id)
+    around = _AggregateBuilder(shard_id)
     around.add(user, sys.maxsize)
     return around.aggregate()
 

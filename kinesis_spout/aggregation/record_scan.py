@@ -25,7 +25,7 @@ _MAX_VARINT = 5  # bytes that are read; an index or a length in an aggregate nee
 _PADDING = b"\0" * 32  # more than all that is before the data, so that no read is out of bounds
 
 
-class ScannedRecords(NamedTuple):
+class ScannedUserRecords(NamedTuple):
     """An entry for each record: where its data begins and ends in `octets`, and the indices of its
     keys in the tables of its aggregate (`NO_INDEX`: it has no explicit hash key).
 
@@ -40,7 +40,7 @@ class ScannedRecords(NamedTuple):
     is_regular: NDArray[np.bool_]
 
 
-def scan_records(records: Sequence[bytes]) -> ScannedRecords:
+def scan_user_records(records: Sequence[bytes]) -> ScannedUserRecords:
     """Read encoded `Record` messages, of 2 GiB at most together."""
     octets = b"".join((*records, _PADDING))
     view = np.frombuffer(octets, np.uint8)
@@ -57,7 +57,7 @@ def scan_records(records: Sequence[bytes]) -> ScannedRecords:
     sizes, begins = _varints(view, at + 1)
     # What follows the last byte of a varint that was too long to read is no end of a record.
     is_regular &= (begins + sizes == ends) & (sizes >= 0) & (keys >= 0) & (explicit >= NO_INDEX)
-    return ScannedRecords(octets, begins, ends, keys, explicit, is_regular)
+    return ScannedUserRecords(octets, begins, ends, keys, explicit, is_regular)
 
 
 def _varints(view: NDArray[np.uint8], at: Numbers) -> tuple[Numbers, Numbers]:

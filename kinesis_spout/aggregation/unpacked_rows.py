@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kinesis_spout.aggregation.hash_range import HashRange
-    from kinesis_spout.aggregation.record_scan import Numbers
     from kinesis_spout.aggregation.user_records import OpenAggregate, UserRecords
 
 _SUB_FIELD = pa.field(SUB_SEQUENCE_NUMBER, pa.int64(), nullable=False)
@@ -29,49 +27,11 @@ MAX_ROWS = 65_536
 _FROM_AGGREGATE = ("data", "partitionKey")
 
 
-@dataclass(frozen=True, slots=True)
-class UnpackedRows:
-    """Rows of a part of a page. Row i has value `data_at[i]` of `data`, `keys_at[i]` of `keys`, and
-    of the other columns what record `parents[i]` has. `is_owned[i]`: whether it belongs to the
-    shard.
-    """
-
-    records: pa.RecordBatch
-    parents: Numbers
-    subs: Numbers
-    data: pa.Array
-    data_at: Numbers
-    keys: pa.Array
-    keys_at: Numbers
-    left_out: int
-    is_owned: NDArray[np.bool_]
-
-    def batches(self, *, with_owned: bool) -> Iterator[pa.RecordBatch]:
-        for first in range(0, len(self.parents), MAX_ROWS):
-            yield self._batch(slice(first, first + MAX_ROWS), with_owned=with_owned)
-
-    def _batch(self, part: slice, *, with_owned: bool) -> pa.RecordBatch:
-        schema = self.records.schema
-        parents = _as_arrow(self.parents[part])
-        columns = {
-            name: self.records.column(name).take(parents)
-            for name in schema.names
-            if name not in _FROM_AGGREGATE
-        }
-        columns["data"] = self.data.take(_as_arrow(self.data_at[part]))
-        columns["partitionKey"] = self.keys.take(_as_arrow(self.keys_at[part]))
-        arrays = [*(columns[name] for name in schema.names), _as_arrow(self.subs[part])]
-        schema = schema.append(_SUB_FIELD)
-        if with_owned:
-            arrays.append(_flags(self.is_owned[part]))
-            schema = schema.append(_OWNED_FIELD)
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 def unpacked_rows(
     records: pa.RecordBatch, hash_range: Callable[[], HashRange | None], *, keep_others: bool
-) -> Iterator[UnpackedRows]:
-    """The rows of a page, part by part: a part ends when its aggregates have `MAX_ROWS` records.
+) -> Iterator[tuple[pa.RecordBatch, UserRecords]]:
+    """The parts of a page, and the rows of each: its user records, and its plain records as they
+    are. `parents` are indices in the part. A part ends when its aggregates have `MAX_ROWS` records.
     `keep_others`: with the rows that belong to other shards.
     """
     first = 0
@@ -87,12 +47,38 @@ def unpacked_rows(
         rows += len(aggregate.records)
         if rows >= MAX_ROWS:
             users = user_records(opened, hash_range(), keep_others=keep_others)
-            yield _rows(records.slice(first, index + 1 - first), at, users)
+            part = records.slice(first, index + 1 - first)
+            yield part, _with_plain_rows(part, at, users)
             first, at, opened, rows = index + 1, [], [], 0
     if first < records.num_rows:
         owned = hash_range() if opened else None
         users = user_records(opened, owned, keep_others=keep_others)
-        yield _rows(records.slice(first), at, users)
+        part = records.slice(first)
+        yield part, _with_plain_rows(part, at, users)
+
+
+def batches(
+    part: pa.RecordBatch, rows: UserRecords, *, with_owned: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, `MAX_ROWS` at a time. Columns that are not of a user record have what the
+    row's parent has.
+    """
+    for first in range(0, len(rows.parents), MAX_ROWS):
+        at = slice(first, first + MAX_ROWS)
+        parents = _as_arrow(rows.parents[at])
+        columns = {
+            name: part.column(name).take(parents)
+            for name in part.schema.names
+            if name not in _FROM_AGGREGATE
+        }
+        columns["data"] = rows.data.take(_as_arrow(rows.data_at[at]))
+        columns["partitionKey"] = rows.keys.take(_as_arrow(rows.keys_at[at]))
+        schema = part.schema.append(_SUB_FIELD)
+        arrays = [*(columns[name] for name in part.schema.names), _as_arrow(rows.subs[at])]
+        if with_owned:
+            schema = schema.append(_OWNED_FIELD)
+            arrays.append(_flags(rows.is_owned[at]))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _candidates(records: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
@@ -105,37 +91,27 @@ def _candidates(records: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
         yield index, payloads[edges[index] : edges[index + 1]]
 
 
-def _rows(records: pa.RecordBatch, at: list[int], users: UserRecords) -> UnpackedRows:
-    """The rows of records of which those with the indices `at` are aggregates."""
+def _with_plain_rows(part: pa.RecordBatch, at: list[int], users: UserRecords) -> UserRecords:
+    """The rows of a part in which the records with the indices `at` were given as aggregates."""
     rows_at = np.array(at, np.int64)
-    is_plain = np.ones(records.num_rows, np.bool_)
+    is_plain = np.ones(part.num_rows, np.bool_)
     is_plain[rows_at[users.is_aggregate]] = False
-    parents = rows_at[users.aggregates]
+    rows = users._replace(parents=rows_at[users.parents])
     if not is_plain.any():
-        return UnpackedRows(
-            records,
-            parents,
-            users.subs,
-            users.data,
-            users.data_at,
-            users.keys,
-            users.keys_at,
-            users.left_out,
-            users.is_owned,
-        )
+        return rows
     plain = np.flatnonzero(is_plain)
-    order = np.argsort(np.concatenate((plain, parents)), kind="stable")
-    count = records.num_rows
-    return UnpackedRows(
-        records,
-        np.concatenate((plain, parents))[order],
-        np.concatenate((np.zeros_like(plain), users.subs))[order],
-        pa.concat_arrays([records.column("data"), users.data]),
-        np.concatenate((plain, users.data_at + count))[order],
-        pa.concat_arrays([records.column("partitionKey"), users.keys]),
-        np.concatenate((plain, users.keys_at + count))[order],
-        users.left_out,
-        np.concatenate((np.ones(len(plain), np.bool_), users.is_owned))[order],
+    parents = np.concatenate((plain, rows.parents))
+    order = np.argsort(parents, kind="stable")
+    # The values of plain records come first, so those of user records begin after them.
+    count = part.num_rows
+    return rows._replace(
+        is_owned=np.concatenate((np.ones(len(plain), np.bool_), rows.is_owned))[order],
+        parents=parents[order],
+        subs=np.concatenate((np.zeros_like(plain), rows.subs))[order],
+        data=pa.concat_arrays([part.column("data"), rows.data]),
+        data_at=np.concatenate((plain, rows.data_at + count))[order],
+        keys=pa.concat_arrays([part.column("partitionKey"), rows.keys]),
+        keys_at=np.concatenate((plain, rows.keys_at + count))[order],
     )
 
 

@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError
 
 from kinesis_spout.aggregation.hash_range import UserRecord, explicit_hash_key_in
 from kinesis_spout.aggregation.message import Aggregate, Record, message_in
-from kinesis_spout.aggregation.record_scan import NO_INDEX, ScannedRecords, scan_records
+from kinesis_spout.aggregation.record_scan import NO_INDEX, ScannedUserRecords, scan_user_records
 from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
@@ -56,15 +56,15 @@ class UserRecords(NamedTuple):
     - `is_aggregate`: for each aggregate that was given, whether it was read: one that is False is a
       plain record.
     - `is_owned`: for each record, whether it belongs to the shard.
-    - `aggregates`: for each record, the index of its aggregate; `subs`: its number in there, from
-      0. A record that is left out has its number too.
+    - `parents`: for each record, the index of its aggregate; `subs`: its number in there, from 0.
+      A record that is left out has its number too.
     - `data`: binary; record i has value `data_at[i]`. `keys`: text; record i has `keys_at[i]`.
     - `left_out`: how many records belong to another shard.
     """
 
     is_aggregate: NDArray[np.bool_]
     is_owned: NDArray[np.bool_]
-    aggregates: Numbers
+    parents: Numbers
     subs: Numbers
     data: pa.Array
     data_at: Numbers
@@ -100,13 +100,13 @@ def user_records(
     """
     mended: list[OpenAggregate | None] = list(aggregates)
     tables = _Tables.of(mended)
-    scanned = scan_records(tables.records)
+    scanned = scan_user_records(tables.records)
     keys = _key_array(tables.partition_keys)
     if damaged := range(len(mended)) if keys is None else tables.damaged(scanned):
         for one in damaged:
             mended[one] = _mended(aggregates[one])
         tables = _Tables.of(mended)
-        scanned = scan_records(tables.records)
+        scanned = scan_user_records(tables.records)
         keys = _key_array(tables.partition_keys)
     is_owned = tables.are_owned(scanned, hash_range)
     index = np.arange(len(scanned.begins), dtype=np.int64)
@@ -121,7 +121,7 @@ def user_records(
     return UserRecords(
         is_aggregate=np.array([one is not None for one in mended], np.bool_),
         is_owned=is_owned,
-        aggregates=aggregate,
+        parents=aggregate,
         subs=subs,
         data=_data(scanned),
         data_at=index * 2 + 1,
@@ -176,7 +176,7 @@ class _Tables(NamedTuple):
             aggregate=np.repeat(np.arange(len(opened), dtype=np.int64), counts),
         )
 
-    def damaged(self, scanned: ScannedRecords) -> list[int]:
+    def damaged(self, scanned: ScannedUserRecords) -> list[int]:
         """The aggregates with records that the scan did not read, or that name no key."""
         key_counts, explicit_counts = np.diff(self.first_key), np.diff(self.first_explicit)
         good = scanned.is_regular & (scanned.partition_keys < key_counts[self.aggregate])
@@ -191,7 +191,9 @@ class _Tables(NamedTuple):
         damaged: list[int] = np.unique(self.aggregate[~good]).tolist()
         return damaged
 
-    def are_owned(self, scanned: ScannedRecords, hash_range: HashRange | None) -> NDArray[np.bool_]:
+    def are_owned(
+        self, scanned: ScannedUserRecords, hash_range: HashRange | None
+    ) -> NDArray[np.bool_]:
         """Whether each record belongs to the shard."""
         if hash_range is None or hash_range.is_whole:
             return np.ones(len(scanned.begins), np.bool_)
@@ -261,7 +263,7 @@ def _key_array(keys: list[bytes]) -> pa.Array | None:
         return None
 
 
-def _data(scanned: ScannedRecords) -> pa.Array:
+def _data(scanned: ScannedUserRecords) -> pa.Array:
     """An array in which every second value is a record's data, without a copy. The values between
     them are what the encoding has before the data.
     """

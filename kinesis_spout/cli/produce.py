@@ -107,10 +107,8 @@ def produce(
     ):
         ref = StreamRef.of(stream)
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
-        with (
-            closing(RecordPutter(aws, ref, retry_for_s=RETRY_FOR_S)) as putter,
-            closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)) as client,
-        ):
+        with closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)) as client:
+            putter = RecordPutter(client.connection)
             lines = LinePutter(
                 _aggregating(putter, client) if aggregate else putter.put,
                 _record_maker(key, key_from, as_json=as_json),

@@ -1,9 +1,9 @@
 """The connection to Kinesis through botocore: the module that knows the vendor's client, its
 credentials and its exceptions.
 
-botocore finds credentials, signs and sends. It does not retry: `call_retry` does, so that retries
-are not nested in two layers. Its parser never sees a record: the hooks of `get_records_wire` keep
-the body for `get_records_decoder`.
+botocore finds credentials, signs and sends. It does not retry: `KinesisConnection.retry` does, so
+that retries are not nested in two layers. Its parser never sees a record: the hooks of
+`get_records_wire` keep the body for `get_records_decoder`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass
 from functools import cache, partial
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -24,7 +25,9 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
+from tenacity import RetryCallState, Retrying, retry_if_exception
 
+from kinesis_spout.backoff import Backoff
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.errors import (
@@ -37,9 +40,10 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StaleCredentialsError,
     StreamNotFoundError,
+    ThrottledError,
+    UnreadableRecordError,
 )
 from kinesis_spout.service import put_records_wire, subscription
-from kinesis_spout.service.call_retry import call_with_retries
 from kinesis_spout.service.faults import (
     EXPIRED_LISTING,
     REFUSED_CREDENTIALS,
@@ -47,7 +51,7 @@ from kinesis_spout.service.faults import (
     meaning_of_local,
 )
 from kinesis_spout.service.get_records_wire import GetRecordsWire
-from kinesis_spout.service.shapes import keep_summary_body, service_time_ms, stream_summary
+from kinesis_spout.service.shard_info import StreamSummary, keep_summary_body, service_time_ms
 from kinesis_spout.service.surroundings import (
     endpoint_in,
     place_in_words,
@@ -67,7 +71,16 @@ if _vendor_log.level == logging.NOTSET:
     _vendor_log.setLevel(logging.INFO)
 
 _SYSTEM_CLOCK = SystemClock()
-_POOL_CONNECTIONS = 64
+_ONE_ATTEMPT = Config(
+    retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30
+)
+_KINESIS_SETTINGS = _ONE_ATTEMPT.merge(
+    Config(max_pool_connections=64, tcp_keepalive=True, user_agent_extra="kinesis-spout")
+)
+_FAILED = Backoff(first_s=0.4, longest_s=10.0, least=0.25)
+# A body that was truncated on the network is complete some time later. One that the service sends
+# malformed, as that of a wrong endpoint, stays so, and the user waits for the error.
+_MALFORMED_FOR_S = 15.0
 
 # Guards the lazy creation of clients. A fork may happen while another thread holds it, so a child
 # process starts with a new one.
@@ -154,9 +167,9 @@ class KinesisConnection:
         self._place: str | None = None
         self._answered_before = answered_before
         self._was_answered = False
-        self._clock = clock
+        self.clock = clock
         self._retry_for_s = retry_for_s
-        self._random = random or Random()  # noqa: S311  # jitter, not a secret
+        self.random = random or Random()  # noqa: S311  # jitter, not a secret
         self._built: tuple[int, Any] | None = None
         self._as_lists = as_lists
         self.wire = GetRecordsWire(aws.wire_format, clock=clock, as_lists=as_lists)
@@ -164,7 +177,7 @@ class KinesisConnection:
     def __reduce__(self) -> tuple[Callable[..., KinesisConnection], tuple[AwsConfig, StreamRef]]:
         make = partial(
             KinesisConnection,
-            clock=self._clock,
+            clock=self.clock,
             retry_for_s=self._retry_for_s,
             as_lists=self._as_lists,
             answered_before=self._answered_before or self._was_answered,
@@ -191,6 +204,7 @@ class KinesisConnection:
         again.
         """
         built, self._built = self._built, None
+        # A forked child has its parent's client, whose sockets the parent goes on using.
         if built is not None and built[0] == os.getpid():
             built[1].close()
 
@@ -230,14 +244,43 @@ class KinesisConnection:
         return self.retry(attempt) if retry else attempt()
 
     def retry(self, call: Callable[[], _T], *, retry_throttled: bool = True) -> _T:
-        """Run `call` with the retries of this connection (`call_with_retries`)."""
-        return call_with_retries(
-            call,
-            clock=self._clock,
-            random=self._random,
-            retry_for_s=self._retry_for_s,
-            retry_throttled=retry_throttled,
+        """Run `call` until it succeeds. Raises its error when that is not transient, and its last
+        error when no attempt can begin within `retry_for_s` seconds of the first.
+
+        Attempts are not counted: with jitter, a number of them may be used up in the first seconds
+        of an outage that ends soon.
+        """
+        clock, begun_s = self.clock, self.clock.monotonic_s()
+        try:
+            return call()  # nearly every call; making a Retrying costs more than all else in it
+        except KinesisError as exc:
+            failed = [exc]
+
+        def call_again() -> _T:
+            if failed:  # the attempt above is tenacity's first
+                raise failed.pop()
+            return call()
+
+        def is_last(state: RetryCallState) -> bool:
+            return clock.monotonic_s() + state.upcoming_sleep > begun_s + self._retry_for_s
+
+        def is_transient(exc: BaseException) -> bool:
+            if isinstance(exc, MalformedResponseError) and not isinstance(
+                exc, UnreadableRecordError
+            ):
+                return clock.monotonic_s() < begun_s + _MALFORMED_FOR_S
+            if isinstance(exc, ThrottledError) and not retry_throttled:
+                return False
+            return isinstance(exc, KinesisError) and exc.retryable
+
+        retrying = Retrying(
+            sleep=clock.sleep,
+            stop=is_last,
+            wait=lambda state: _FAILED.wait_s(state.attempt_number, self.random),
+            retry=retry_if_exception(is_transient),
+            reraise=True,
         )
+        return retrying(call_again)
 
     def send(
         self, operation: str, arguments: dict[str, Any], *, about: str | None
@@ -328,15 +371,21 @@ class KinesisConnection:
             built = self._built
             if built is None or built[0] != os.getpid():
                 session = new_session(self.aws, self._region)
-                client = _new_vendor_client(session, self.aws)
+                client = session.create_client(
+                    "kinesis", endpoint_url=self.aws.endpoint_url, config=_KINESIS_SETTINGS
+                )
                 self._region = session.get_config_variable("region")
                 self._place = place_in_words(self.aws, self._region)
-                self.wire.hook(client)
-                put_records_wire.hook(client)
+                # botocore gives its HTTP session to nobody, and one of our own would have to find
+                # proxies and certificates as that one does.
+                endpoint = getattr(client, "_endpoint", None)
+                http_session = getattr(endpoint, "http_session", None)
+                self.wire.hook(client, http_session)
+                put_records_wire.hook(client, http_session)
                 client.meta.events.register(
                     "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
                 )
-                subscription.hook(client, self._clock)
+                subscription.hook(client, self.clock)
                 built = self._built = (os.getpid(), client)
             return built[1]
 
@@ -364,22 +413,18 @@ class KinesisConnection:
                 f"the service refuses the credentials for {where} ({code}); {advice}"
             ) from None
         if kind is StreamNotFoundError and about is not None:
-            self._raise_not_found(where, exc)
+            # The service has one code for a missing shard and a missing stream. To describe the
+            # stream raises when that is missing.
+            self.call("describe_stream_summary", self.stream_argument(), StreamSummary.of)
+            raise ShardNotFoundError(
+                f"{where} does not exist; it is past the stream's retention, or of another stream"
+            ) from exc
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
         message = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
         raise kind(
             f"{exc.operation_name} failed for {where} "
             f"({code}{': ' + message[0][:300] if message else ''}); {advice}"
-        ) from exc
-
-    def _raise_not_found(self, where: str, exc: vendor.ClientError) -> NoReturn:
-        """Tell a missing shard from a missing stream. The service has one code for both, so the
-        stream is described: that raises when it is missing.
-        """
-        self.call("describe_stream_summary", self.stream_argument(), stream_summary)
-        raise ShardNotFoundError(
-            f"{where} does not exist; it is past the stream's retention, or of another stream"
         ) from exc
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
@@ -453,32 +498,10 @@ def new_session(aws: AwsConfig, region: str | None) -> Session:
     return session
 
 
-def _new_vendor_client(session: Session, aws: AwsConfig) -> Any:
-    settings = Config(
-        retries={"mode": "standard", "total_max_attempts": 1},
-        max_pool_connections=_POOL_CONNECTIONS,
-        connect_timeout=5,
-        read_timeout=30,
-        tcp_keepalive=True,
-        user_agent_extra="kinesis-spout",
-    )
-    return session.create_client("kinesis", endpoint_url=aws.endpoint_url, config=settings)
-
-
 @cache
 def _loader(data_path: str | None) -> Any:
     """The descriptions of services, read once in a process: that takes a tenth of a second."""
     return create_loader(data_path)
-
-
-class _FixedCredentials:
-    """Replaces botocore's chain of credential providers."""
-
-    def __init__(self, credentials: DeferredRefreshableCredentials) -> None:
-        self._credentials = credentials
-
-    def load_credentials(self) -> DeferredRefreshableCredentials:
-        return self._credentials
 
 
 def _session_of_role(source: Session, aws: AwsConfig, role_arn: str) -> Session:
@@ -489,16 +512,15 @@ def _session_of_role(source: Session, aws: AwsConfig, role_arn: str) -> Session:
     extra = {"RoleSessionName": aws.role_session_name}
     if aws.role_external_id is not None:
         extra["ExternalId"] = aws.role_external_id
-    sts_settings = Config(
-        retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30
-    )
-    sts = partial(source.create_client, config=sts_settings)
+    sts = partial(source.create_client, config=_ONE_ATTEMPT)
     fetcher = AssumeRoleCredentialFetcher(sts, source_credentials, role_arn, extra_args=extra)
     session = Session(profile=aws.profile)
     credentials = DeferredRefreshableCredentials(
         refresh_using=fetcher.fetch_credentials, method="assume-role"
     )
-    session.register_component("credential_provider", _FixedCredentials(credentials))
+    # In the place of botocore's chain of providers, of which it calls nothing else.
+    provider = SimpleNamespace(load_credentials=lambda: credentials)
+    session.register_component("credential_provider", provider)
     return session
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.clock import Clock, SystemClock
@@ -19,21 +22,9 @@ from kinesis_spout.service.botocore_connection import (
     KinesisConnection,
 )
 from kinesis_spout.service.get_records_wire import ANSWERED_S
-from kinesis_spout.service.shapes import (
-    iterator_arguments,
-    iterator_in,
-    service_time_ms,
-    shard_page,
-    stream_summary,
-)
-from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-from kinesis_spout.service.subscription import (
-    EVENTS,
-    ReceivedShare,
-    ShardSubscription,
-    subscription_arguments,
-)
-from state.position import Position
+from kinesis_spout.service.shard_info import ShardInfo, StreamSummary, service_time_ms
+from kinesis_spout.service.subscription import EVENTS, ReceivedShare, ShardSubscription
+from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
     from random import Random
@@ -116,7 +107,7 @@ class KinesisClient:
         return self._connection.call(
             "describe_stream_summary",
             self._connection.stream_argument(),
-            stream_summary,
+            StreamSummary.of,
             retry=retry,
         )
 
@@ -125,9 +116,8 @@ class KinesisClient:
         the listing.
         """
         for _ in range(_LISTING_RESTARTS):
-            shards = self._list_once()
-            if shards is not None:
-                return shards
+            with suppress(ExpiredListingError):
+                return self._list_once()
         raise ServiceUnavailableError(
             f"the page token of the shard listing of {self.where} expired {_LISTING_RESTARTS} "
             "times; try again later"
@@ -140,12 +130,13 @@ class KinesisClient:
         A time that is not over by the service's clock gives an iterator at its time now, with a
         warning: the clock was set back since the time was stored.
         """
+        asked_ms = position.timestamp_ms
         try:
             return self._iterator(shard_id, position, retry=retry)
         except RequestRefusedError:
             # Waiting until that time would pass over what arrives before it by the new clock.
-            now_ms = self._service_ms_before(position)
-            if now_ms is None:
+            now_ms = None if asked_ms is None else self._connection.service_time_ms()
+            if asked_ms is None or now_ms is None or now_ms >= asked_ms:
                 raise
         now = Position.at_timestamp(now_ms)
         log.warning(
@@ -158,22 +149,20 @@ class KinesisClient:
         )
         return self._iterator(shard_id, now, retry=retry)
 
-    def _service_ms_before(self, position: Position) -> int | None:
-        """The service's time now, if the position is a later time; else None."""
-        if position.timestamp_ms is None:
-            return None
-        now_ms = self._connection.service_time_ms()
-        return now_ms if now_ms is not None and now_ms < position.timestamp_ms else None
-
     def _iterator(self, shard_id: str, position: Position, *, retry: bool) -> str:
         arguments = (
             self._connection.stream_argument()
             | {"ShardId": shard_id}
-            | iterator_arguments(position)
+            | _iterator_arguments(position)
         )
-        return self._connection.call(
-            "get_shard_iterator", arguments, iterator_in, about=f"shard {shard_id}", retry=retry
+        iterator: str = self._connection.call(
+            "get_shard_iterator",
+            arguments,
+            itemgetter("ShardIterator"),
+            about=f"shard {shard_id}",
+            retry=retry,
         )
+        return iterator
 
     def get_records(
         self, iterator: str, limit: int, *, retry_throttled: bool = True, retry: bool = True
@@ -220,7 +209,7 @@ class KinesisClient:
         about = f"shard {shard_id}"
         answer = self._connection.send(
             "subscribe_to_shard",
-            subscription_arguments(consumer_arn, shard_id, position),
+            _subscription_arguments(consumer_arn, shard_id, position),
             about=about,
         )
         return ShardSubscription(
@@ -238,16 +227,56 @@ class KinesisClient:
         """
         self._connection.close()
 
-    def _list_once(self) -> tuple[ShardInfo, ...] | None:
-        """A complete listing; None when a page token expired in between."""
+    def _list_once(self) -> tuple[ShardInfo, ...]:
+        """A complete listing. Raises `ExpiredListingError` when a page token has expired."""
         shards: dict[str, ShardInfo] = {}
         arguments = self._connection.stream_argument()
         while True:
-            try:
-                listed, token = self._connection.call("list_shards", arguments, shard_page)
-            except ExpiredListingError:
-                return None
+            listed, token = self._connection.call("list_shards", arguments, _page_of_shards)
             shards.update((shard.shard_id, shard) for shard in listed)
             if token is None:
                 return tuple(shards.values())
             arguments = {"NextToken": token}  # the service refuses the stream's name with a token
+
+
+def _page_of_shards(answer: dict[str, Any]) -> tuple[list[ShardInfo], str | None]:
+    """One page of ListShards, and the token of the next page."""
+    return list(map(ShardInfo.of, answer["Shards"])), answer.get("NextToken") or None
+
+
+def _iterator_arguments(position: Position) -> dict[str, Any]:
+    """The arguments of GetShardIterator for a position. Raises `RequestRefusedError` for
+    SHARD_END.
+    """
+    sequence = position.sequence
+    if position.timestamp_ms is not None:
+        return {
+            "ShardIteratorType": "AT_TIMESTAMP",
+            "Timestamp": datetime.fromtimestamp(position.timestamp_ms / 1_000, UTC),
+        }
+    if sequence is not None:
+        # Within a KPL aggregate the whole record must be read again: the service knows only whole
+        # records.
+        past = position.kind is PositionKind.AFTER and not sequence.sub
+        kind = "AFTER_SEQUENCE_NUMBER" if past else "AT_SEQUENCE_NUMBER"
+        return {"ShardIteratorType": kind, "StartingSequenceNumber": str(sequence.sequence)}
+    if position.is_end:
+        raise RequestRefusedError(
+            "position SHARD_END has no iterator: there is nothing more to read there"
+        )
+    return {"ShardIteratorType": "TRIM_HORIZON"}
+
+
+def _subscription_arguments(consumer_arn: str, shard_id: str, position: Position) -> dict[str, Any]:
+    """The arguments of SubscribeToShard. Raises `RequestRefusedError` for SHARD_END."""
+    start = _iterator_arguments(position)
+    names = {
+        "ShardIteratorType": "Type",
+        "StartingSequenceNumber": "SequenceNumber",
+        "Timestamp": "Timestamp",
+    }
+    return {
+        "ConsumerARN": consumer_arn,
+        "ShardId": shard_id,
+        "StartingPosition": {names[name]: value for name, value in start.items()},
+    }

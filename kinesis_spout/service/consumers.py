@@ -13,7 +13,7 @@ from kinesis_spout.errors import (
     ShardNotFoundError,
     StreamNotFoundError,
 )
-from kinesis_spout.service.shapes import milliseconds
+from kinesis_spout.service.shard_info import milliseconds
 
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
@@ -72,7 +72,10 @@ class ConsumerRegistry:
         )
         try:
             return self._connection.call(
-                "describe_stream_consumer", named, _described, retry=self._retry
+                "describe_stream_consumer",
+                named,
+                lambda answer: _consumer(answer["ConsumerDescription"]),
+                retry=self._retry,
             )
         except StreamNotFoundError as exc:
             raise self._unknown(arn or str(name)) from exc
@@ -81,7 +84,10 @@ class ConsumerRegistry:
         """Register a consumer. It is CREATING for a while."""
         arguments = {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
         return self._connection.call(
-            "register_stream_consumer", arguments, _registered, retry=self._retry
+            "register_stream_consumer",
+            arguments,
+            lambda answer: _consumer(answer["Consumer"]),
+            retry=self._retry,
         )
 
     def deregister(self, arn: str) -> None:
@@ -185,14 +191,6 @@ class OwnConsumer:
 
 def _consumers(answer: dict[str, Any]) -> tuple[list[RegisteredConsumer], str | None]:
     return list(map(_consumer, answer["Consumers"])), answer.get("NextToken") or None
-
-
-def _described(answer: dict[str, Any]) -> RegisteredConsumer:
-    return _consumer(answer["ConsumerDescription"])
-
-
-def _registered(answer: dict[str, Any]) -> RegisteredConsumer:
-    return _consumer(answer["Consumer"])
 
 
 def _consumer(described: dict[str, Any]) -> RegisteredConsumer:

@@ -47,8 +47,6 @@ def scan_table(
     `KinesisError`s.
     """
     where = f"table {table} " + (f"at {endpoint_url}" if endpoint_url else f"in {region}")
-    items: list[Mapping[str, Mapping[str, Any]]] = []
-    arguments: dict[str, Any] = {"TableName": table, "ConsistentRead": True}
     try:
         client = new_session(aws, region).create_client(
             "dynamodb",
@@ -62,12 +60,8 @@ def scan_table(
             ),
         )
         try:
-            while True:
-                answer = client.scan(**arguments)
-                items += answer["Items"]
-                if not answer.get("LastEvaluatedKey"):
-                    return items
-                arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+            pages = client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
+            return [item for page in pages for item in page["Items"]]
         finally:
             client.close()
     except vendor.ClientError as exc:

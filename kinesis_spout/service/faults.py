@@ -154,7 +154,7 @@ _NO_ANSWER = (
 _NOT_READABLE = "the service's answer for {where} cannot be read ({kind}); check the endpoint"
 _BAD_FILE = "the AWS configuration file cannot be read ({kind}); correct it"
 
-# botocore's exceptions by name, as only `botocore_connection` imports botocore. The first name in
+# botocore's exceptions by name, so that this table imports no botocore. The first name in
 # the exception's ancestry counts. A message quotes only text that cannot hold a secret.
 _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "NoCredentialsError": (CredentialsError, _NO_KEYS),
@@ -212,15 +212,15 @@ def meaning_of(
     """The error class of a code, and what to do about it. The HTTP status decides for an unknown
     code.
     """
-    kind, advice = _MEANINGS.get(code) or _meaning_of_status(http_status)
+    known = _MEANINGS.get(code)
+    if known is not None:
+        kind, advice = known
+    elif http_status == 429:
+        kind, advice = ThrottledError, _THROTTLED
+    elif http_status >= 500 or http_status == 408:
+        kind, advice = ServiceUnavailableError, "try again later"
+    else:
+        kind, advice = RequestRefusedError, "look the code up in the Kinesis API reference"
     if operation == "SubscribeToShard" and code == "ResourceInUseException":
         kind = SubscriptionInUseError
     return kind, _ADVICE_OF.get(operation, {}).get(advice, advice)
-
-
-def _meaning_of_status(http_status: int) -> tuple[type[KinesisError], str]:
-    if http_status == 429:
-        return ThrottledError, _THROTTLED
-    if http_status >= 500 or http_status == 408:
-        return ServiceUnavailableError, "try again later"
-    return RequestRefusedError, "look the code up in the Kinesis API reference"

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as vendor
@@ -108,9 +108,9 @@ class GetRecordsWire:
             raise
         return page
 
-    def hook(self, client: Any) -> None:
-        """Register the hooks on a client of botocore. Raises `ConfigError` for `cbor` without its
-        packages.
+    def hook(self, client: Any, http_session: Any) -> None:
+        """Register the hooks on a client of botocore. Without its HTTP session botocore reads the
+        bodies. Raises `ConfigError` for `cbor` without its packages.
         """
         if self._asks_in_cbor:
             try:
@@ -119,8 +119,11 @@ class GetRecordsWire:
                 if not self._is_auto:
                     raise
                 self._give_up_cbor(f"{exc}; reading JSON")
-        _read_at_once(client, self._on_head)
         events = client.meta.events
+        if http_session is not None:
+            events.register(
+                "before-send.kinesis.GetRecords", partial(self._read_at_once, http_session)
+            )
         events.register("before-call.kinesis.GetRecords", self._encode)
         events.register("before-parse.kinesis.GetRecords", self._take_body)
 
@@ -132,9 +135,25 @@ class GetRecordsWire:
             params["body"] = _cbor_codec().encode_cbor(json.loads(params["body"]))
             params["headers"]["Content-Type"] = _CONTENT_TYPE
 
-    def _on_head(self) -> None:
-        """The head of an answer has come, and its body has not."""
+    def _read_at_once(
+        self, http_session: Any, request: AWSPreparedRequest, **_: Any
+    ) -> AWSResponse:
+        """Send a request in botocore's place, and read the body of its answer by one call."""
+        request.stream_output = True  # leaves the body unread
+        response = http_session.send(request)
         self._request.answered_s = self._clock.monotonic_s()
+        try:
+            # http.client reads as much as Content-Length says, and raises when less comes.
+            content = response.raw.read(decode_content=True)
+        except urllib3.exceptions.ReadTimeoutError as exc:
+            raise vendor.ReadTimeoutError(endpoint_url=request.url, error=exc) from exc
+        except urllib3.exceptions.ProtocolError as exc:
+            raise vendor.ConnectionClosedError(
+                error=exc, request=request, endpoint_url=request.url
+            ) from exc
+        except urllib3.exceptions.HTTPError as exc:
+            raise vendor.HTTPClientError(error=exc) from exc
+        return _WholeResponse(response, content)
 
     def _take_body(
         self, response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
@@ -154,7 +173,7 @@ class GetRecordsWire:
             raise _CborNotSpokenError(f"status {status}, {kind}")
         if status < 300:
             if self._request.answered_s is None:  # botocore has read the body
-                self._on_head()
+                self._request.answered_s = self._clock.monotonic_s()
             customized_response_dict |= {
                 RAW_BODY: response_dict["body"],
                 IS_CBOR: is_cbor,
@@ -206,37 +225,3 @@ def _as_json(error: bytes) -> bytes:
     names = ("__type", "message", "Message")
     texts = {name: str(found[name]) for name in names if name in found}
     return json.dumps(texts).encode()
-
-
-def _read_at_once(client: Any, on_head: Callable[[], None]) -> None:
-    events = client.meta.events
-    # botocore gives its HTTP session to nobody, and one of our own would have to find proxies and
-    # certificates as that one does. Without it, botocore reads the body.
-    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
-    if session is not None:
-        events.register("before-send.kinesis.GetRecords", _OneRead(session, on_head))
-
-
-class _OneRead:
-    """Sends a request, calls `on_head` when its answer begins, and reads the body by one call."""
-
-    def __init__(self, session: Any, on_head: Callable[[], None]) -> None:
-        self._session = session
-        self._on_head = on_head
-
-    def __call__(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        request.stream_output = True  # leaves the body unread
-        response = self._session.send(request)
-        self._on_head()
-        try:
-            # http.client reads as much as Content-Length says, and raises when less comes.
-            content = response.raw.read(decode_content=True)
-        except urllib3.exceptions.ReadTimeoutError as exc:
-            raise vendor.ReadTimeoutError(endpoint_url=request.url, error=exc) from exc
-        except urllib3.exceptions.ProtocolError as exc:
-            raise vendor.ConnectionClosedError(
-                error=exc, request=request, endpoint_url=request.url
-            ) from exc
-        except urllib3.exceptions.HTTPError as exc:
-            raise vendor.HTTPClientError(error=exc) from exc
-        return _WholeResponse(response, content)

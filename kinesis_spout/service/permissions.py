@@ -63,11 +63,6 @@ class Permissions:
     def all_operations(self) -> tuple[str, ...]:
         return *self.operations, *self.sometimes
 
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The IAM actions of the operations that it always calls, without those on the key."""
-        return tuple(map(action_of, self.operations))
-
 
 _PUT = ("put_records",)
 PERMISSIONS: Mapping[Use, Permissions] = {

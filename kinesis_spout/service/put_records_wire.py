@@ -66,19 +66,17 @@ _decode_codes = msgspec.json.Decoder(_Answer[_Code]).decode
 _decode = msgspec.json.Decoder(_Answer[_Outcome]).decode
 
 
-def hook(client: Any) -> None:
+def hook(client: Any, http_session: Any) -> None:
     """Make a client of botocore put records so: its `Records` are entries, and its answers are read
     by `results` and `refusals`. The caller checks the records: only the service does so after it.
+    Without its HTTP session every request goes the whole way through botocore.
     """
     events = client.meta.events
     events.register("provide-client-params.kinesis.PutRecords", _set_aside)
     events.register("before-call.kinesis.PutRecords", _write)
     events.register("before-parse.kinesis.PutRecords", _keep_body)
-    # botocore gives its HTTP session to nobody, and one of our own would have to find proxies and
-    # certificates as that one does. Without it, every request goes the whole way.
-    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
-    if session is not None:
-        client.put_records = _DirectPut(client, session)
+    if http_session is not None:
+        client.put_records = _DirectPut(client, http_session)
 
 
 def results(answer: dict[str, Any], count: int) -> list[PutResult]:
@@ -148,11 +146,10 @@ def _keep_body(
 # the direct way -----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A request of botocore's, to be sent with other records. `stream`: the arguments that it was
-    made for.
+    """A request of botocore's, to be sent with other records. `members`: its body without records,
+    which are the arguments that name its stream.
     """
 
-    stream: dict[str, Any]
     members: dict[str, Any]
     params: dict[str, Any]
     signer: Any
@@ -183,7 +180,7 @@ class _DirectPut:
 
     def __call__(self, *, Records: Sequence[Entry], **stream: Any) -> dict[str, Any]:  # noqa: N803  # botocore's name
         template = self._template
-        if template is None or template.stream != stream:
+        if template is None or template.members != stream:
             answer: dict[str, Any] = self._through_botocore(Records=Records, **stream)
             return answer
         response = self._session.send(template.request(Records))
@@ -209,7 +206,6 @@ class _DirectPut:
         del members["Records"]
         kept = {key: value for key, value in context.items() if key != _RECORDS}
         self._template = _Template(
-            stream=dict(members),
             members=members,
             params=params | {"headers": dict(params["headers"]), "context": kept},
             signer=request_signer,

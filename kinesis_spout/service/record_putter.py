@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import repeat
-from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.faults import meaning_of
 from kinesis_spout.service.put_records_wire import Entry, PutResult, refusals, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.errors import KinesisError
+    from kinesis_spout.service.botocore_connection import KinesisConnection
 
 _T = TypeVar("_T")
 
@@ -26,7 +23,6 @@ _T = TypeVar("_T")
 REQUEST_RECORDS = 500
 REQUEST_BYTES = 5 * 1024 * 1024
 _REST_WAIT_S = (0.1, 1.0)
-_SYSTEM_CLOCK = SystemClock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,37 +63,17 @@ Accepted = Callable[[OutgoingRecord, str | None], object]
 
 
 class RecordPutter:
-    """Puts records on one stream. At least once: the records of a lost answer are put again. Not in
-    order.
+    """Puts records on the stream of a connection. At least once: the records of a lost answer are
+    put again. Not in order.
 
     `put` and `put_once` block on the network, may be called from many threads, and raise
-    `KinesisError`. Transient faults are retried for `retry_for_s` seconds without any record being
-    accepted. The constructor only keeps its arguments.
-    `connection`: one of this stream that is shared with another caller, with its own patience.
-    `answered_before`: as of `KinesisConnection`.
+    `KinesisError`. Transient faults are retried for the connection's `retry_for_s` seconds without
+    any record being accepted. A `KinesisClient` may share the connection; who closes either, closes
+    both.
     """
 
-    def __init__(
-        self,
-        aws: AwsConfig,
-        stream: StreamRef,
-        *,
-        clock: Clock = _SYSTEM_CLOCK,
-        retry_for_s: float = 60,
-        random: Random | None = None,
-        connection: KinesisConnection | None = None,
-        answered_before: bool = False,
-    ) -> None:
-        self._clock = clock
-        self._random = random or Random()  # noqa: S311  # jitter, not a secret
-        self._connection = connection or KinesisConnection(
-            aws,
-            stream,
-            clock=clock,
-            retry_for_s=retry_for_s,
-            random=self._random,
-            answered_before=answered_before,
-        )
+    def __init__(self, connection: KinesisConnection) -> None:
+        self._connection = connection
 
     def __repr__(self) -> str:
         return f"RecordPutter({self._connection.where})"
@@ -110,8 +86,10 @@ class RecordPutter:
         """
         count = 0
         for request in in_requests(records):
-            self._put_request(request, accepted)
             count += len(request)
+            waiting = request
+            while waiting := self._put_some(waiting, accepted):
+                self._connection.clock.sleep(self._connection.random.uniform(*_REST_WAIT_S))
         return count
 
     def put_once(self, records: Sequence[OutgoingRecord]) -> list[PutResult]:
@@ -140,25 +118,9 @@ class RecordPutter:
         """Close this process's connections. The next call opens new ones."""
         self._connection.close()
 
-    def _put_request(self, waiting: Sequence[OutgoingRecord], accepted: Accepted) -> None:
-        while waiting := self._put_some(waiting, accepted):
-            self._clock.sleep(self._random.uniform(*_REST_WAIT_S))
-
-    def _put_some(
-        self, waiting: Sequence[OutgoingRecord], accepted: Accepted
-    ) -> list[OutgoingRecord]:
-        """Put the records once. The stream accepts at least one of them; returns the others."""
-        refused = []
-        for record, result in zip(waiting, self._some_accepted(waiting), strict=True):
-            if result.error_code is None:
-                accepted(record, result.shard_id)
-            else:
-                refused.append(record)
-        return refused
-
-    def _some_accepted(self, waiting: Sequence[OutgoingRecord]) -> list[PutResult]:
-        """Put the records once. Raises the error of the first code when all are refused, and
-        retries it as that of a request.
+    def _put_some(self, waiting: list[OutgoingRecord], accepted: Accepted) -> list[OutgoingRecord]:
+        """Put the records once, and return those that are refused, at least one fewer. When all
+        are, the error of the first code is retried as that of a request, and raised in the end.
         """
 
         def understand(answer: dict[str, Any], count: int) -> list[PutResult]:
@@ -167,7 +129,14 @@ class RecordPutter:
                 return outcomes
             raise refusal(str(outcomes[0].error_code), self.where)
 
-        return self._request([_entry(record) for record in waiting], understand)
+        outcomes = self._request([_entry(record) for record in waiting], understand)
+        refused = []
+        for record, result in zip(waiting, outcomes, strict=True):
+            if result.error_code is None:
+                accepted(record, result.shard_id)
+            else:
+                refused.append(record)
+        return refused
 
     def _request(self, entries: list[Entry], understand: Callable[[dict[str, Any], int], _T]) -> _T:
         arguments = self._connection.stream_argument() | {"Records": entries}

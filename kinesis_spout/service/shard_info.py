@@ -1,19 +1,47 @@
-"""A stream and its shards, as the service describes and lists them; its limits of one call."""
+"""A stream and its shards, as the service describes and lists them; its limits of a call. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Any
 
+import msgspec
+
+from state.sequence_number import SequenceNumber
 from state.store.identity import StreamIdentity
-
-if TYPE_CHECKING:
-    from state.sequence_number import SequenceNumber
 
 # API reference, GetRecords and GetShardIterator.
 MAX_RECORDS_PER_CALL = 10_000
 MAX_BYTES_PER_CALL = 10 * 1024 * 1024
 ITERATOR_LIFE_S = 240.0  # less than the service's 5 minutes
+_HOUR_MS = 3_600_000
+_SUMMARY = "StreamDescriptionSummary"
+_SUMMARY_BODY = "KinesisSpoutSummaryBody"
+
+
+def service_time_ms(answer: dict[str, Any]) -> int | None:
+    """The service's clock, from the `Date` header: ms since 1970, to the second. None without a
+    readable header.
+    """
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        return None if date is None else _date_ms(date)
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=16)  # the answers of one second have the same date
+def _date_ms(date: str) -> int:
+    return milliseconds(parsedate_to_datetime(date))
+
+
+def milliseconds(moment: datetime) -> int:
+    """Milliseconds since 1970; a moment without a zone is UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +78,36 @@ class StreamSummary:
     open_shards: int | None = None
     encryption_key: str | None = None
 
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> StreamSummary:
+        """From an answer to DescribeStreamSummary: its times as botocore parses them, and all that
+        the service has written (`keep_summary_body`). Raises KeyError, TypeError or ValueError for
+        an incomplete one.
+        """
+        summary: dict[str, Any] = answer[_SUMMARY]
+        body = answer.get(_SUMMARY_BODY)
+        if body is not None:
+            summary = msgspec.json.decode(body)[_SUMMARY] | summary
+        largest_kib = summary.get("MaxRecordSizeInKiB")
+        mode = summary.get("StreamModeDetails", {}).get("StreamMode")
+        return cls(
+            arn=summary["StreamARN"],
+            name=summary["StreamName"],
+            created_ms=milliseconds(summary["StreamCreationTimestamp"]),
+            status=summary["StreamStatus"],
+            retention_ms=summary["RetentionPeriodHours"] * _HOUR_MS,
+            service_time_ms=service_time_ms(answer),
+            max_record_bytes=None if largest_kib is None else largest_kib * 1024,
+            ignores_keys=summary.get("RecordDistributionStrategy") == "AUTO",
+            # Streams on demand alone have a strategy, and an emulator may not say which.
+            may_have_ignored_keys="RecordDistributionStrategy" in summary or mode == "ON_DEMAND",
+            mode=mode,
+            open_shards=summary.get("OpenShardCount"),
+            encryption_key=summary.get("KeyId", "its key")
+            if summary.get("EncryptionType") == "KMS"
+            else None,
+        )
+
     @property
     def identity(self) -> StreamIdentity:
         return StreamIdentity(arn=self.arn, name=self.name, created_ms=self.created_ms)
@@ -59,6 +117,17 @@ class StreamSummary:
         date.
         """
         return local_ms if self.service_time_ms is None else self.service_time_ms
+
+
+def keep_summary_body(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
+) -> None:
+    """A hook of botocore before it parses DescribeStreamSummary. Its parser drops what its own
+    description of the service does not have: of one from before 2026 the record distribution
+    strategy, and before October 2025 the maximum record size.
+    """
+    if response_dict["status_code"] < 300:
+        customized_response_dict[_SUMMARY_BODY] = response_dict["body"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +144,22 @@ class ShardInfo:
     hash_key_range: tuple[int, int]
     starting_sequence: SequenceNumber
     ending_sequence: SequenceNumber | None
+
+    @classmethod
+    def of(cls, listed: dict[str, Any]) -> ShardInfo:
+        """From an entry of an answer to ListShards. Raises KeyError or ValueError for an incomplete
+        one.
+        """
+        hash_keys, sequences = listed["HashKeyRange"], listed["SequenceNumberRange"]
+        parents = (listed.get(name) for name in ("ParentShardId", "AdjacentParentShardId"))
+        ending = sequences.get("EndingSequenceNumber")
+        return cls(
+            shard_id=listed["ShardId"],
+            parents=tuple(filter(None, parents)),
+            hash_key_range=(int(hash_keys["StartingHashKey"]), int(hash_keys["EndingHashKey"])),
+            starting_sequence=SequenceNumber.parse(sequences["StartingSequenceNumber"]),
+            ending_sequence=None if ending is None else SequenceNumber.parse(ending),
+        )
 
     @property
     def is_closed(self) -> bool:

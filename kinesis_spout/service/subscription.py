@@ -25,7 +25,6 @@ from botocore.eventstream import EventStreamBuffer, ParserError
 
 from kinesis_spout.errors import MalformedResponseError, ServiceUnavailableError
 from kinesis_spout.service.get_records_decoder import decode_event
-from kinesis_spout.service.shapes import iterator_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.get_records_decoder import DecodedPage
-    from state.position import Position
     from state.sequence_number import SequenceNumber
 
 SILENT_S = 15.0
@@ -257,21 +255,6 @@ def hook(client: Any, clock: Clock) -> None:
             response_dict["body"] = _InitialResponse()
 
     client.meta.events.register("before-parse.kinesis.SubscribeToShard", keep_events)
-
-
-def subscription_arguments(consumer_arn: str, shard_id: str, position: Position) -> dict[str, Any]:
-    """The arguments of SubscribeToShard. Raises `RequestRefusedError` for SHARD_END."""
-    start = iterator_arguments(position)
-    names = {
-        "ShardIteratorType": "Type",
-        "StartingSequenceNumber": "SequenceNumber",
-        "Timestamp": "Timestamp",
-    }
-    return {
-        "ConsumerARN": consumer_arn,
-        "ShardId": shard_id,
-        "StartingPosition": {names[name]: value for name, value in start.items()},
-    }
 
 
 class _InitialResponse:

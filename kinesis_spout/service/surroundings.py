@@ -88,28 +88,23 @@ class Surroundings:
 
 def _here(profile: str | None) -> Surroundings:
     variables = tuple(os.environ.get(name) for name in _VARIABLES)
-    return _found(profile, variables, tuple(_changed_ns(file) for file in _files()))
+    # The two files that botocore reads profiles from.
+    config = os.environ.get("AWS_CONFIG_FILE", "~/.aws/config")
+    credentials = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+    return _found(profile, variables, _changed_ns(config), _changed_ns(credentials))
 
 
 @lru_cache(maxsize=8)
 def _found(
     profile: str | None,
-    variables: tuple[str | None, ...],  # noqa: ARG001  # these two are a part of the key alone
-    changed_ns: tuple[int | None, ...],  # noqa: ARG001
+    variables: tuple[str | None, ...],  # noqa: ARG001  # the others are a part of the key alone
+    *changed_ns: int | None,  # noqa: ARG001
 ) -> Surroundings:
     session = Session(profile=profile)
     try:
         return Surroundings(region_in(session), endpoint_in(session))
     except (vendor.BotoCoreError, ValueError):
         return Surroundings()
-
-
-def _files() -> tuple[str, ...]:
-    """The two files that botocore reads profiles from."""
-    return (
-        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
-        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-    )
 
 
 def _changed_ns(file: str) -> int | None:

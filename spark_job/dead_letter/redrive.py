@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
 from spark_job.dead_letter.letter import in_chunks
 from spark_job.dead_letter.letter_files import LetterFiles
@@ -121,7 +122,7 @@ class Redrive:
         return count
 
     def _putter(self, target: str) -> RecordPutter:
-        return RecordPutter(self.aws, self.target or StreamRef.parse(target))
+        return RecordPutter(KinesisConnection(self.aws, self.target or StreamRef.parse(target)))
 
 
 class _Waiting:

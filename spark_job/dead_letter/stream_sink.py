@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.service.surroundings import for_executors
@@ -69,7 +70,8 @@ class StreamSink:
 
         Blocks until the stream has accepted all of them. Raises `KinesisError`.
         """
-        with closing(RecordPutter(self.aws, self.stream, answered_before=True)) as putter:
+        with closing(KinesisConnection(self.aws, self.stream, answered_before=True)) as connection:
+            putter = RecordPutter(connection)
             letters = map(letter_of, rows)
             putter.put(
                 record for letter in letters for record in self.records_of(letter, self._takes)

@@ -84,9 +84,7 @@ class TargetStream:
         )
         self._clock = clock
         self._name = stream.name
-        self.putter = RecordPutter(
-            settings.aws, stream, clock=clock, connection=self._client.connection
-        )
+        self.putter = RecordPutter(self._client.connection)
         summary = self._client.describe()
         if summary.ignores_keys:
             refuse_keys(settings, stream)

@@ -41,7 +41,7 @@ class RemoteStream:
         stream = StreamRef(name)
         self._connection = KinesisConnection(aws, stream)
         self._client = KinesisClient(aws, stream)
-        self._putter = RecordPutter(aws, stream, connection=self._connection)
+        self._putter = RecordPutter(self._connection)
         self._tick = threading.Event()
 
     def __enter__(self) -> Self:

@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.service.permissions import (
-    PERMISSIONS,
-    Use,
-    action_of,
-)
+from kinesis_spout.service.permissions import PERMISSIONS, Use, action_of
 from scripts.reference.words import CALLS
 from tests.architecture.source_tree import ROOT, sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 _SENDERS = frozenset({"call", "send", "_call"})
@@ -43,13 +38,10 @@ def calls_in(root: Path) -> dict[str, set[str]]:
     return found
 
 
-def operations_of(uses: Iterable[Use]) -> set[str]:
-    return {name for use in uses for name in PERMISSIONS[use].all_operations}
-
-
 def test_the_uses_call_what_the_code_calls() -> None:
     """A call of an operation that no use has, and a use without a call, are both seen."""
-    assert set(calls_in(ROOT)) == operations_of(Use)
+    operations = {name for use in Use for name in PERMISSIONS[use].all_operations}
+    assert set(calls_in(ROOT)) == operations
     assert {name: call.action for name, call in CALLS.items()} == {
         name: action_of(name) for name in CALLS
     }

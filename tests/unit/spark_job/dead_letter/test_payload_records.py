@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
 from spark_job.dead_letter.letter import LETTER_COLUMNS
 from spark_job.dead_letter.payload_records import payload_records
@@ -50,7 +51,7 @@ def aws(fake: ServedFake) -> dict[str, str]:
 
 def put(fake: ServedFake, *letters: Letter) -> list[tuple[str, bytes]]:
     """What readers get of the letters' payloads, as they are put back."""
-    putter = RecordPutter(AwsConfig(**aws(fake)), StreamRef("dead"))
+    putter = RecordPutter(KinesisConnection(AwsConfig(**aws(fake)), StreamRef("dead")))
     putter.put(record for letter in letters for record in payload_records(letter))
     putter.close()
     return sorted(delivered(fake.model, "dead"))
