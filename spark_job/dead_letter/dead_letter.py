@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
 from spark_job.dead_letter.letter import (
     LETTER_COLUMNS,
-    LETTER_DDL,
     Letter,
     in_chunks,
     letter_of,
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
-
-__all__ = ["LETTER_COLUMNS", "LETTER_DDL", "DeadLetter", "DeadLetterError", "Letter", "LetterSink"]
-
 
 _SPARKS = ("pyspark.", "py4j.")
 
