@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-_SPARKS = ("pyspark.", "py4j.")
+_SPARK_MODULES = ("pyspark.", "py4j.")
 
 
 class DeadLetterError(KinesisError):
@@ -168,5 +168,5 @@ class DeadLetter:
 
 def _text_of(exc: BaseException) -> str:
     # The text of a Spark error is complete; that of another error says little without its class.
-    is_complete = isinstance(exc, KinesisError) or type(exc).__module__.startswith(_SPARKS)
+    is_complete = isinstance(exc, KinesisError) or type(exc).__module__.startswith(_SPARK_MODULES)
     return text_of(exc, MAX_MESSAGE_CHARS) if is_complete else described(exc)

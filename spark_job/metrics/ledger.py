@@ -125,8 +125,8 @@ class QueryLedger:
             by_shard[shard_id, "records_emitted"] = shard.emitted
             by_shard[shard_id, "records_retried"] = shard.retried
         stream.by_shard.take(by_shard)
-        for over in stream.by_shard.sums.keys() - by_shard.keys():
-            del stream.by_shard.sums[over]
+        for ended in stream.by_shard.sums.keys() - by_shard.keys():
+            del stream.by_shard.sums[ended]
 
     def _of_stream(
         self, key: Key, stream: _Stream, report: SourceReport, now_s: float
