@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from spark_job.tracking.tracked_batch import TrackedBatch
 
 _NODE, _STATUS, _GROUP, _DOUBLES, _FOREIGN = "node", "status", "merged", "doubles", "foreign"
+# In this order: a root that has failed for several reasons shows the greatest (`_gravest`).
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
     _MERGED_WITH: "rows derived from it were merged with rows of a record that failed",
@@ -94,7 +95,7 @@ class _Graph:
         )
         self._links = [_links(merge) for merge in run.merges]
         for links in self._links:
-            run.keep(links)
+            run.keep(links)  # used in several jobs, and a window over all rows each time
         self._at_sinks = [anchors(frame) for frame in arrived]
         shares = [*self._at_sinks, *run.drops, *(links.drop(_GROUP) for links in self._links)]
         issued = [
@@ -158,7 +159,8 @@ class _Graph:
     def _edges(self) -> DataFrame:
         """The links to merged rows that arrived at a sink, directly or in other rows."""
         live = reduce(
-            DataFrame.unionByName, [one.select(F.col(ROOT).alias(_NODE)) for one in self._at_sinks]
+            DataFrame.unionByName,
+            [shares.select(F.col(ROOT).alias(_NODE)) for shares in self._at_sinks],
         )
         edges = []
         for links in reversed(self._links):

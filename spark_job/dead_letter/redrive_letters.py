@@ -304,13 +304,13 @@ def _known(entries: DataFrame, letters: DataFrame) -> DataFrame:
     never.
     """
     kinds = letters.groupBy(*NUMBERS).agg(F.count_distinct("isWhole").alias("kinds"))
-    says = F.col("isWhole").isNotNull()
+    is_decided = F.col("isWhole").isNotNull()
     either = (
-        entries.where(~says)
+        entries.where(~is_decided)
         .join(kinds.where("kinds > 1"), list(NUMBERS), "left_anti")
         .withColumn("isWhole", F.explode(F.array(_true(), ~_true())))
     )
-    known = entries.where(says).select(*IDENTITY).union(either.select(*IDENTITY)).distinct()
+    known = entries.where(is_decided).select(*IDENTITY).union(either.select(*IDENTITY)).distinct()
     return known.withColumn("known", _true())
 
 

@@ -111,6 +111,7 @@ class QueryLedger:
             stream.run, stream.batch_id = run, source.batch_id
             for totals in (stream.totals, stream.by_shard, stream.fallbacks):
                 totals.begin_run()
+        # Counted before an older report is left out: no later one has this batch again.
         if is_batch and source.had_plan:
             stream.totals.sums["batches"] += 1
             stream.batch_s = now_s

@@ -160,7 +160,7 @@ class PutQueue:
                 self._on_accepted(waiting)
         for shard_id in {waiting.shard_id for waiting in refused}:
             self._pacer(shard_id).on_refused(now_s)
-        for waiting in reversed(refused):
+        for waiting in reversed(refused):  # the last one first, so that they keep their order
             self._waiting.setdefault(waiting.shard_id, deque()).appendleft(waiting)
         return len(refused)
 

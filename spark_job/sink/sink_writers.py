@@ -53,6 +53,7 @@ class Sink:
             )
         settings = SinkSettings.from_options(options)
         columns = SinkColumns.of(schema, has_stream=settings.stream is not None)
+        # Streams that rows name are checked by the tasks that meet them.
         if settings.stream is not None:
             with closing(KinesisClient(settings.aws, settings.stream)) as client:
                 if client.describe().ignores_keys:
