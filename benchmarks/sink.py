@@ -31,7 +31,7 @@ import pyarrow as pa
 from botocore.config import Config
 
 from spark_job.sink.record_writer import RecordWriter
-from spark_job.sink.sink_columns import SinkColumns
+from spark_job.sink.sink_rows import SinkColumns
 from spark_job.sink.sink_settings import SinkSettings
 
 if TYPE_CHECKING:

@@ -4,8 +4,6 @@
 """
 
 from spark_job.acker.operators import (
-    ANCHOR,
-    AckerError,
     anchor,
     branch,
     filter,  # noqa: A004  # named like the DataFrame's own
@@ -14,6 +12,8 @@ from spark_job.acker.operators import (
     split,
     unanchored,
 )
+from spark_job.acker.run import AckerError
+from spark_job.acker.shares import ANCHOR
 
 __all__ = [
     "ANCHOR",

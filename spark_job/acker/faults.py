@@ -16,7 +16,7 @@ roots to the root of that row. There are three steps:
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from spark_job.tracking.tracked_batch import TrackedBatch
 
 _NODE, _STATUS, _GROUP, _DOUBLES, _FOREIGN = "node", "status", "merged", "doubles", "foreign"
+# In this order: a root that has failed for several reasons shows the greatest (`_gravest`).
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
     _MERGED_WITH: "rows derived from it were merged with rows of a record that failed",
@@ -58,25 +59,15 @@ REASONS = {
 }
 
 
-class Faults(NamedTuple):
-    """The roots (records and merged rows) at fault. No row of them may be written."""
-
-    roots: DataFrame
-
-    def without_failed(self, frame: DataFrame) -> DataFrame:
-        """The rows of an anchored frame that may be written."""
-        return frame.join(self.roots, frame[ANCHOR][ROOT] == self.roots[_NODE], "left_anti")
-
-
-def find_faults(run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch) -> Faults:
-    """Fail the records at fault, and return the roots whose rows must not be written.
+def fail_at_fault(run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch) -> DataFrame:
+    """Fail the records at fault, and return the roots (records and merged rows) of which no row may
+    be written, for `without_roots`.
 
     Blocks on several Spark jobs for each level of merges. Raises `AckerError` if rows arrived that
     were derived from no record of the batch.
     """
     # Failing a record may block others (on_failure=block_key). Their rows must not be written
     # either, and with them others may be at fault: repeat until nothing is added.
-
     graph = _Graph(run, arrived, batch)
     while True:
         before = set(batch.failures)
@@ -86,7 +77,12 @@ def find_faults(run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch
             if ids:
                 batch.fail(sorted(ids), REASONS[status])
         if len(batch.failures) == len(before) + sum(map(len, new.values())):
-            return Faults(failed)
+            return failed
+
+
+def without_roots(frame: DataFrame, roots: DataFrame) -> DataFrame:
+    """The rows of an anchored frame that are derived from none of these roots."""
+    return frame.join(roots, frame[ANCHOR][ROOT] == roots[_NODE], "left_anti")
 
 
 class _Graph:
@@ -99,7 +95,7 @@ class _Graph:
         )
         self._links = [_links(merge) for merge in run.merges]
         for links in self._links:
-            run.keep(links)
+            run.keep(links)  # used in several jobs, and a window over all rows each time
         self._at_sinks = [anchors(frame) for frame in arrived]
         shares = [*self._at_sinks, *run.drops, *(links.drop(_GROUP) for links in self._links)]
         issued = [
@@ -163,7 +159,8 @@ class _Graph:
     def _edges(self) -> DataFrame:
         """The links to merged rows that arrived at a sink, directly or in other rows."""
         live = reduce(
-            DataFrame.unionByName, [one.select(F.col(ROOT).alias(_NODE)) for one in self._at_sinks]
+            DataFrame.unionByName,
+            [shares.select(F.col(ROOT).alias(_NODE)) for shares in self._at_sinks],
         )
         edges = []
         for links in reversed(self._links):

@@ -39,24 +39,29 @@ that is doubled, and then loses its double again, passes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 from pyspark.sql.types import ArrayType
 
+from spark_job.acker.faults import fail_at_fault, without_roots
 from spark_job.acker.run import (
     AckerError,
+    AckerRun,
     Merge,
     check_anchored,
     current_run,
     is_deterministic,
     started_run,
 )
-from spark_job.acker.settle_batch import settle
 from spark_job.acker.shares import (
     ANCHOR,
+    NOTHING,
     TOTALS,
+    Total,
     anchors,
     group_anchor,
     no_anchor,
@@ -64,25 +69,17 @@ from spark_job.acker.shares import (
     totals,
     with_child_anchors,
 )
+from spark_job.tracking.spark_sql import without
+from spark_job.tracking.tracked_batch import current_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_job.tracking.tracked_batch import TrackedBatch
 
-__all__ = [
-    "ANCHOR",
-    "AckerError",
-    "anchor",
-    "branch",
-    "filter",
-    "merge",
-    "settle",
-    "split",
-    "unanchored",
-]
-
-_ITEMS, _COUNT, _PLACE = "_acker_items", "_acker_count", "_acker_place"
+Write = Callable[[DataFrame], object]
+_LISTENERS_WAIT_MS = 60_000
+_ITEMS, _COUNT, _PLACE, _PART = "_acker_items", "_acker_count", "_acker_place", "_acker_part"
 
 
 def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
@@ -120,7 +117,11 @@ def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
     run = current_run(operator="split")
     check_anchored(df, "the frame given to acker.split")
     items = F.col(column) if isinstance(column, str) else column
-    _check_array(df, items)
+    kind = df.select(items.alias(_ITEMS)).schema[_ITEMS].dataType
+    if not isinstance(kind, ArrayType):
+        raise AckerError(
+            f"acker.split was given a column of type {kind.simpleString()}; give it an array"
+        )
     counted = df.withColumn(_ITEMS, items).withColumn(_COUNT, F.coalesce(F.size(_ITEMS), F.lit(0)))
     run.repeatable(counted)
     run.drops.append(anchors(counted.where(F.col(_COUNT) <= 0)))
@@ -192,9 +193,118 @@ def unanchored(df: DataFrame) -> DataFrame:
     return df.withColumn(ANCHOR, no_anchor())
 
 
-def _check_array(df: DataFrame, items: Column) -> None:
-    kind = df.select(items.alias(_ITEMS)).schema[_ITEMS].dataType
-    if not isinstance(kind, ArrayType):
+def settle(*sinks: tuple[DataFrame, Write]) -> None:
+    """Check all rows, fail the records with lost or doubled rows, then write every sink.
+
+    Call it once per batch, at the end of the function. Each sink is a pair of a frame and a
+    function that writes it. The function gets the frame without `_anchor`, and without the rows
+    that were derived from failed records. It is called for a frame without rows too. Its first
+    action on the frame must read all rows, as `frame.write` does. `isEmpty` and `take` do not read
+    all of them, and `foreachPartition` and `rdd` are not observed.
+
+    Blocks until all sinks are written. Raises `AckerError`, which fails the batch, if a frame has
+    lost its anchors or rows carry anchors of another batch; nothing is written then. Raises it also
+    if a sink's function did not write what was checked.
+    """
+    run = current_run(operator="settle")
+    batch = current_batch()
+    named = _named(sinks)
+    run.settled = True
+    try:
+        # Persisted from the check to the write, so that the rows that were checked are the rows
+        # that are written. A lost cache is computed again, perhaps with another result: `_write`
+        # adds the shares up once more.
+        for sink in named:
+            run.keep(sink.frame)
+        arrived = _arrived_totals(run, named, batch)
+        if arrived is not None:  # only a mismatch is searched root by root, in several jobs
+            for sink, total in zip(named, arrived, strict=True):
+                _write(sink, total)
+            return
+        failed = fail_at_fault(run, [sink.frame for sink in named], batch)
+        for sink in named:
+            good = without_roots(sink.frame, failed)
+            row = good.agg(*totals(f"{ANCHOR}.x", f"{ANCHOR}.s")).collect()[0]
+            _write(sink._replace(frame=good), Total.of(row))
+    finally:
+        run.release()
+
+
+class _Sink(NamedTuple):
+    name: str
+    frame: DataFrame
+    write: Write
+
+
+def _named(sinks: Sequence[Any]) -> list[_Sink]:
+    named = []
+    for number, sink in enumerate(sinks, start=1):
+        if not (
+            isinstance(sink, tuple)
+            and len(sink) == 2
+            and isinstance(sink[0], DataFrame)
+            and callable(sink[1])
+        ):
+            raise AckerError(
+                f"sink {number} given to acker.settle is not a pair (frame, write); give a frame "
+                "and a function that writes it"
+            )
+        check_anchored(sink[0], f"the frame of sink {number}")
+        named.append(_Sink(f"sink {number}", *sink))
+    return named
+
+
+def _arrived_totals(
+    run: AckerRun, sinks: Sequence[_Sink], batch: TrackedBatch
+) -> list[Total] | None:
+    """The total of each sink if the sums of the batch match, else None. Runs one Spark job."""
+    failed = list(batch.failures)
+    issued = [anchors(without(source, failed)) for source in run.sources(batch)]
+    arrived = [anchors(sink.frame) for sink in sinks]
+    found = _totals([*issued, *arrived, *run.drops])
+    issued_totals, arrived_totals = found[: len(issued)], found[len(issued) :]
+    expected, present = (
+        reduce(Total.__add__, part, NOTHING) for part in (issued_totals, arrived_totals)
+    )
+    return arrived_totals[: len(sinks)] if present.same_shares(expected) else None
+
+
+def _totals(parts: Sequence[DataFrame]) -> list[Total]:
+    """The total of each frame (columns root, x, s), in one Spark job."""
+    rows = [
+        part.agg(*totals("x", "s")).withColumn(_PART, F.lit(number))
+        for number, part in enumerate(parts)
+    ]
+    # The rows of a union come in any order.
+    found = {row[_PART]: Total.of(row) for row in reduce(DataFrame.unionByName, rows).collect()}
+    return [found[number] for number in range(len(parts))]
+
+
+def _write(sink: _Sink, checked: Total) -> None:
+    observation = Observation()
+    sink.write(sink.frame.observe(observation, *totals(f"{ANCHOR}.x", f"{ANCHOR}.s")).drop(ANCHOR))
+    written = _observed(observation, sink.frame)
+    if written is None and checked.rows:
         raise AckerError(
-            f"acker.split was given a column of type {kind.simpleString()}; give it an array"
+            f"{sink.name}: its function ran no action on the frame that it was given, so nothing "
+            "is known to be written; write the frame with frame.write, or with another action of a "
+            "DataFrame that reads all rows (not foreachPartition or rdd)"
         )
+    if written is not None and written != checked:
+        raise AckerError(
+            f"{sink.name}: {checked.rows} rows were checked, and {written.rows} went through the "
+            "first action of its function, which are not the same rows; let the write be that "
+            "action (no isEmpty or take before it), or raise Spark's storage memory if it lost "
+            "persisted rows"
+        )
+
+
+def _observed(observation: Observation, frame: DataFrame) -> Total | None:
+    """The total of the rows that the first action read; None if there was no action."""
+    session: Any = frame.sparkSession
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_LISTENERS_WAIT_MS)  # noqa: SLF001  # it is what sets the result
+    # Observation.get would wait for ever if there was no action, so its future is asked first.
+    known: Any = observation._jo  # noqa: SLF001  # Python's Observation does not show its future
+    if not known.future().isCompleted():
+        return None
+    return Total.of(observation.get)

@@ -94,7 +94,7 @@ class AckerRun:
         return self._cut[-1]
 
     def release(self) -> None:
-        """Unpersist all frames. Idempotent."""
+        """Unpersist all frames. Idempotent: `settle` calls it, and the batch at its end."""
         while self._kept:
             self._kept.pop().unpersist()
         while self._cut:
@@ -113,6 +113,7 @@ class AckerRun:
             )
 
 
+# Here and not in the batch, which knows nothing of the acker. Weak, so that they go with the batch.
 _RUNS: WeakKeyDictionary[TrackedBatch, AckerRun] = WeakKeyDictionary()
 
 

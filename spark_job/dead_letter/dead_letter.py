@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
 from spark_job.dead_letter.letter import (
     LETTER_COLUMNS,
-    LETTER_DDL,
     Letter,
     in_chunks,
     letter_of,
@@ -34,10 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["LETTER_COLUMNS", "LETTER_DDL", "DeadLetter", "DeadLetterError", "Letter", "LetterSink"]
-
-
-_SPARKS = ("pyspark.", "py4j.")
+_SPARK_MODULES = ("pyspark.", "py4j.")
 
 
 class DeadLetterError(KinesisError):
@@ -172,5 +168,5 @@ class DeadLetter:
 
 def _text_of(exc: BaseException) -> str:
     # The text of a Spark error is complete; that of another error says little without its class.
-    is_complete = isinstance(exc, KinesisError) or type(exc).__module__.startswith(_SPARKS)
+    is_complete = isinstance(exc, KinesisError) or type(exc).__module__.startswith(_SPARK_MODULES)
     return text_of(exc, MAX_MESSAGE_CHARS) if is_complete else described(exc)

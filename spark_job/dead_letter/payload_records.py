@@ -35,4 +35,6 @@ def payload_records(letter: Letter) -> list[OutgoingRecord]:
     if users is None:
         users = [UserRecord(key, data)]
     packed = (alone(user._replace(partition_key=user.partition_key or key)) for user in users)
-    return [OutgoingRecord(one.partition_key, one.data, one.explicit_hash_key) for one in packed]
+    return [
+        OutgoingRecord(user.partition_key, user.data, user.explicit_hash_key) for user in packed
+    ]

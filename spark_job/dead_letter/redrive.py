@@ -23,10 +23,9 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
 from spark_job.dead_letter.letter import in_chunks
-from spark_job.dead_letter.letter_files import LetterFiles
 from spark_job.dead_letter.payload_records import payload_records
 from spark_job.dead_letter.redrive_ledger import RedriveLedger
-from spark_job.dead_letter.redrive_letters import Found, RedriveLetters, Selection
+from spark_job.dead_letter.redrive_letters import Found, RedriveLetters, Selection, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,7 +77,7 @@ class Redrive:
     ) -> Redrive:
         """Find the files. Without `format` (parquet, json or orc), their names decide."""
         ledger = RedriveLedger(spark, path, clock)
-        letters = RedriveLetters(LetterFiles.at(spark, path, format), selection, ledger)
+        letters = RedriveLetters(spark, path, format or format_of(spark, path), selection, ledger)
         return cls(letters, ledger, aws, selection.target)
 
     def find(self) -> Found:
@@ -108,14 +107,14 @@ class Redrive:
                     break
                 for target in {name for name, _ in chunk} - putters.keys():
                     putters[target] = stack.enter_context(closing(self._putter(target)))
-                waiting = _Waiting(chunk)
+                pending = _PendingChunk(chunk)
                 try:
                     for target in sorted({name for name, _ in chunk}):
-                        putters[target].put(waiting.records(target), waiting.accepted)
+                        putters[target].put(pending.records(target), pending.on_accepted)
                 finally:
                     # Also when the service refuses one for good: a later run puts the others again
                     # otherwise, and so does every run after it.
-                    if put := waiting.put():
+                    if put := pending.put_letters():
                         self.ledger.append(put)
                         count += len(put)
                         progress(count)
@@ -125,7 +124,7 @@ class Redrive:
         return RecordPutter(KinesisConnection(self.aws, self.target or StreamRef.parse(target)))
 
 
-class _Waiting:
+class _PendingChunk:
     """The letters of a chunk, and which of their records were not put yet."""
 
     def __init__(self, chunk: Sequence[tuple[str, Letter]]) -> None:
@@ -133,18 +132,21 @@ class _Waiting:
             (target, letter, [] if letter.data is None else payload_records(letter))
             for target, letter in chunk
         ]
-        self._waiting = {id(one) for _, _, records in self._letters for one in records}
+        # By identity: two letters may become equal records, and each of them must be put.
+        self._unput = {id(record) for _, _, records in self._letters for record in records}
 
     def records(self, target: str) -> list[OutgoingRecord]:
-        return [one for name, _, records in self._letters if name == target for one in records]
+        return [
+            record for name, _, records in self._letters if name == target for record in records
+        ]
 
-    def accepted(self, record: OutgoingRecord, _shard_id: str | None) -> None:
-        self._waiting.discard(id(record))
+    def on_accepted(self, record: OutgoingRecord, _shard_id: str | None) -> None:
+        self._unput.discard(id(record))
 
-    def put(self) -> list[tuple[str, Letter]]:
+    def put_letters(self) -> list[tuple[str, Letter]]:
         """The letters of which every record was put."""
         return [
             (target, letter)
             for target, letter, records in self._letters
-            if self._waiting.isdisjoint(map(id, records))
+            if self._unput.isdisjoint(map(id, records))
         ]

@@ -75,6 +75,7 @@ class RedriveLedger:
         ])  # fmt: skip
 
     def _append(self, rows: list[tuple[object, ...]]) -> None:
+        # One file for an append: without `coalesce`, one for each core.
         self._spark.createDataFrame(rows, LEDGER_DDL).coalesce(1).write.mode("append").parquet(
             self.path
         )

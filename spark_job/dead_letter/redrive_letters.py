@@ -1,8 +1,12 @@
 """Selects the dead letters that are to be put back.
 
-They are read from files and filtered. Of several letters of one record one is chosen, and records
-in the ledger are left out. An aggregate that was delivered whole and its user record 0 have the
-same numbers, and are two records. A record that is no aggregate is one, however it was delivered.
+They are read from the files that a `DeadLetter` has written, and filtered. Of several letters of
+one record one is chosen, and records in the ledger are left out. An aggregate that was delivered
+whole and its user record 0 have the same numbers, and are two records. A record that is no
+aggregate is one, however it was delivered.
+
+The files may also come from a stream of letters. A stream takes a large payload only in several
+records, so such a letter is in parts, which are joined here.
 """
 
 from __future__ import annotations
@@ -14,30 +18,43 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
+from kinesis_spout.errors import KinesisError
 from scheme.record import KPL_MAGIC
 from spark_job.dead_letter.letter import (
     LETTER_COLUMNS,
+    LETTER_DDL,
     Letter,
     letter_of,
     letters_with_plain_times,
     moment,
 )
-from spark_job.dead_letter.letter_files import IS_INCOMPLETE, RedriveError, joined
 from spark_job.dead_letter.redrive_ledger import IDENTITY, NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from kinesis_spout.config import StreamRef
-    from spark_job.dead_letter.letter_files import LetterFiles
     from spark_job.dead_letter.redrive_ledger import RedriveLedger
 
 REASONS_SHOWN = 20
 TO_PUT, PUT_BEFORE = "to put", "put before"
 WITHOUT_PAYLOAD, INCOMPLETE = "without payload", "incomplete"
+FORMATS = ("parquet", "json", "orc")
+_ROWS_DDL = f"{LETTER_DDL}, part INT, parts INT"
+IS_INCOMPLETE = "isIncomplete"
+# Whose rows are the parts of one letter. A whole aggregate has the message id of its first user
+# record, and no sub-sequence number.
+_LETTER_OF_PART = ("streamName", "messageId", "subSequenceNumber", "parts")
+
+
+class RedriveError(KinesisError):
+    """Files that cannot be put back: not dead letters, or of a format that must be given.
+
+    A sentence for the user. Nothing was put.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,29 +118,46 @@ class Found:
 
 
 class RedriveLetters:
-    """The selected letters under a path. Methods block on Spark jobs, and raise Spark's errors."""
+    """The selected letters under a path. Methods block on Spark jobs, and raise Spark's errors.
 
-    def __init__(self, files: LetterFiles, selection: Selection, ledger: RedriveLedger) -> None:
-        self._files = files
-        self._every = files.read()
+    `format`: None if there are no files at all.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        format: str | None,  # noqa: A002  # Spark's name for it
+        selection: Selection,
+        ledger: RedriveLedger,
+    ) -> None:
+        self._place = f"the {format or 'missing'} files in {path}"
+        # With this schema, a row of a file that is no letter reads as all NULL.
+        self._rows = (
+            spark.createDataFrame([], _ROWS_DDL)
+            if format is None
+            else spark.read.schema(_ROWS_DDL).format(format).load(path)
+        ).select(*LETTER_COLUMNS, "part", "parts")
         self._is_letter = (
             F.col("messageId").isNotNull()
             & F.col("sequenceNumber").isNotNull()
             & F.col("streamName").isNotNull()
         )
         target = F.col("streamName") if selection.target is None else F.lit(selection.target.name)
-        every = joined(self._every.where(self._is_letter))
-        wanted = _identified(every.where(selection.condition()))
-        known = _known(ledger.read(), _identified(every))
-        letters = _each_record_once(wanted.withColumn("target", target))
-        self._letters = letters.join(known, list(IDENTITY), "left").withColumn("state", _state())
+        letters = _joined(self._rows.where(self._is_letter))
+        wanted = _identified(letters.where(selection.condition()))
+        # Of all letters, not of the selected ones: what an old entry of the ledger means must not
+        # depend on the selection.
+        known = _known(ledger.read(), _identified(letters))
+        once = _each_record_once(wanted.withColumn("target", target))
+        self._letters = once.join(known, list(IDENTITY), "left").withColumn("state", _state())
 
     def find(self) -> Found:
         """Count the letters. Raises `RedriveError` if the files hold no dead letters."""
-        unreadable = self._every.where(~self._is_letter).count()
-        if unreadable and self._every.where(self._is_letter).isEmpty():
+        unreadable = self._rows.where(~self._is_letter).count()
+        if unreadable and self._rows.where(self._is_letter).isEmpty():
             raise RedriveError(
-                f"{self._files} hold no dead letters; give the path of a DeadLetter, and its format"
+                f"{self._place} hold no dead letters; give the path of a DeadLetter, and its format"
             )
         states = {
             row["state"]: row["count"] for row in self._letters.groupBy("state").count().collect()
@@ -142,7 +176,16 @@ class RedriveLetters:
             without_payload=states.get(WITHOUT_PAYLOAD, 0),
             incomplete=states.get(INCOMPLETE, 0),
             unreadable=unreadable,
-            reasons=tuple(_reason_count(row) for row in most),
+            reasons=tuple(
+                ReasonCount(
+                    target=row["target"],
+                    reason=row["reason"] or "",
+                    letters=row["letters"],
+                    first_failure=moment(row["first"]),
+                    last_failure=moment(row["last"]),
+                )
+                for row in most
+            ),
             more_reasons=by_reason.count() - len(most) if len(most) == REASONS_SHOWN else 0,
         )
 
@@ -162,6 +205,73 @@ class RedriveLetters:
     @property
     def _to_put(self) -> DataFrame:
         return self._letters.where(F.col("state") == TO_PUT)
+
+
+def format_of(spark: SparkSession, path: str) -> str | None:
+    """The format of the letters under a path, from the names of the files; None without files.
+
+    Blocks. Raises `RedriveError`, and Spark's errors.
+    """
+    # As binary files, but only their names are read: Spark does not read columns that are not
+    # selected.
+    names = (
+        spark.read.format("binaryFile")
+        .option("recursiveFileLookup", "true")
+        .load(path)
+        .select(F.col("path").alias("name"))
+    )
+    # Compressed files are named part-0.snappy.parquet and part-0.json.gz.
+    suffix = F.regexp_extract(
+        F.substring_index("name", "/", -1), rf"\.({'|'.join(FORMATS)})(?:\.[a-z0-9]+)?$", 1
+    )
+    found = {row["suffix"] for row in names.select(suffix.alias("suffix")).distinct().collect()}
+    formats = sorted(found - {""})
+    if len(formats) > 1:
+        raise RedriveError(
+            f"{path} holds files of the formats {' and '.join(formats)}; give the format of the "
+            "dead letters with --format"
+        )
+    if not formats and found:
+        raise RedriveError(
+            f"{path} holds no file named .{', .'.join(FORMATS)}; give the format of the dead "
+            "letters with --format"
+        )
+    return formats[0] if formats else None
+
+
+def _joined(rows: DataFrame) -> DataFrame:
+    """The letters of `rows`, with the columns of `LETTER_DDL` and `isIncomplete`.
+
+    `rows` has the columns of `_ROWS_DDL`, with `part` and `parts` null for a letter in one piece. A
+    part that is there twice counts once. A letter of which a part is missing has null `data`, and
+    is incomplete.
+    """
+    is_part = F.coalesce(F.col("parts") > 1, ~_true())
+    whole = rows.where(~is_part).select(*LETTER_COLUMNS, (~_true()).alias(IS_INCOMPLETE))
+    others = [name for name in LETTER_COLUMNS if name not in (*_LETTER_OF_PART, "data")]
+    pieces = (
+        rows.where(is_part)
+        .dropDuplicates([*_LETTER_OF_PART, "part"])
+        .groupBy(*_LETTER_OF_PART)
+        .agg(
+            F.array_sort(F.collect_list(F.struct("part", "data"))).alias("pieces"),
+            F.first(F.struct(*others)).alias("others"),
+        )
+        .withColumn(IS_INCOMPLETE, F.size("pieces") < F.col("parts"))
+    )
+    payload = F.aggregate(
+        "pieces", F.lit(b""), lambda before, piece: F.concat(before, piece["data"])
+    )
+    return whole.unionByName(
+        pieces.select(
+            "streamName",
+            "messageId",
+            "subSequenceNumber",
+            "others.*",
+            F.when(~F.col(IS_INCOMPLETE), payload).alias("data"),
+            IS_INCOMPLETE,
+        )
+    )
 
 
 def _true() -> Column:
@@ -194,13 +304,13 @@ def _known(entries: DataFrame, letters: DataFrame) -> DataFrame:
     never.
     """
     kinds = letters.groupBy(*NUMBERS).agg(F.count_distinct("isWhole").alias("kinds"))
-    says = F.col("isWhole").isNotNull()
+    is_decided = F.col("isWhole").isNotNull()
     either = (
-        entries.where(~says)
+        entries.where(~is_decided)
         .join(kinds.where("kinds > 1"), list(NUMBERS), "left_anti")
         .withColumn("isWhole", F.explode(F.array(_true(), ~_true())))
     )
-    known = entries.where(says).select(*IDENTITY).union(either.select(*IDENTITY)).distinct()
+    known = entries.where(is_decided).select(*IDENTITY).union(either.select(*IDENTITY)).distinct()
     return known.withColumn("known", _true())
 
 
@@ -213,13 +323,3 @@ def _each_record_once(letters: DataFrame) -> DataFrame:
     others = [name for name in (*LETTER_COLUMNS, IS_INCOMPLETE) if name not in IDENTITY]
     chosen = letters.groupBy(*IDENTITY).agg(F.max_by(F.struct(*others), best).alias("chosen"))
     return chosen.select(*IDENTITY, "chosen.*")
-
-
-def _reason_count(row: Row) -> ReasonCount:
-    return ReasonCount(
-        target=row["target"],
-        reason=row["reason"] or "",
-        letters=row["letters"],
-        first_failure=moment(row["first"]),
-        last_failure=moment(row["last"]),
-    )

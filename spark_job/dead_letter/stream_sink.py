@@ -108,11 +108,7 @@ def envelopes(letter: Letter) -> list[bytes]:
 
     Several objects are numbered by their members `part` (from 1) and `parts`.
     """
-    data = letter.data or b""
-    parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)] or [
-        data
-    ]
-    named: dict[str, object] = {
+    members: dict[str, object] = {
         "messageId": letter.message_id,
         "streamName": letter.stream_name,
         "shardId": letter.shard_id,
@@ -127,21 +123,22 @@ def envelopes(letter: Letter) -> list[bytes]:
         "reason": letter.reason,
         "application": letter.application,
     }
-    numbered = [
-        {"part": number, "parts": len(parts)} if len(parts) > 1 else {}
-        for number in range(1, len(parts) + 1)
-    ]
-    return [
-        _json(
-            named
-            | number
-            | ({} if letter.data is None else {"data": base64.b64encode(part).decode("ascii")})
-        )
-        for number, part in zip(numbered, parts, strict=True)
-    ]
+    if letter.data is None:
+        return [_json(members)]
+    # An empty payload is one empty part, and not a letter without a payload.
+    starts = range(0, len(letter.data), PART_BYTES) or range(1)
+    values = []
+    for number, start in enumerate(starts, start=1):
+        part = letter.data[start : start + PART_BYTES]
+        value = members | {"data": base64.b64encode(part).decode("ascii")}
+        if len(starts) > 1:
+            value |= {"part": number, "parts": len(starts)}
+        values.append(_json(value))
+    return values
 
 
 def _json(members: dict[str, object]) -> bytes:
+    # A reason may hold half of a surrogate pair, which UTF-8 cannot encode: hence `replace`.
     return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", errors="replace"
     )

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 FILE_FORMATS = frozenset({"parquet", "orc", "avro", "json"})
 PLAN_COLUMN = "plan"
 _NO_BYTES = frozenset({"csv", "text", "xml"})
-_WHAT_WORKS = "the payload is bytes, which parquet, orc, avro and json can hold"
-_OURS = frozenset({"mode", "partitionby", "replacewhere", "txnappid", "txnversion"})
+_RESERVED = frozenset({"mode", "partitionby", "replacewhere", "txnappid", "txnversion"})
 _FORMAT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _PLAN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _SECRET = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
@@ -51,7 +50,8 @@ class WriterSink:
             )
         if format.lower() in _NO_BYTES:
             raise ConfigError(
-                f"DeadLetter: format {format} cannot hold dead letters; {_WHAT_WORKS}"
+                f"DeadLetter: format {format} cannot hold dead letters; the payload is bytes, "
+                "which parquet, orc, avro and json can hold"
             )
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
@@ -63,7 +63,7 @@ class WriterSink:
                 f"DeadLetter: format {format} needs a path; give the directory for the dead letters"
             )
         for name, value in options.items():
-            if name.lower() in _OURS:
+            if name.lower() in _RESERVED:
                 raise ConfigError(
                     f"DeadLetter: option {name} cannot be given, since DeadLetter sets it itself "
                     "to replace or append letters; leave it out"

@@ -111,6 +111,7 @@ class QueryLedger:
             stream.run, stream.batch_id = run, source.batch_id
             for totals in (stream.totals, stream.by_shard, stream.fallbacks):
                 totals.begin_run()
+        # Counted before an older report is left out: no later one has this batch again.
         if is_batch and source.had_plan:
             stream.totals.sums["batches"] += 1
             stream.batch_s = now_s
@@ -125,8 +126,8 @@ class QueryLedger:
             by_shard[shard_id, "records_emitted"] = shard.emitted
             by_shard[shard_id, "records_retried"] = shard.retried
         stream.by_shard.take(by_shard)
-        for over in stream.by_shard.sums.keys() - by_shard.keys():
-            del stream.by_shard.sums[over]
+        for ended in stream.by_shard.sums.keys() - by_shard.keys():
+            del stream.by_shard.sums[ended]
 
     def _of_stream(
         self, key: Key, stream: _Stream, report: SourceReport, now_s: float

@@ -66,7 +66,7 @@ class QueryCollector:
 
 
 class LedgerListener(StreamingQueryListener):
-    """Writes what Spark says of queries into a ledger. Raises nothing."""
+    """Writes what Spark reports of queries into a ledger. Raises nothing."""
 
     def __init__(
         self, ledger: QueryLedger, clock: Clock, last_progress: Callable[[str], Any]

@@ -71,6 +71,7 @@ class PutPacer:
             self._share, self._counted_s = 1.0, now_s
         elif now_s >= self._paused_until_s:  # the other requests in flight were sent as fast
             self._share = max(_SMALLEST_SHARE, self._share * _AFTER_REFUSAL)
+        # What was saved up is gone, since the shard has refused it; a debt stays.
         self._records, self._bytes = min(self._records, 0.0), min(self._bytes, 0.0)
         self._paused_until_s = now_s + _PAUSE_S
 

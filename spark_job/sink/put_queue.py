@@ -82,15 +82,15 @@ class PutQueue:
         # By key that has a record in `_waiting` or in flight: its later records.
         self._held: dict[str, deque[OutgoingRecord]] = {}
         self.waiting_bytes = 0  # including those in flight
-        self._unanswered = 0
+        self._pending = 0
 
     def __len__(self) -> int:
         """Records that are not accepted yet."""
-        return self._unanswered
+        return self._pending
 
     def add(self, record: OutgoingRecord) -> None:
         size_bytes = record.size_bytes
-        self._unanswered += 1
+        self._pending += 1
         self.waiting_bytes += size_bytes
         if self._by_key:
             held = self._held.get(record.partition_key)
@@ -160,12 +160,12 @@ class PutQueue:
                 self._on_accepted(waiting)
         for shard_id in {waiting.shard_id for waiting in refused}:
             self._pacer(shard_id).on_refused(now_s)
-        for waiting in reversed(refused):
+        for waiting in reversed(refused):  # the last one first, so that they keep their order
             self._waiting.setdefault(waiting.shard_id, deque()).appendleft(waiting)
         return len(refused)
 
     def _on_accepted(self, waiting: Waiting) -> None:
-        self._unanswered -= 1
+        self._pending -= 1
         self.waiting_bytes -= waiting.size_bytes
         if not self._by_key:
             return

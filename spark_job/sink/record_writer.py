@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.datasource import WriterCommitMessage
+
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import ThrottledError
@@ -30,19 +32,18 @@ from kinesis_spout.service.record_putter import (
 from kinesis_spout.service.surroundings import Surroundings
 from kinesis_spout.shards.shard_packer import ShardPacker, user_count
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
-from spark_job.sink.sink_columns import MOST_RECORD_BYTES, UnwritableRecordError, checked
+from spark_job.sink.sink_rows import MOST_RECORD_BYTES, UnwritableRecordError, checked
 from spark_job.sink.sink_settings import BY_KEY, refuse_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
     from kinesis_spout.service.put_records_wire import PutResult
     from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
-    from spark_job.sink.sink_columns import SinkColumns, StreamRows
-    from spark_job.sink.sink_rows import SinkRows
+    from spark_job.sink.sink_rows import SinkColumns, SinkRows
     from spark_job.sink.sink_settings import SinkSettings
 
 RELIST_S = 10.0
@@ -53,10 +54,10 @@ _UNKNOWN = Surroundings()
 
 
 @dataclass(slots=True)
-class PutCounts:
-    """What a write has done. `records`: rows that were put; `retries`: rows that were put again
-    after a refusal, or since a reshard put their aggregate elsewhere. `size_bytes`: data and keys
-    of the accepted Kinesis records.
+class PutCounts(WriterCommitMessage):
+    """What a task has put, as Spark hands it on to `commit`. `records`: rows that were put;
+    `retries`: rows that were put again after a refusal, or since a reshard put their aggregate
+    elsewhere. `size_bytes`: data and keys of the accepted Kinesis records.
     """
 
     records: int = 0
@@ -88,23 +89,19 @@ class TargetStream:
         summary = self._client.describe()
         if summary.ignores_keys:
             refuse_keys(settings, stream)
-        self._ignores_keys = summary.ignores_keys
         self.most_record_bytes = summary.max_record_bytes or MOST_RECORD_BYTES
         shards = self._list()
         self.by_key = settings.ordering == BY_KEY
-        self.queue = PutQueue(self._open(shards), by_key=self.by_key)
+        open_shards = OpenShards(shards, ignores_keys=summary.ignores_keys)
+        self.queue = PutQueue(open_shards, by_key=self.by_key)
         self.throttled_s = -math.inf
-        self._direct_requests = 0
-        self._direct_keys: set[str] = set()  # of the requests in flight, with an order by key
+        # Of the direct requests in flight, with an order by key: each key is in one of them.
+        self._direct_keys: set[str] = set()
         self._packer = ShardPacker(shards) if settings.aggregate else None
-
-    @property
-    def is_packed(self) -> bool:
-        return self._packer is not None
 
     def is_direct(self, now_s: float) -> bool:
         """Whether rows are put directly."""
-        if self.is_packed or now_s - self.throttled_s < CALM_S:
+        if self._packer is not None or now_s - self.throttled_s < CALM_S:
             return False
         return not self.by_key or not len(self.queue)
 
@@ -114,7 +111,6 @@ class TargetStream:
 
     def on_sent(self, columns: OutgoingColumns) -> None:
         """Rows were put directly."""
-        self._direct_requests += 1
         if self.by_key:
             self._direct_keys.update(columns.partition_keys)
 
@@ -122,7 +118,6 @@ class TargetStream:
         self, columns: OutgoingColumns, refused: Iterable[int], now_s: float
     ) -> None:
         """Put those of these indexes into the queue."""
-        self._direct_requests -= 1
         if self.by_key:
             self._direct_keys.difference_update(columns.partition_keys)
         self.queue.add_refused([columns.record(index) for index in refused], now_s)
@@ -131,7 +126,7 @@ class TargetStream:
         """Whether rows may be added to the queue: with an order by key, after all direct requests
         were answered.
         """
-        return not self.by_key or not self._direct_requests
+        return not self._direct_keys
 
     def add(self, columns: OutgoingColumns) -> None:
         """Put records into the queue, or into aggregates."""
@@ -159,16 +154,13 @@ class TargetStream:
         if self._clock.monotonic_s() - self._listed_s < pause_s:
             return
         shards = self._list()
-        self.queue.shards = self._open(shards)
+        self.queue.shards = OpenShards(shards, ignores_keys=self.queue.shards.ignores_keys)
         if self._packer is not None:
             self._add_all(self._packer.on_shards(shards))
 
     def _list(self) -> tuple[ShardInfo, ...]:
         self._listed_s = self._clock.monotonic_s()
         return self._client.list_shards()
-
-    def _open(self, shards: Iterable[ShardInfo]) -> OpenShards:
-        return OpenShards(shards, ignores_keys=self._ignores_keys)
 
     def _add_all(self, records: Iterable[OutgoingRecord]) -> None:
         for record in records:
@@ -209,7 +201,8 @@ class RecordWriter:
         self._clock = clock
         self._pool: Executor = new_pool(settings.requests_in_flight, "kinesis-put")
         self._targets: dict[str | None, TargetStream] = {}
-        self._in_flight: dict[Future[Any], Callable[[Any], None]] = {}  # what takes the answer
+        # Each request, and the method that takes its answer.
+        self._in_flight: dict[Future[Any], Callable[[Any], None]] = {}
         self._accepted_s = clock.monotonic_s()
         self._most_waiting_bytes = 2 * settings.requests_in_flight * REQUEST_BYTES
         self._most_waiting = 2 * settings.requests_in_flight * REQUEST_RECORDS
@@ -218,8 +211,15 @@ class RecordWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> PutCounts:
         for batch in batches:
             self._accepted_s = self._clock.monotonic_s()  # Spark may have taken its time
-            for stream, rows in self._checked(batch):
-                self._write_rows(self._target(stream), rows)
+            # The stream of the option is opened here, not before: a task without rows needs none.
+            own = self._target(None) if self._settings.stream is not None else None
+            most_bytes = MOST_RECORD_BYTES if own is None else own.most_record_bytes
+            for stream, rows in checked(batch, self._columns, most_bytes):
+                target = self._target(stream)
+                for run in rows.runs(by_key=target.by_key):
+                    columns = run.columns()
+                    while not self._pass_on(target, run, columns):
+                        self._step()
         for target in self._targets.values():
             target.flush()
         while self._in_flight or any(len(target.queue) for target in self._targets.values()):
@@ -232,17 +232,6 @@ class RecordWriter:
             target.close()
 
     # private --------------------------------------------------------------------------------------
-    def _checked(self, batch: pa.RecordBatch) -> Iterator[StreamRows]:
-        own = self._target(None) if self._settings.stream is not None else None
-        most_bytes = MOST_RECORD_BYTES if own is None else own.most_record_bytes
-        return checked(batch, self._columns, most_bytes)
-
-    def _write_rows(self, target: TargetStream, rows: SinkRows) -> None:
-        for run in rows.runs(by_key=target.by_key):
-            columns = run.columns()
-            while not self._pass_on(target, run, columns):
-                self._step()
-
     def _pass_on(self, target: TargetStream, run: SinkRows, columns: OutgoingColumns) -> bool:
         """Put a run directly, or add it to the queue. False if it has to wait."""
         now_s = self._clock.monotonic_s()
@@ -286,6 +275,8 @@ class RecordWriter:
         if not self._in_flight:
             self._clock.sleep(pause_s or 0.0)
             return
+        # With all requests in flight, a record whose pause ends could not be put: only an answer
+        # makes room for it.
         done, _ = wait(self._in_flight, pause_s if self._may_start() else None, FIRST_COMPLETED)
         for future in done:
             self._in_flight.pop(future)(future.result())
@@ -338,7 +329,7 @@ class RecordWriter:
         self, target: TargetStream, codes: set[str], now_s: float, *, accepted: int
     ) -> None:
         """Note the codes with which records of a request were refused. Raises the error of one that
-        no repetition mends, and of any when nothing was accepted for too long.
+        no repetition resolves, and of any when nothing was accepted for too long.
         """
         if accepted:
             self._accepted_s = now_s

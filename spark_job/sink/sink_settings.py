@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BY_KEY = "key"
-# `writeStream` hands these of its own options on.
-SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+# Options of `writeStream` itself, which it hands on.
+_SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname"})
 
 # By field. `scripts/reference/options.py` makes the page of options from it.
 SINK_OPTIONS: dict[str, Option] = {
@@ -69,7 +69,7 @@ class SinkSettings:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> SinkSettings:
         """Settings from writer options, in upper or lower case. Raises `ConfigError`."""
-        own = {key: text for key, text in options.items() if key.lower() not in SPARKS_OWN}
+        own = {key: text for key, text in options.items() if key.lower() not in _SPARK_OPTIONS}
         values = values_of(texts_from_options(own, SINK_OPTIONS), SINK_OPTIONS)
         if values["aggregate"] and values["ordering"] == BY_KEY:
             raise ConfigError(

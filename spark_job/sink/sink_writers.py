@@ -12,33 +12,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import Surroundings
 from spark_job.sink.record_writer import PutCounts, RecordWriter
-from spark_job.sink.sink_columns import SinkColumns
+from spark_job.sink.sink_rows import SinkColumns
 from spark_job.sink.sink_settings import SinkSettings, refuse_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
 log = logging.getLogger("kinesis_spout")
-
-
-@dataclass(frozen=True, slots=True)
-class PutMessage(WriterCommitMessage):
-    """What one task has put."""
-
-    counts: PutCounts
 
 
 @dataclass(frozen=True)
@@ -63,6 +53,7 @@ class Sink:
             )
         settings = SinkSettings.from_options(options)
         columns = SinkColumns.of(schema, has_stream=settings.stream is not None)
+        # Streams that rows name are checked by the tasks that meet them.
         if settings.stream is not None:
             with closing(KinesisClient(settings.aws, settings.stream)) as client:
                 if client.describe().ignores_keys:
@@ -70,12 +61,12 @@ class Sink:
         here = Surroundings.of_this_process(settings.aws, settings.stream)
         return cls(settings, columns, here)
 
-    def put(self, batches: Iterator[pa.RecordBatch]) -> PutMessage:
+    def put(self, batches: Iterator[pa.RecordBatch]) -> PutCounts:
         """Put the rows of one task. Runs on an executor and blocks until all are accepted. Raises
         `KinesisError`.
         """
         with closing(RecordWriter(self.settings, self.columns, self.surroundings)) as writer:
-            return PutMessage(writer.write(batches))
+            return writer.write(batches)
 
     @property
     def target(self) -> str:
@@ -89,7 +80,7 @@ class KinesisBatchWriter(DataSourceArrowWriter):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutCounts:
         return self._sink.put(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -109,7 +100,7 @@ class KinesisStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutCounts:
         return self._sink.put(iterator)
 
     def commit(
@@ -137,8 +128,8 @@ def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
     """The tasks' messages as one text, for the log. A task that failed has none."""
     total = PutCounts()
     for message in messages:
-        if isinstance(message, PutMessage):
-            total.add(message.counts)
+        if isinstance(message, PutCounts):
+            total.add(message)
     return (
         f"{total.records} records ({total.size_bytes} bytes) put in {total.requests} requests, "
         f"{total.retries} of them put again after a refusal"

@@ -18,7 +18,7 @@ import pytest
 
 from kinesis_spout.programs.processes import kill_family
 from kinesis_spout.testing import Fault, slow
-from spark_job.dead_letter.dead_letter import DeadLetter, Letter
+from spark_job.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
 from tests.support.outcomes.letters import Story, frame_of, gone

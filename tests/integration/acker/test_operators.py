@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from spark_job import acker
-from spark_job.acker.operators import AckerError
+from spark_job.acker import AckerError
 from spark_job.tracking.spark_sql import map_in_arrow
 from tests.support.outcomes.acker import AckedBatch, Sink, run_batch, source_frame
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_job.dead_letter.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
+from spark_job.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS, letter_of, letters_with_plain_times
 from tests.support.kinesis.services import (
     ACCESS_KEY,

@@ -19,7 +19,7 @@ from kinesis_spout.errors import AccessDeniedError, ConfigError, StreamNotFoundE
 from kinesis_spout.testing import FakeKinesisSettings, ManualClock, drop, replace
 from kinesis_spout.testing.service.answers import PutRecordsAnswer, PutRecordsEntryAnswer
 from spark_job.sink.record_writer import PutCounts, RecordWriter
-from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError
+from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import OutgoingRecord
-from spark_job.sink.sink_columns import SinkColumns, UnwritableRecordError, checked
+from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError, checked
 from spark_job.sink.sink_settings import SinkSettings
 
 ALL = "data binary, partitionKey string, explicitHashKey string, streamName string"
