@@ -51,6 +51,22 @@ def test_a_retry_of_a_clock_that_was_hours_ahead_comes_after_its_own_delay(
     assert [emission.attempt for emission in again.drain()] == [2]
 
 
+def test_the_tip_is_not_stored_beside_a_position_that_is_older(one: SimulatedJob) -> None:
+    """After a crash the records from there on are read again. If they have expired by then, nobody
+    would hear of it.
+    """
+    spout, (last,) = emitted(one)
+    spout.coordinate()  # stores all but the outcome
+    last.ack()
+    one.clock.advance(2 * 3_600.0)
+    spout.fetch()
+    before = one.states()[shard(0)]
+    spout.step("coordinate")
+    after = one.states()[shard(0)]
+    assert after.read_position == before.read_position
+    assert after.verified_until_ms == before.verified_until_ms
+
+
 def test_a_failed_commit_is_repeated_later(one: SimulatedJob) -> None:
     store, tree = breaking_store(one.backend, application=APPLICATION, stream=STREAM)
     spout, (last,) = emitted(one, store=store)
