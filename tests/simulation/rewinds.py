@@ -14,7 +14,7 @@ from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import KinesisError
 from state.errors import StoredDataError
-from state.position import Position
+from state.position import TRIM_HORIZON, Position
 from state.process import this_process
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.past import Past
@@ -56,7 +56,19 @@ class Rewinds(Past):
             self.checkpoints, self.seen = {}, {}
         if self._is_there:
             self.done = set(resolved)
+            self._begin_again()
             self.count("rewinds")
+
+    def _begin_again(self) -> None:
+        """A shard that goes back to its oldest record starts with what is there when it is read
+        first, as at the application's start (`checkpoints.moves`).
+        """
+        self.begun_ms = self.world.clock.now_ms()
+        for shard, state in self.world.states().items():
+            if state.read_position == TRIM_HORIZON:
+                self.touched_ms.pop(shard, None)
+            else:
+                self.touched_ms.setdefault(shard, 0)
 
     def _go_on_for_a_while(self) -> None:
         """So long that the history has a time to go back to, and that something comes after it."""

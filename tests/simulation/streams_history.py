@@ -135,6 +135,8 @@ class StreamHistory(History):
             return
         self.query.stop()
         if self.query.is_unfinished and self._is_in_unfinished():
+            if self._is_named_by_nothing_else() and len(self.query.active) == 2:
+                return  # a query of the other stream alone takes the plan for one of its own
             self._leave_too_early()
         if self.query.is_unfinished or self._is_named_by_nothing_else():
             return
