@@ -14,6 +14,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.plan import ChildShard
 
 
@@ -54,6 +55,38 @@ class Page(PageRecords):
     gone: bool = False
     latest_ms: int | None = None
     is_pushed: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        decoded: DecodedPage,
+        shard_id: str,
+        *,
+        next_iterator: str | None,
+        ended: bool,
+        at_tip: bool,
+        service_time_ms: int | None,
+        latest_ms: int | None = None,
+        is_pushed: bool = False,
+    ) -> Self:
+        """The page of an answer or an event, with what the reader makes of it."""
+        return cls(
+            shard_id=shard_id,
+            columns=decoded.columns,
+            count=decoded.count,
+            first=decoded.first,
+            last=decoded.last,
+            last_arrival_ms=decoded.last_arrival_ms,
+            payload_bytes=decoded.payload_bytes,
+            millis_behind_latest=decoded.millis_behind_latest or 0,
+            child_shards=decoded.child_shards,
+            next_iterator=next_iterator,
+            ended=ended,
+            at_tip=at_tip,
+            service_time_ms=service_time_ms,
+            latest_ms=latest_ms,
+            is_pushed=is_pushed,
+        )
 
     @classmethod
     def empty(cls, shard_id: str, *, gone: bool = False) -> Self:

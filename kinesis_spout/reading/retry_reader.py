@@ -143,7 +143,7 @@ class RetryResult:
     shard_gone: bool = False
 
     def described_in(self, result: ShardReadResult) -> ShardReadResult:
-        """`result` with what was read of the retries."""
+        """The task's result, with the retries that were read."""
         return msgspec.structs.replace(
             result,
             retries_done=self.done,

@@ -376,16 +376,9 @@ class KinesisShardGetter:
     ) -> Page:
         at_tip = self._is_at_tip(decoded, limit, ended=ended)
         self._found_nothing = decoded.millis_behind_latest is None and not decoded.count
-        return Page(
-            shard_id=self._shard_id,
-            columns=decoded.columns,
-            count=decoded.count,
-            first=decoded.first,
-            last=decoded.last,
-            last_arrival_ms=decoded.last_arrival_ms,
-            payload_bytes=decoded.payload_bytes,
-            millis_behind_latest=decoded.millis_behind_latest or 0,
-            child_shards=decoded.child_shards,
+        return Page.of(
+            decoded,
+            self._shard_id,
             next_iterator=self._iterator,
             ended=ended,
             at_tip=at_tip,

@@ -2,7 +2,7 @@
 it does not, the shard is polled.
 
 The position is that of the records which were handed over, and the polling getter has it. A
-subscription is only a way to go on from there. So any subscription may end at any time, by its five
+subscription only continues from there. So any subscription may end at any time, by its five
 minutes, a broken connection or another reader, or may never begin, and nothing is lost. The next
 one begins after the continuation number of the last event, if the whole of that was handed over and
 nothing was polled since, or else at the position. What is polled beside a subscription is left out
@@ -101,7 +101,7 @@ class Subscriptions:
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something was pushed, at most so many seconds."""
-        # Cleared after the wait: what comes from now on is seen by the look that follows.
+        # Cleared after the wait: the look that follows sees every later push.
         self.wait_for(self.pushed, timeout_s)
         self.pushed.clear()
 
@@ -253,7 +253,7 @@ class SubscribedGetter:
         event = _Event(page, pushed.continuation, pushed.wire_bytes, opened.share)
         self._event = event  # from now on `close` keeps its bytes
         self._on_event(opened, page)
-        if _ends_without_children(pushed, self.shard_id):
+        if pushed.continuation is None and not page.ended:
             # No subscription until the polling getter knows whether the shard has ended.
             self._must_poll = True
             what = "its end without children, which is no evidence of it; it is polled"
@@ -394,42 +394,29 @@ def _reason_of(error: KinesisError | None, *, has_events: bool) -> Fallback:
     return Fallback.BROKEN if is_broken else Fallback.REFUSED
 
 
-def _ends_without_children(event: SubscriptionEvent, shard_id: str) -> bool:
-    """Whether it says that the shard has ended, but names no children of it: no evidence of the
-    end, so the shard has to be polled.
-    """
-    return event.continuation is None and not continue_shard(shard_id, event.page.child_shards)
-
-
 def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position) -> Page:
     """What a subscription has pushed, without the records before `position`, which were read
     before.
     """
     decoded = event.page
     behind_ms = decoded.millis_behind_latest
-    is_malformed = _ends_without_children(event, shard_id)
+    # An end that names no children is no evidence, and nothing that a malformed event says counts.
+    is_end, is_proven = event.continuation is None, continue_shard(shard_id, decoded.child_shards)
     # An event without records that does not say how far behind it is comes at the tip.
     is_at_tip = not decoded.count if behind_ms is None else not behind_ms
-    page = Page(
-        shard_id=shard_id,
-        columns=decoded.columns,
-        count=decoded.count,
-        first=decoded.first,
-        last=decoded.last,
-        last_arrival_ms=decoded.last_arrival_ms,
-        payload_bytes=decoded.payload_bytes,
-        millis_behind_latest=behind_ms or 0,
-        child_shards=decoded.child_shards,
+    page = Page.of(
+        decoded,
+        shard_id,
         next_iterator=None,
-        ended=event.continuation is None and not is_malformed,
-        at_tip=is_at_tip and not is_malformed,
+        ended=is_end and is_proven,
+        at_tip=is_at_tip and (is_proven or not is_end),
         service_time_ms=event.service_time_ms,
         latest_ms=event.latest_ms,
         is_pushed=True,
     )
     last = position.sequence
-    # After a user record within an aggregate, the whole aggregate comes again, and is left to the
-    # reader of aggregates.
+    # After a user record within an aggregate, the whole aggregate is redelivered. It stays in
+    # the page for the reader of aggregates.
     is_after_a_record = position.kind is PositionKind.AFTER and last is not None and not last.sub
     if not is_after_a_record or last is None or page.first is None or page.first > last:
         return page

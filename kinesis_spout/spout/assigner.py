@@ -50,24 +50,22 @@ class SpoutTipWatch:
         """A no-op: nothing is stored here."""
 
     def is_at_tip(self, shard_id: str) -> bool:
-        return self._tip_ms(shard_id) is not None
+        return self._tip_ms(shard_id, is_stored=False) is not None
 
     def verified_ms(self, shard_id: str) -> int | None:
-        """As `_tip_ms`, if the stored state says so, too. The catalog stores it beside the position
-        that is stored: after a crash, records from there on are read again, and may have expired.
-        """
-        with self._context.changed:
-            assigned = self._context.scheduler.assigned.get(shard_id)
-            is_stored = assigned is not None and not assigned.is_dirty
-            return self._tip_ms(shard_id) if is_stored else None
+        # The catalog stores it beside the position that is stored. After a crash, records from
+        # there on are read again, and may have expired.
+        return self._tip_ms(shard_id, is_stored=True)
 
-    def _tip_ms(self, shard_id: str) -> int | None:
+    def _tip_ms(self, shard_id: str, *, is_stored: bool) -> int | None:
         """The service's time when the shard was last at its tip, if all records up to there were
-        emitted and none is pending; else None.
+        emitted and none is pending; else None. `is_stored`: and if its state is stored.
         """
         with self._context.changed:
             assigned = self._context.scheduler.assigned.get(shard_id)
-            return None if assigned is None or assigned.shard.pending else assigned.shard.tip_ms()
+            if assigned is None or assigned.shard.pending or (is_stored and assigned.is_dirty):
+                return None
+            return assigned.shard.tip_ms()
 
 
 class OtherTasks:

@@ -243,6 +243,7 @@ class Coordinator:
             self._backlog.on_listed()
 
     def _settled(self, plan_id: str, tracked_since_ms: int) -> Settled:
+        """One try to settle, from the states as they are now: a conflict loads them again."""
         return settle(
             self._store.plans,
             self._store.shard_states,
