@@ -18,7 +18,7 @@ from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, one
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.places import note
+from kinesis_spout.cli.places import StreamArgument, both_or_neither, note, zookeeper_flag
 from kinesis_spout.cli.record_lines import raw_line, record_line
 from kinesis_spout.cli.shared_options import (
     connection_of,
@@ -80,14 +80,14 @@ class ConsumeJob:
 
 def consume(
     ctx: typer.Context,
-    stream: Annotated[
-        str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
-    ],
+    stream: StreamArgument,
     *,
     application: Annotated[
-        str | None, flag("application", panel=INPUT, callback=typed_text)
+        # Not from the environment: with an application it writes checkpoints.
+        str | None,
+        flag("application", "--application", "-a", panel=INPUT, callback=typed_text),
     ] = None,
-    zookeeper: Annotated[str | None, flag("zookeeper", panel=INPUT, needs="--application")] = None,
+    zookeeper: Annotated[str | None, zookeeper_flag(panel=INPUT, needs="--application")] = None,
     zookeeper_root: Annotated[str, flag("zookeeper_root", panel=INPUT)] = DEFAULT_ROOT,
     start: Annotated[
         str,
@@ -231,8 +231,7 @@ def consume(
     With --application it continues where it stopped. Without, it starts at
     --from and stores no checkpoints. Ctrl-C stops it cleanly.
     """
-    if (application is None) != (zookeeper is None):
-        raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
+    application, zookeeper = both_or_neither(ctx, application, zookeeper)
     if raw and exec_ is not None:
         raise typer.BadParameter(
             "--raw leaves out the ids that a command needs; use only one of them",

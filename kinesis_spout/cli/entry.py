@@ -20,7 +20,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     from kinesis_spout.cli.main import app  # noqa: PLC0415  # not before Ctrl-C is handled
 
-    app()
+    app(prog_name="kinesis-spout")
 
 
 if __name__ == "__main__":

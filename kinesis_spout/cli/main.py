@@ -9,7 +9,8 @@ because the package of an extra is missing stays in the list, and says what to i
 
 import ast
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,11 +62,17 @@ class CommandsByEntryPoint(TyperGroup):
     _is_listing = False
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._is_listing = True
-        try:
+        with self._listing():
             super().format_help(ctx, formatter)
-        finally:
-            self._is_listing = False
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # typer suggests names out of `commands`, which has none while commands are loaded by name.
+        self.commands: Any = dict.fromkeys(self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All names. Registered commands come first, because most users come for them."""
@@ -81,11 +88,19 @@ class CommandsByEntryPoint(TyperGroup):
         sentence = _sentence_of(point) if self._is_listing else None
         return _load(cmd_name, point) if sentence is None else _listed(cmd_name, sentence)
 
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        """Commands are wanted for their names and sentences alone, not to be called."""
+        self._is_listing = True
+        try:
+            yield
+        finally:
+            self._is_listing = False
+
 
 app = typer.Typer(
     name="kinesis-spout",
     cls=CommandsByEntryPoint,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

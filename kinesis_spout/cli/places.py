@@ -1,12 +1,19 @@
-"""The options by which commands find an application and its stream, and what they open by them."""
+"""The options by which commands find an application and its stream, and what they open by them.
 
+`takes_place` gives a command all of these options, in the same words and with the same defaults
+from the environment: `KINESIS_SPOUT_APPLICATION`, `KINESIS_SPOUT_STREAM`,
+`KINESIS_SPOUT_ZOOKEEPER`.
+"""
+
+import inspect
 import logging
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -30,10 +37,29 @@ from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
-Application = Annotated[str, flag("application", callback=typed_text)]
-Stream = Annotated[str, typer.Option(help="Name or ARN of the stream.")]
-Zookeeper = Annotated[str, flag("zookeeper")]
-ZookeeperOfApplication = Annotated[str | None, flag("zookeeper", needs="--application")]
+STREAM_VARIABLE, ZOOKEEPER_VARIABLE = "KINESIS_SPOUT_STREAM", "KINESIS_SPOUT_ZOOKEEPER"
+_STREAM_HELP = "Name or ARN of the stream."
+APPLICATION_FLAG = flag(
+    "application",
+    "--application",
+    "-a",
+    callback=typed_text,
+    envvar="KINESIS_SPOUT_APPLICATION",
+)
+
+
+def zookeeper_flag(*, panel: str | None = None, needs: str = "") -> Any:
+    """The option --zookeeper, with its default from the environment."""
+    return flag(
+        "zookeeper",
+        "--zookeeper",
+        "-z",
+        panel=panel,
+        needs=needs,
+        envvar=ZOOKEEPER_VARIABLE,
+    )
+
+
 ZookeeperRoot = Annotated[str, flag("zookeeper_root")]
 Region = Annotated[str | None, flag("region")]
 EndpointUrl = Annotated[str | None, flag("endpoint_url")]
@@ -43,6 +69,11 @@ Connection = Annotated[
         metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
     ),
 ]
+StreamArgument = Annotated[
+    str,
+    typer.Argument(metavar="STREAM", help=_STREAM_HELP, show_default=False, envvar=STREAM_VARIABLE),
+]
+Stream = Annotated[str, typer.Option("--stream", "-s", help=_STREAM_HELP, envvar=STREAM_VARIABLE)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")
@@ -65,7 +96,7 @@ class Place:
     stream: str
     zookeeper: str
     zookeeper_root: str
-    option: Sequence[str] | None
+    option: Sequence[str] | None = None
     region: str | None = None
     endpoint_url: str | None = None
 
@@ -104,6 +135,84 @@ class Place:
     def patience(self, client: KinesisClient) -> AbstractContextManager[None]:
         """Note what the block is trying, if it takes long."""
         return patience(note, services(client.aws, client.stream.name, self.zookeeper or None))
+
+
+def takes_place(
+    *,
+    application: Literal["required", "optional", "none"] = "required",
+    aws: bool = True,
+    stream_is_argument: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The decorated command gets a `Place`, and its command line the options of one: those that
+    say which application come before the command's own, those that say how to connect behind them.
+
+    `application`: whether the command needs one; where it is "optional", it needs ZooKeeper too,
+    and else gets empty names. `aws`: whether the command asks the service. `stream_is_argument`:
+    STREAM instead of --stream.
+    """
+    is_required = application == "required"
+    first, last = [_parameter("stream", StreamArgument if stream_is_argument else Stream)], []
+    if application != "none":
+        needs = "" if is_required else "--application"
+        zookeeper = zookeeper_flag(needs=needs)
+        kind, default = (str, inspect.Parameter.empty) if is_required else (str | None, None)
+        first.insert(0, _parameter("application", Annotated[kind, APPLICATION_FLAG], default))
+        first.append(_parameter("zookeeper", Annotated[kind, zookeeper], default))
+        last.append(_parameter("zookeeper_root", ZookeeperRoot, DEFAULT_ROOT))
+    if aws:
+        last += [_parameter("region", Region, None), _parameter("endpoint_url", EndpointUrl, None)]
+    last.append(_parameter("option", Connection, None))
+    names = {one.name for one in (*first, *last)}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(ctx: typer.Context, **given: Any) -> None:
+            place = _place(ctx, {name: given.pop(name) for name in names})
+            command(ctx, place=place, **given)
+
+        context, *own = inspect.signature(command, eval_str=True).parameters.values()
+        own = [one for one in own if one.name != "place"]
+        parameters = [
+            context,
+            *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *own, *last)),
+        ]
+        # typer reads the signature for the names and defaults, and the annotations for the types.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _place(ctx: typer.Context, given: dict[str, Any]) -> Place:
+    """Raises typer's usage error for an application without ZooKeeper, or the other way round."""
+    application, zookeeper = both_or_neither(ctx, given.get("application"), given.get("zookeeper"))
+    return Place(
+        **{"zookeeper_root": DEFAULT_ROOT}
+        | given
+        | {"application": application or "", "zookeeper": zookeeper or ""}
+    )
+
+
+def both_or_neither(
+    ctx: typer.Context, application: str | None, zookeeper: str | None
+) -> tuple[str | None, str | None]:
+    """An application and the ZooKeeper of its state, or None for both. Raises typer's usage error
+    where one is missing, unless the environment gave the other one: that is for other commands.
+    """
+    if application is not None and zookeeper is not None:
+        return application, zookeeper
+    for name, value in (("application", application), ("zookeeper", zookeeper)):
+        source = ctx.get_parameter_source(name)
+        if value is not None and (source is None or source.name != "ENVIRONMENT"):
+            raise typer.BadParameter(
+                "give both or neither", param_hint="--application, --zookeeper"
+            )
+    return None, None
 
 
 _WITHOUT_AWS = frozenset({"pause", "resume", "reset"})
@@ -167,12 +276,6 @@ def operators_command(ctx: typer.Context) -> Iterator[ExitStack]:
         ExitStack() as stack,
     ):
         yield stack
-
-
-def check_both_or_neither(application: str | None, zookeeper: str | None) -> None:
-    """Raises typer's usage error."""
-    if (application is None) != (zookeeper is None):
-        raise typer.BadParameter("give both or neither", param_hint="--application, --zookeeper")
 
 
 def note(sentence: str) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.places import note, warnings_as_notes
+from kinesis_spout.cli.places import note, warnings_as_notes, zookeeper_flag
 from kinesis_spout.cli.shared_options import (
     errors,
     flag,
@@ -55,9 +55,9 @@ def run(
         ),
     ] = None,
     application: Annotated[
-        str | None, flag("application", panel=STREAM, callback=typed_text)
+        str | None, flag("application", "--application", "-a", panel=STREAM, callback=typed_text)
     ] = None,
-    zookeeper: Annotated[str | None, flag("zookeeper", panel=STREAM)] = None,
+    zookeeper: Annotated[str | None, zookeeper_flag(panel=STREAM)] = None,
     region: Annotated[str | None, flag("region", panel=STREAM)] = None,
     endpoint_url: Annotated[str | None, flag("endpoint_url", panel=STREAM)] = None,
     start: Annotated[

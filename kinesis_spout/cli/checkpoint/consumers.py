@@ -9,31 +9,24 @@ import typer
 from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import confirmed
 from kinesis_spout.cli.checkpoint.printing import printable, say
-from kinesis_spout.cli.places import Place, operators_command
+from kinesis_spout.cli.places import Place, operators_command, takes_place
 from kinesis_spout.cli.shared_options import command_group
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.inspection.wording import moment
 from kinesis_spout.service.consumers import ConsumerRegistry
 
-StreamArgument = Annotated[
-    str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
-]
 
-
+@takes_place(application="none", stream_is_argument=True)
 def list_(
     ctx: typer.Context,
-    stream: StreamArgument,
     *,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
+    place: Place,
     as_json: places.AsJson = False,
 ) -> None:
     """List the consumers that are registered with a stream.
 
     Each is billed for by the hour and shard, whether somebody reads with it or not.
     """
-    place = Place("", stream, "", "", option, region, endpoint_url)
     with operators_command(ctx) as stack:
         client = place.client(stack)
         with place.patience(client):
@@ -51,16 +44,14 @@ def list_(
             )
 
 
+@takes_place(application="none", stream_is_argument=True)
 def remove(
     ctx: typer.Context,
-    stream: StreamArgument,
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Name of the consumer.", show_default=False)
     ],
     *,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
+    place: Place,
     yes: places.Yes = False,
     dry_run: places.DryRun = False,
 ) -> None:
@@ -69,7 +60,6 @@ def remove(
     Whoever reads with it polls from then on, or registers it again by its name.
     No checkpoint is touched.
     """
-    place = Place("", stream, "", "", option, region, endpoint_url)
     with operators_command(ctx) as stack:
         client = place.client(stack)
         registry = ConsumerRegistry(client)

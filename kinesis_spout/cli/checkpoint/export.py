@@ -8,38 +8,34 @@ from typing import Annotated
 import typer
 
 from kinesis_spout.checkpoints.transfer import export_application
-from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Place, note, operators_command
+from kinesis_spout.cli.places import Place, note, operators_command, takes_place
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
 from state.codec.exported import encode_export
-from state.zookeeper.store import DEFAULT_ROOT
 
 
+@takes_place(aws=False)
 def export(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
+    place: Place,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A new file (default: stdout).")
     ] = None,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    option: places.Connection = None,
 ) -> None:
     """Save all that the application has on the stream, as one JSON document.
 
     It may run beside the job. Take the export of a stopped job to move it: a running
     one goes on.
     """
-    place = Place(application, stream, zookeeper, zookeeper_root, option)
     with operators_command(ctx) as stack:
         store = place.store(stack)
-        exported = export_application(store, application, now_ms=SystemClock().now_ms())
+        exported = export_application(store, place.application, now_ms=SystemClock().now_ms())
         if exported is None:
-            raise CliError(f"application {application} has no state on stream {stream} to export")
+            raise CliError(
+                f"application {place.application} has no state on stream {place.stream} to export"
+            )
         data = encode_export(exported)
         if to is None:
             sys.stdout.buffer.write(data)

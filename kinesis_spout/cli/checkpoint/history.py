@@ -10,24 +10,22 @@ from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.checkpoint.wanted_time import wanted_time
-from kinesis_spout.cli.places import Place, note, operators_command
+from kinesis_spout.cli.places import Place, note, operators_command, takes_place
 from kinesis_spout.cli.shared_options import shard_id_of, with_zone
 from kinesis_spout.clock import SystemClock
 from state.moves.history import changes
 from state.position import Position
 from state.store.history import HistoryEntry
-from state.zookeeper.store import DEFAULT_ROOT
 
 MAX_SHOWN = 10
 Change = tuple[Position | None, Position | None]
 
 
+@takes_place(aws=False)
 def history(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
+    place: Place,
     shard: Annotated[
         list[str] | None,
         typer.Option(metavar="SHARD", help="A shard to show (default: all). Repeatable."),
@@ -39,8 +37,6 @@ def history(
             help="-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z.",
         ),
     ] = None,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    option: places.Connection = None,
     as_json: places.AsJson = False,
 ) -> None:
     """Show how the application went on, by time, the newest last.
@@ -54,14 +50,13 @@ def history(
         since = with_zone("--since", since, note) or since
         since_ms = wanted_time(since, "--since").at(SystemClock().now_ms()).timestamp_ms
     wanted = {shard_id_of(one) for one in shard or ()}
-    place = Place(application, stream, zookeeper, zookeeper_root, option)
     with operators_command(ctx) as stack:
         store = place.store(stack)
         entries = read_history(store.history)
         if not entries:
             note(
-                f"application {application} has no history on stream {stream}: it is written while "
-                "the job runs"
+                f"application {place.application} has no history on stream {place.stream}: it is "
+                "written while the job runs"
             )
         shown = [
             (entry, {one: change for one, change in changed.items() if not wanted or one in wanted})

@@ -18,19 +18,17 @@ from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import TAKES_ITS_PLACE, confirmed, own
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Place, log_as_notes, operators_command
+from kinesis_spout.cli.places import Place, log_as_notes, operators_command, takes_place
 from kinesis_spout.clock import SystemClock
 from state.codec.exported import ExportedApplication, decode_export
-from state.zookeeper.store import DEFAULT_ROOT
 
 
+@takes_place()
 def import_export(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
+    place: Place,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace what the application has.")
     ] = False,
@@ -40,10 +38,6 @@ def import_export(
     ] = False,
     dry_run: places.DryRun = False,
     yes: places.Yes = False,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
 ) -> None:
     """Make the application what was exported.
 
@@ -55,7 +49,6 @@ def import_export(
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     with operators_command(ctx) as stack:
         stack.enter_context(log_as_notes())
         exported = _read(file)
@@ -76,8 +69,8 @@ def import_export(
             say(TAKES_ITS_PLACE)
         if found.replaces and not replace and not goes_on:
             raise CliError(
-                f"application {application} has state on stream {stream} already; give --replace "
-                "to replace it, or another --application"
+                f"application {place.application} has state on stream {place.stream} already; give "
+                "--replace to replace it, or another --application"
             )
         if found.ahead and not allow_skip:
             raise CliError(

@@ -18,18 +18,16 @@ from kinesis_spout.cli.checkpoint.moving import (
 )
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Place
+from kinesis_spout.cli.places import Place, takes_place
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
-from state.zookeeper.store import DEFAULT_ROOT
 
 
+@takes_place()
 def move(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
+    place: Place,
     to: Annotated[
         str,
         typer.Option(
@@ -53,10 +51,6 @@ def move(
     dry_run: places.DryRun = False,
     yes: places.Yes = False,
     count: Count = DEFAULT_COUNT,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
 
@@ -69,12 +63,13 @@ def move(
     """
     shards = [shard_id_of(one) for one in shard or ()]
     wanted = _parsed(to, shards)
-    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     clock = SystemClock()
     with moving_command(ctx, place) as (client, store):
         with place.patience(client):
             if store.identity.read_start() is None and not store.shard_states.load():
-                raise CliError(f"application {application} has no state on stream {stream} to move")
+                raise CliError(
+                    f"application {place.application} has no state on stream {place.stream} to move"
+                )
             own(store, dry_run=dry_run)
             found = find_moves(client, store, wanted, shards, clock=clock, max_counted=count)
         say_moves(found)

@@ -23,20 +23,18 @@ from kinesis_spout.cli.checkpoint.moving import (
 )
 from kinesis_spout.cli.checkpoint.printing import printable, records_of, say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command
+from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command, takes_place
 from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
 from state.position import Position
-from state.zookeeper.store import DEFAULT_ROOT
 
 
+@takes_place()
 def import_from(
     ctx: typer.Context,
     *,
+    place: Place,
     system: Annotated[From, typer.Option("--from", help="The consumer whose state is imported.")],
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
     at: Annotated[
         str | None,
         typer.Option(
@@ -87,10 +85,6 @@ def import_from(
     dry_run: places.DryRun = False,
     yes: places.Yes = False,
     count: Count = DEFAULT_COUNT,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
 ) -> None:
     """Go on where another consumer of the stream has stopped.
 
@@ -115,7 +109,6 @@ def import_from(
     )
     asked.check()
     wanted = None if at is None else _parsed(at)
-    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     clock = SystemClock()
     with operators_command(ctx) as stack:
         stack.enter_context(log_as_notes())
@@ -134,7 +127,7 @@ def import_from(
                 client,
                 origin,
                 summary,
-                application,
+                place.application,
                 at=None if wanted is None else _past(wanted, now_ms),
                 now_ms=now_ms,
                 clock=clock,
@@ -148,8 +141,8 @@ def import_from(
             say(TAKES_ITS_PLACE)
         if done.replaces and not (replace or is_in_place or goes_on):
             raise CliError(
-                f"application {application} has state on stream {stream} already; give --replace "
-                "to replace it, or another --application"
+                f"application {place.application} has state on stream {place.stream} already; give "
+                "--replace to replace it, or another --application"
             )
         if not confirmed("Import them?", dry_run=dry_run, yes=yes):
             return

@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from kinesis_spout.application.pause import pause_clause
-from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.patience import patience
-from kinesis_spout.cli.places import Place, note, operators_command
+from kinesis_spout.cli.places import Place, note, operators_command, takes_place
 from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import parse_duration_ms
@@ -20,19 +19,18 @@ from kinesis_spout.inspection.rest import unrest
 from state.process import describe
 from state.store.pause import Pause
 from state.store.view import StoredApplication
-from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 
 # A spout commits every second, and a driver that was just planning has planned by then.
 SETTLES_S = 3.0
 MAX_REASON = 1_000
 
 
+@takes_place(aws=False)
 def pause(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
+    place: Place,
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Why; status and explain show it.")
     ] = None,
@@ -46,8 +44,6 @@ def pause(
         bool,
         typer.Option("--before-start", help="Pause an application that has never run."),
     ] = False,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    option: places.Connection = None,
 ) -> None:
     """Pause an application: it keeps its place and its ownership, and reads nothing.
 
@@ -62,56 +58,52 @@ def pause(
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
         raise typer.BadParameter(f"at most {MAX_REASON} characters", param_hint="--reason")
-    place = Place(application, stream, zookeeper, zookeeper_root, option)
     with operators_command(ctx) as stack:
         signals = stack.enter_context(StopSignals())
         store = place.store(stack)
         wanted = Pause(by=_operator(), since_ms=SystemClock().now_ms(), reason=reason)
-        with patience(note, f"ZooKeeper at {zookeeper}"):
+        with patience(note, f"ZooKeeper at {place.zookeeper}"):
             if not before_start:
-                _check_known(store, application, stream)
+                _check_known(store, place)
             stored = store.pause.begin(wanted)
         was = "paused" if stored == wanted else "paused already"
-        say(f"application {application} on stream {stream} is {was}{pause_clause(stored)}")
+        named = f"application {place.application} on stream {place.stream}"
+        say(f"{named} is {was}{pause_clause(stored)}")
         if wait:
             say(_rested(store, signals, limit_s))
 
 
+@takes_place(aws=False)
 def resume(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    option: places.Connection = None,
+    place: Place,
 ) -> None:
     """End the pause of an application: it goes on where it was, at once if it runs.
 
     Exit codes: 0 it is not paused any more, 1 no such application, 3 ZooKeeper cannot
     be reached.
     """
-    place = Place(application, stream, zookeeper, zookeeper_root, option)
     with operators_command(ctx) as stack:
         store = place.store(stack)
-        with patience(note, f"ZooKeeper at {zookeeper}"):
+        with patience(note, f"ZooKeeper at {place.zookeeper}"):
             ended = store.pause.end()
             if ended is None:
-                _check_known(store, application, stream)
-                say(f"application {application} on stream {stream} is not paused")
+                _check_known(store, place)
+                say(f"application {place.application} on stream {place.stream} is not paused")
                 return
-        say(f"ended the pause of application {application}{pause_clause(ended)}")
+        say(f"ended the pause of application {place.application}{pause_clause(ended)}")
 
 
-def _check_known(store: ZookeeperStateStore, application: str, stream: str) -> None:
+def _check_known(store: ZookeeperStateStore, place: Place) -> None:
     is_known = (
         store.identity.read() is not None
         or store.identity.read_start(also_unfinished=True) is not None
     )
     if not is_known and not store.shard_states.load() and store.ownership.owner() is None:
         raise CliError(
-            f"application {application} has never run on stream {stream}; correct the names, or "
-            "give --before-start to `kinesis-spout pause` if it is to start paused"
+            f"application {place.application} has never run on stream {place.stream}; correct the "
+            "names, or give --before-start to `kinesis-spout pause` if it is to start paused"
         )
 
 

@@ -11,8 +11,8 @@ from kinesis_spout.checkpoints.standing import RecordStanding, Standing, standin
 from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import printable, say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Place, check_both_or_neither, operators_command
-from kinesis_spout.cli.shared_options import shard_id_of, typed_text, usage_errors
+from kinesis_spout.cli.places import Place, operators_command, takes_place
+from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import nearest_name
 from kinesis_spout.service.client import KinesisClient
@@ -20,11 +20,11 @@ from kinesis_spout.service.shard_info import ShardInfo
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
-from state.zookeeper.store import DEFAULT_ROOT
 
 MAX_SHOWN = 2_000  # characters of data; with --json all
 
 
+@takes_place(application="optional")
 def peek(
     ctx: typer.Context,
     shard: Annotated[str, typer.Argument(metavar="SHARD", help="The id of the shard.")],
@@ -36,16 +36,7 @@ def peek(
         ),
     ],
     *,
-    stream: places.Stream,
-    application: Annotated[
-        str | None,
-        typer.Option(help="Show how this application stands to the record.", callback=typed_text),
-    ] = None,
-    zookeeper: places.ZookeeperOfApplication = None,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
+    place: Place,
     as_json: places.AsJson = False,
 ) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
@@ -55,13 +46,10 @@ def peek(
 
     Exit codes: 0 the record is there, 1 it is not, 3 a service cannot be reached.
     """
-    check_both_or_neither(application, zookeeper)
+    application = place.application or None
     with usage_errors("SEQUENCE"):
         number = SequenceNumber.parse(sequence)
     shard = shard_id_of(shard)
-    place = Place(
-        application or "", stream, zookeeper or "", zookeeper_root, option, region, endpoint_url
-    )
     with operators_command(ctx) as stack:
         client = place.client(stack)
         with place.patience(client):

@@ -6,22 +6,18 @@ from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import confirmed
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import OWNER_WAIT_S, Place, operators_command
+from kinesis_spout.cli.places import OWNER_WAIT_S, Place, operators_command, takes_place
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
 from state.process import this_process
 from state.zookeeper.embedded import embedded_directory
-from state.zookeeper.store import DEFAULT_ROOT
 
 
+@takes_place(aws=False)
 def reset(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    option: places.Connection = None,
+    place: Place,
     yes: places.Yes = False,
 ) -> None:
     """Remove an application's checkpoints on a stream.
@@ -30,20 +26,22 @@ def reset(
     runs. Spark's checkpoint location is not touched: start with a new one.
     """
     with operators_command(ctx) as stack:
-        directory = embedded_directory(zookeeper)
+        directory = embedded_directory(place.zookeeper)
         if directory is not None and not directory.is_dir():
             raise CliError(
-                f"--zookeeper {zookeeper}: there is no such directory, so there is no state to "
-                "reset"
+                f"--zookeeper {place.zookeeper}: there is no such directory, so there is no state "
+                "to reset"
             )
-        place = Place(application, stream, zookeeper, zookeeper_root, option)
         store = place.new_store(stack)
         states = store.shard_states.load()
         if not states and store.identity.read_start(also_unfinished=True) is None:
-            say(f"application {application} has no state on stream {stream}: nothing to reset")
+            say(
+                f"application {place.application} has no state on stream {place.stream}: nothing "
+                "to reset"
+            )
             return
         say(
-            f"application {application} on stream {stream} has state of "
+            f"application {place.application} on stream {place.stream} has state of "
             f"{plural(len(states), 'shard')}:"
         )
         for shard, stored in sorted(states.items()):

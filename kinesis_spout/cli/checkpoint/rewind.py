@@ -19,18 +19,16 @@ from kinesis_spout.cli.checkpoint.moving import (
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.checkpoint.wanted_time import wanted_time
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Place
+from kinesis_spout.cli.places import Place, takes_place
 from kinesis_spout.clock import SystemClock
 from state.position import Position
-from state.zookeeper.store import DEFAULT_ROOT
 
 
+@takes_place()
 def rewind(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
+    place: Place,
     to: Annotated[
         str,
         typer.Option(
@@ -47,10 +45,6 @@ def rewind(
     dry_run: places.DryRun = False,
     yes: places.Yes = False,
     count: Count = DEFAULT_COUNT,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
 ) -> None:
     """Go back to where the application was at a time, over reshards too.
 
@@ -64,12 +58,13 @@ def rewind(
     application runs.
     """
     wanted = wanted_time(to, "--to")
-    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     clock = SystemClock()
     with moving_command(ctx, place) as (client, store):
         with place.patience(client):
             if store.identity.read_start() is None and not store.shard_states.load():
-                raise CliError(f"application {application} has no state on stream {stream}")
+                raise CliError(
+                    f"application {place.application} has no state on stream {place.stream}"
+                )
             own(store, dry_run=dry_run)
             found = find_rewind(client, store, wanted, clock=clock, max_counted=count)
         _say(found)

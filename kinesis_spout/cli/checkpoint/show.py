@@ -7,32 +7,27 @@ import typer
 
 from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.printing import say, state_lines, terminal_columns
-from kinesis_spout.cli.places import Place, note, operators_command
+from kinesis_spout.cli.places import Place, note, operators_command, takes_place
 from state.position import Position
 from state.shard_state import ShardState
-from state.zookeeper.store import DEFAULT_ROOT
 
 
+@takes_place(aws=False)
 def show(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    option: places.Connection = None,
+    place: Place,
     as_json: places.AsJson = False,
 ) -> None:
     """Show where each shard is read from, and its checkpoint.
 
     It reads ZooKeeper only, and may run beside the job.
     """
-    place = Place(application, stream, zookeeper, zookeeper_root, option)
     with operators_command(ctx) as stack:
         store = place.store(stack)
         states = [stored.state for _, stored in sorted(store.shard_states.load().items())]
         if not states:
-            note(f"application {application} has no state on stream {stream}")
+            note(f"application {place.application} has no state on stream {place.stream}")
         if as_json:
             say(json.dumps([_as_json(state) for state in states], indent=2))
             return

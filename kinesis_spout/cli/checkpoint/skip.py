@@ -15,7 +15,7 @@ from kinesis_spout.cli.checkpoint.moving import confirmed, moving_command, own
 from kinesis_spout.cli.checkpoint.printing import counted, printable, say, state_clause
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.cli.places import Place
+from kinesis_spout.cli.places import Place, takes_place
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
@@ -24,11 +24,11 @@ from state.failpoint import failpoint
 from state.plan import missing_records
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
-from state.zookeeper.store import DEFAULT_ROOT
 
 MAX_SHOWN = 20  # records; with --all there may be 100,000
 
 
+@takes_place()
 def skip(
     ctx: typer.Context,
     sequences: Annotated[
@@ -41,9 +41,7 @@ def skip(
         ),
     ] = None,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
+    place: Place,
     shard: Annotated[str, typer.Option(metavar="SHARD", help="The shard, by id or number.")],
     all_records: Annotated[
         bool, typer.Option("--all", help="All unresolved records of the shard.")
@@ -57,10 +55,6 @@ def skip(
     ] = None,
     dry_run: places.DryRun = False,
     yes: places.Yes = False,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
 ) -> None:
     """Give up unresolved records: they are not retried, and the checkpoint passes them.
 
@@ -70,11 +64,12 @@ def skip(
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
     shard_id, numbers = shard_id_of(shard), _numbers(sequences or [], all_records=all_records)
-    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     with moving_command(ctx, place) as (client, store):
         with place.patience(client):
             if not store.shard_states.load():
-                raise CliError(f"application {application} has no state on stream {stream}")
+                raise CliError(
+                    f"application {place.application} has no state on stream {place.stream}"
+                )
             own(store, dry_run=dry_run)
             found = find_skip(store.shard_states.load(), shard_id, numbers)
             if to is not None:

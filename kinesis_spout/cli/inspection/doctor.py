@@ -24,7 +24,6 @@ from kinesis_spout.cli.shared_options import (
     parse_pairs,
     root_options,
     security_of,
-    typed_text,
 )
 from kinesis_spout.config import StreamRef
 from kinesis_spout.doctor.checkup import run
@@ -51,14 +50,23 @@ def doctor(
     ctx: typer.Context,
     *,
     stream: Annotated[
-        str | None, typer.Option(help="Name or ARN of the stream; without it none is looked at.")
+        str | None,
+        typer.Option(
+            "--stream",
+            "-s",
+            envvar=places.STREAM_VARIABLE,
+            help="Name or ARN of the stream; without it none is looked at.",
+        ),
     ] = None,
-    application: Annotated[str | None, flag("application", callback=typed_text)] = None,
+    application: Annotated[str | None, places.APPLICATION_FLAG] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
+            "--zookeeper",
+            "-z",
+            envvar=places.ZOOKEEPER_VARIABLE,
             help="Connect string (may end in a chroot), or embedded:DIRECTORY; without it none is "
-            "looked at."
+            "looked at.",
         ),
     ] = None,
     zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,

@@ -22,18 +22,7 @@ from kinesis_spout.cli.inspection.looking import (
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import COLOURS
-from kinesis_spout.cli.places import (
-    Application,
-    Connection,
-    EndpointUrl,
-    Place,
-    Region,
-    Stream,
-    Zookeeper,
-    ZookeeperRoot,
-    folded_command,
-    whole_command,
-)
+from kinesis_spout.cli.places import Place, folded_command, takes_place, whole_command
 from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.cause import Act, Advice
@@ -46,12 +35,12 @@ from kinesis_spout.inspection.status import (
     verdict_sentence,
 )
 from kinesis_spout.inspection.wording import moment, records, shards_named, short_shard
-from state.zookeeper.store import DEFAULT_ROOT
 
 MAX_NAMED = 5
 _INDENT = 5  # of what an arrow points to
 
 
+@takes_place()
 def explain_command(
     ctx: typer.Context,
     shard: Annotated[
@@ -64,10 +53,7 @@ def explain_command(
         ),
     ] = None,
     *,
-    application: Application,
-    stream: Stream,
-    zookeeper: Zookeeper,
-    zookeeper_root: ZookeeperRoot = DEFAULT_ROOT,
+    place: Place,
     window: Annotated[
         str,
         typer.Option(metavar="TIME", help="How long to watch before explaining, e.g. 30s."),
@@ -79,9 +65,6 @@ def explain_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else.")
     ] = False,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    option: Connection = None,
 ) -> None:
     """Explain why a shard stands where it does: a chain of causes, down to what a person can do.
 
@@ -89,15 +72,6 @@ def explain_command(
     is said: throttling by other consumers, the job's own limits, its log. The
     exit code is 0 when there is an answer, whatever it says.
     """
-    place = Place(
-        application=application,
-        stream=stream,
-        zookeeper=zookeeper,
-        zookeeper_root=zookeeper_root,
-        region=region,
-        endpoint_url=endpoint_url,
-        option=option or (),
-    )
     with (
         one_sentence(
             errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=operators_exit_code_of

@@ -12,19 +12,17 @@ import typer
 from rich.console import Console
 from rich.measure import Measurement
 
-from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.cli.inspection.looking import refuse_another_stream
 from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
-from kinesis_spout.cli.places import Place, check_both_or_neither, note
-from kinesis_spout.cli.shared_options import errors, root_options, typed_text
+from kinesis_spout.cli.places import Place, note, takes_place
+from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import StreamSummary
 from state.znodes.topics import StoreTopics
-from state.zookeeper.store import DEFAULT_ROOT
 
 FILE_WIDTH = 10_000
 
@@ -41,21 +39,11 @@ class ShardsOfStream:
     has_state: bool | None
 
 
+@takes_place(application="optional", stream_is_argument=True)
 def shards(
     ctx: typer.Context,
-    stream: Annotated[
-        str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
-    ],
     *,
-    application: Annotated[
-        str | None,
-        typer.Option(help="Name under which the checkpoints are stored.", callback=typed_text),
-    ] = None,
-    zookeeper: places.ZookeeperOfApplication = None,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
+    place: Place,
     lag: Annotated[
         bool,
         typer.Option(
@@ -72,14 +60,11 @@ def shards(
     It only reads, so it may run beside the job. Without --application it shows
     which shards are open and which are closed.
     """
-    check_both_or_neither(application, zookeeper)
+    application = place.application or None
     if lag and application is None:
         raise typer.BadParameter(
             "the lag is that of an application; give --application too", param_hint="--lag"
         )
-    place = Place(
-        application or "", stream, zookeeper or "", zookeeper_root, option, region, endpoint_url
-    )
     with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug), ExitStack() as stack:
         client = place.client(stack)
         store = None if application is None else place.store(stack)
@@ -88,7 +73,7 @@ def shards(
                 client, store, application=place.application, clock=SystemClock(), lag=lag
             )
         if found.has_state is False:
-            note(f"application {application} has no state on stream {client.stream.name}")
+            note(f"application {place.application} has no state on stream {client.stream.name}")
         print_shards(stdout_console(), found, application, as_json=as_json)
 
 

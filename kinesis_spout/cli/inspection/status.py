@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import FAILED, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
@@ -22,20 +21,17 @@ from kinesis_spout.cli.inspection.looking import (
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
-from kinesis_spout.cli.places import Place, operators_command
+from kinesis_spout.cli.places import Place, operators_command, takes_place
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.health import PASSED
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
-from state.zookeeper.store import DEFAULT_ROOT
 
 
+@takes_place()
 def status(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    place: Place,
     window: Annotated[
         str,
         typer.Option(
@@ -62,9 +58,6 @@ def status(
     show_all: Annotated[
         bool, typer.Option("--all", help=f"Show all shards, not the worst {SHOWN} only.")
     ] = False,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
 ) -> None:
     """Show how an application is: one verdict, and a line for each shard, the worst first.
 
@@ -74,7 +67,6 @@ def status(
     """
     if watch and as_json:
         raise typer.BadParameter("give one of them", param_hint="--watch, --json")
-    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     with (
         operators_command(ctx),
         StopSignals() as signals,

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
@@ -21,23 +20,20 @@ from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
 from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
 from kinesis_spout.cli.inspection.ui.page_server import LOOPBACK, PageServer, is_loopback
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
-from kinesis_spout.cli.places import Place, note, operators_command, whole_command
+from kinesis_spout.cli.places import Place, note, operators_command, takes_place, whole_command
 from kinesis_spout.config import StreamRef, parse_duration_ms
 from kinesis_spout.inspection.page.application_page import application_page
 from kinesis_spout.inspection.page.view import View
-from state.zookeeper.store import DEFAULT_ROOT
 
 DEFAULT_PORT = 8_642
 _WAKE_S = 3_600.0
 
 
+@takes_place()
 def ui(
     ctx: typer.Context,
     *,
-    application: places.Application,
-    stream: places.Stream,
-    zookeeper: places.Zookeeper,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    place: Place,
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the page; 0 takes a free one.")
     ] = DEFAULT_PORT,
@@ -69,22 +65,18 @@ def ui(
         Path | None,
         typer.Option(metavar="FILE", help="Write the page into this file, and serve nothing."),
     ] = None,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
-    option: places.Connection = None,
 ) -> None:
     """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
 
     It only reads, so it may run beside the job. It has no login, and listens on
     this machine only. Ctrl-C ends it.
     """
-    place = Place(application, stream, zookeeper, zookeeper_root, option, region, endpoint_url)
     with operators_command(ctx) as stack:
         signals = stack.enter_context(StopSignals())
         window_s = parse_duration_ms(window, option="window") / 1000
         letters = None
         if dead_letters is not None:
-            letters = LetterFolder(dead_letters, application, StreamRef.of(stream).name)
+            letters = LetterFolder(dead_letters, place.application, StreamRef.of(place.stream).name)
             letters.check()
         looks = stack.enter_context(looking(place, max_asked=ask))
         if once is not None:

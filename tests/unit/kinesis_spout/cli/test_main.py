@@ -23,6 +23,25 @@ def test_version_is_printed_alone(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, f"kinesis-spout {__version__}\n")
 
 
+def test_a_misspelt_command_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    ended = run_cli("statu", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "Did you mean 'status'?" in flowing(ended.stderr)
+
+
+def test_a_shell_completes_the_names_of_commands_and_options(tmp_path: Path) -> None:
+    def completed(line: str) -> list[str]:
+        return run_cli(
+            cwd=tmp_path,
+            COMP_WORDS=line,
+            COMP_CWORD=str(len(line.split()) - 1),
+            _KINESIS_SPOUT_COMPLETE="complete_bash",
+        ).stdout.split()
+
+    assert completed("kinesis-spout st") == ["status"]
+    assert "--zookeeper-root" in completed("kinesis-spout status --zoo")
+
+
 def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: Path) -> None:
     """The import of botocore sends the signal here, as a user who mistyped would."""
     (tmp_path / "botocore.py").write_text(

@@ -1,10 +1,13 @@
-"""Commands that are named with all that says where the application is."""
+"""The options that say where an application is: as commands take them, and as texts name them."""
 
 from __future__ import annotations
 
 import shlex
 
-from kinesis_spout.cli.places import Place, folded_command, whole_command
+import typer
+from typer.testing import CliRunner
+
+from kinesis_spout.cli.places import Place, folded_command, takes_place, whole_command
 
 PLACE = Place(
     "my etl",
@@ -44,3 +47,41 @@ def test_a_folded_command_is_the_same_for_a_shell() -> None:
     assert shlex.split(pasted) == shlex.split(
         whole_command(PLACE, ("checkpoint", "skip", "--shard", "1", "7"))
     )
+
+
+NAMES = {
+    "KINESIS_SPOUT_APPLICATION": "etl",
+    "KINESIS_SPOUT_STREAM": "orders",
+    "KINESIS_SPOUT_ZOOKEEPER": "zk1",
+}
+
+
+def placed(*words: str, application: str = "required", **environment: str) -> str:
+    """What a command that takes a place prints: the place, or the usage error."""
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    @takes_place(application=application)  # type: ignore[arg-type]
+    def command(ctx: typer.Context, *, place: Place, yes: bool = False) -> None:
+        del ctx
+        typer.echo(f"{place.application or None} {place.stream} {place.zookeeper or None} {yes}")
+
+    return CliRunner().invoke(app, words, env=environment).output.strip()
+
+
+def test_a_place_is_given_by_long_and_short_options_and_by_the_environment() -> None:
+    assert placed("-a", "etl", "-s", "orders", "-z", "zk1", "--yes") == "etl orders zk1 True"
+    assert placed(**NAMES) == "etl orders zk1 False"
+    assert placed("--stream", "clicks", **NAMES) == "etl clicks zk1 False"
+    assert "Missing option '--application'" in placed("-s", "orders", "-z", "zk1")
+
+
+def test_an_application_that_may_be_left_out_needs_zookeeper_unless_the_environment_named_it() -> (
+    None
+):
+    assert placed("-s", "orders", application="optional") == "None orders None False"
+    assert "both or neither" in placed("-s", "o", "-a", "etl", application="optional")
+    assert "both or neither" in placed("-s", "o", "-z", "zk1", application="optional")
+    named = {"KINESIS_SPOUT_ZOOKEEPER": "zk1"}
+    assert placed("-s", "orders", application="optional", **named) == "None orders None False"
+    assert placed("-s", "o", "-a", "etl", application="optional", **named) == "etl o zk1 False"
