@@ -34,6 +34,7 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.config import StreamRef
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
+from state.zookeeper.applications import StoredApplications
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
 
@@ -73,7 +74,7 @@ StreamArgument = Annotated[
     str,
     typer.Argument(metavar="STREAM", help=_STREAM_HELP, show_default=False, envvar=STREAM_VARIABLE),
 ]
-Stream = Annotated[str, typer.Option("--stream", "-s", help=_STREAM_HELP, envvar=STREAM_VARIABLE)]
+STREAM_FLAG = typer.Option("--stream", "-s", help=_STREAM_HELP, envvar=STREAM_VARIABLE)
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")
@@ -113,12 +114,7 @@ class Place:
         Raises `ConfigError`, and `CliError` for an embedded ZooKeeper that never ran: connecting
         would create it.
         """
-        directory = embedded_directory(self.zookeeper)
-        if directory is not None and not (directory / LOCK_NAME).is_file():
-            raise CliError(
-                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so there "
-                "is no state"
-            )
+        self._check_has_run()
         return self.new_store(stack)
 
     def new_store(self, stack: ExitStack) -> ZookeeperStateStore:
@@ -132,32 +128,57 @@ class Place:
         )
         return stack.enter_context(closing(store))
 
+    def applications(self, stack: ExitStack) -> StoredApplications:
+        """All applications under the root, whatever this place names. As `store` otherwise."""
+        self._check_has_run()
+        stored = StoredApplications(
+            self.zookeeper, root=self.zookeeper_root, security=security_of(self.option or ())
+        )
+        return stack.enter_context(closing(stored))
+
     def patience(self, client: KinesisClient) -> AbstractContextManager[None]:
         """Note what the block is trying, if it takes long."""
         return patience(note, services(client.aws, client.stream.name, self.zookeeper or None))
 
+    def _check_has_run(self) -> None:
+        directory = embedded_directory(self.zookeeper)
+        if directory is not None and not (directory / LOCK_NAME).is_file():
+            raise CliError(
+                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so there "
+                "is no state"
+            )
+
 
 def takes_place(
     *,
-    application: Literal["required", "optional", "none"] = "required",
+    application: Literal["required", "optional", "any", "none"] = "required",
     aws: bool = True,
     stream_is_argument: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The decorated command gets a `Place`, and its command line the options of one: those that
     say which application come before the command's own, those that say how to connect behind them.
 
-    `application`: whether the command needs one; where it is "optional", it needs ZooKeeper too,
-    and else gets empty names. `aws`: whether the command asks the service. `stream_is_argument`:
-    STREAM instead of --stream.
+    `application`: whether the command needs one. Where it is "optional", the command needs
+    ZooKeeper with it, and gets empty names else; with "any" it works on all applications in
+    ZooKeeper where none is named, and the stream may be left out then. `aws`: whether the command
+    asks the service. `stream_is_argument`: STREAM instead of --stream.
     """
-    is_required = application == "required"
-    first, last = [_parameter("stream", StreamArgument if stream_is_argument else Stream)], []
+    required, optional = (str, inspect.Parameter.empty), (str | None, None)
+    stream, default = optional if application == "any" else required
+    first = [
+        _parameter(
+            "stream",
+            StreamArgument if stream_is_argument else Annotated[stream, STREAM_FLAG],
+            default,
+        )
+    ]
+    last = []
     if application != "none":
-        needs = "" if is_required else "--application"
-        zookeeper = zookeeper_flag(needs=needs)
-        kind, default = (str, inspect.Parameter.empty) if is_required else (str | None, None)
+        kind, default = required if application == "required" else optional
         first.insert(0, _parameter("application", Annotated[kind, APPLICATION_FLAG], default))
-        first.append(_parameter("zookeeper", Annotated[kind, zookeeper], default))
+        needs = "--application" if application == "optional" else ""
+        kind, default = optional if needs else required
+        first.append(_parameter("zookeeper", Annotated[kind, zookeeper_flag(needs=needs)], default))
         last.append(_parameter("zookeeper_root", ZookeeperRoot, DEFAULT_ROOT))
     if aws:
         last += [_parameter("region", Region, None), _parameter("endpoint_url", EndpointUrl, None)]
@@ -167,7 +188,8 @@ def takes_place(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(ctx: typer.Context, **given: Any) -> None:
-            place = _place(ctx, {name: given.pop(name) for name in names})
+            values = {name: given.pop(name) for name in names}
+            place = (_any_place if application == "any" else _place)(ctx, values)
             command(ctx, place=place, **given)
 
         context, *own = inspect.signature(command, eval_str=True).parameters.values()
@@ -196,6 +218,16 @@ def _place(ctx: typer.Context, given: dict[str, Any]) -> Place:
         | given
         | {"application": application or "", "zookeeper": zookeeper or ""}
     )
+
+
+def _any_place(ctx: typer.Context, given: dict[str, Any]) -> Place:
+    """Raises typer's usage error for an application without its stream."""
+    del ctx
+    if given["application"] is not None and given["stream"] is None:
+        raise typer.BadParameter(
+            "an application has state for each of its streams; name one", param_hint="--stream"
+        )
+    return Place(**given | {name: given[name] or "" for name in ("application", "stream")})
 
 
 def both_or_neither(

@@ -144,6 +144,20 @@ def written_out() -> list[tuple[str, list[str]]]:
     ]
 
 
+def exported(where: str) -> list[tuple[str, str]]:
+    """The variables that the block exports to its commands, with their values."""
+    return [
+        (variable, value)
+        for page in pages()
+        for block in page.of("sh", "bash", "shell", "console")
+        if str(block) == where
+        for line in lines_of(block)
+        if line.startswith("export ")
+        for variable, equals, value in (one.partition("=") for one in shlex.split(line)[1:])
+        if equals
+    ]
+
+
 def parsed(name: str, arguments: list[str]) -> dict[str, Any]:
     """The command's arguments, read and converted; nothing is started. None for `--help`."""
     try:
@@ -155,7 +169,11 @@ def parsed(name: str, arguments: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("where", "words"), written_out(), ids=str)
-def test_every_command_takes_its_arguments_as_written(where: str, words: list[str]) -> None:
+def test_every_command_takes_its_arguments_as_written(
+    where: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in exported(where):
+        monkeypatch.setenv(variable, value)
     name, *arguments = split_globals(words)
     parsed(name, arguments)
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.live import Live
 
 from kinesis_spout.cli.exit_codes import FAILED, StopSignals
+from kinesis_spout.cli.inspection.applications import look_at_all, print_applications
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
@@ -27,7 +28,7 @@ from kinesis_spout.inspection.health import PASSED
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 
 
-@takes_place()
+@takes_place(application="any")
 def status(
     ctx: typer.Context,
     *,
@@ -61,12 +62,24 @@ def status(
 ) -> None:
     """Show how an application is: one verdict, and a line for each shard, the worst first.
 
-    It only reads, so it may run beside the job. The exit code is 0 for ok and
-    lagging, 1 for stalled and losing, and where the application has no state;
-    3 where Kinesis or ZooKeeper cannot be reached.
+    Without --application it shows a line for each application in ZooKeeper, of each of
+    its streams. It only reads, so it may run beside the jobs. The exit code is 0 for ok
+    and lagging, 1 for stalled and losing, and where the application has no state; 3 where
+    Kinesis or ZooKeeper cannot be reached.
     """
     if watch and as_json:
         raise typer.BadParameter("give one of them", param_hint="--watch, --json")
+    if not place.application:
+        if watch:
+            raise typer.BadParameter("it watches one application", param_hint="--watch")
+        with operators_command(ctx) as stack:
+            signals = stack.enter_context(StopSignals())
+            window_s = parse_duration_ms(window, option="window") / 1000
+            lines = look_at_all(place, signals, window_s, max_asked=ask)
+            print_applications(stdout_console(), lines, place, as_json=as_json)
+            if any(one.verdict not in PASSED for one in lines):
+                raise typer.Exit(FAILED)
+        return
     with (
         operators_command(ctx),
         StopSignals() as signals,

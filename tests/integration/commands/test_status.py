@@ -145,6 +145,41 @@ def test_the_same_as_a_screen_and_explained(at: At, store: ZookeeperStateStore) 
     assert "does not list shardId-000000000099" in unknown.stderr.replace("\n", " ")
 
 
+def test_without_an_application_all_of_them_are_shown_the_worst_first(
+    at: At, store: ZookeeperStateStore
+) -> None:
+    """Of each stream. One whose stream is gone is a line, and does not hide the others."""
+    behind_by_a_minute(at.fake, store)
+    at.fake.model.create("clicks", shards=1)
+    for stream in ("clicks", "deleted"):
+        with closing(ZookeeperStateStore(at.zookeeper, application="web", stream=stream)) as other:
+            other.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
+            save(other, ShardState(shard_id=IDLE, read_position=TRIM_HORIZON))
+    asked = ("status", "--zookeeper", at.zookeeper, "--window", "1s")
+    ended = run(at.fake, *asked, "--json")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    found = json.loads(ended.stdout)
+    assert [(one["application"], one["stream"], one["verdict"]) for one in found] == [
+        ("etl", "orders", "stalled"),
+        ("web", "deleted", "unknown"),
+        ("web", "clicks", "ok"),
+    ]
+    stalled, deleted, _ = found
+    assert stalled["lagMs"] >= MINUTE_MS - 1_000
+    assert stalled["owners"][0]["process"] == os.getpid()
+    assert "was deleted" in deleted["why"]
+    shown = run(at.fake, *asked)
+    assert shown.returncode == 1
+    assert re.search(rf"^etl +orders +stalled +\d+ \w+ +pid {os.getpid()} on", shown.stdout, re.M)
+    assert "note: application web on stream deleted" in shown.stderr
+    one_stream = run(at.fake, *asked, "--stream", "clicks")
+    assert (one_stream.returncode, one_stream.stdout.count("\n")) == (0, 2)
+    assert run(at.fake, *asked, "--application", "etl").returncode == 2  # of which stream?
+    nothing = run(at.fake, *asked, "--zookeeper-root", "elsewhere")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "no application has state under elsewhere" in nothing.stderr
+
+
 def test_names_that_nobody_knows_are_told_by_the_exit_code(at: At) -> None:
     """1: no state. 2: a wrong stream, a wrong option."""
     assert run_on(at, "status").returncode == 2  # there is no such stream
