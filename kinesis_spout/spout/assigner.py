@@ -14,7 +14,6 @@ from kinesis_spout.application.session import ApplicationSession
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.catalog import ShardCatalog
-from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.spout_shards import SpoutShards
@@ -28,7 +27,6 @@ from state.store.runs import SPOUT, Run
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from kinesis_spout.clock import Clock
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.prefetcher import SpoutPrefetcher
     from kinesis_spout.spout.services import SpoutContext
@@ -66,49 +64,6 @@ class SpoutTipWatch:
             if assigned is None or assigned.shard.pending or (is_stored and assigned.is_dirty):
                 return None
             return assigned.shard.tip_ms()
-
-
-class OtherTasks:
-    """What other tasks of the application have stored: where the parents of our shards stand, and
-    which shards there are. Loaded at once when the watch on the shard list fires; else at
-    intervals, because the watch does not fire for states. For one thread.
-
-    `wake` wakes that thread.
-    """
-
-    def __init__(
-        self,
-        session: ApplicationSession,
-        catalog: ShardCatalog,
-        clock: Clock,
-        wake: Callable[[], None],
-    ) -> None:
-        self._session = session
-        self._catalog = catalog
-        self._clock = clock
-        self._wake = wake
-        self._watch_fired = False
-        self._loaded_s = clock.monotonic_s()
-
-    def on_watch(self) -> None:
-        """The watch on the shard list fires. Called from a thread of the store."""
-        self._watch_fired = True
-        self._wake()
-
-    def load(self) -> None:
-        """Load their states, if it is time, and find out who leads."""
-        now_s = self._clock.monotonic_s()
-        fired, self._watch_fired = self._watch_fired, False
-        if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
-            return
-        self._loaded_s = now_s
-        if not self._session.keep():
-            return
-        self._session.lead()
-        known = self._catalog.states
-        self._catalog.load()
-        if fired or self._catalog.states.keys() != known.keys():
-            self._catalog.stream.expire()
 
 
 class SpoutAssigner:
@@ -150,10 +105,10 @@ class SpoutAssigner:
         self.starts = UncleanStarts(context)
         self.has_ended = False
         self._context = context
-        self._fetching = fetching
-        self._others = OtherTasks(self.session, self.catalog, services.clock, wake)
         self._wake = wake
-        self._completion: SpoutCompletion | None = None  # None before the first assignment
+        self._has_assigned = False
+        self._watch_fired = False  # set by a thread of the store
+        self._loaded_s = services.clock.monotonic_s()
 
     # opening --------------------------------------------------------------------------------------
     def open(self) -> None:
@@ -189,7 +144,7 @@ class SpoutAssigner:
                 Position.at_timestamp(until_ms),
                 Position.at_timestamp(now_ms),
             )
-        store.shard_list.watch(self._others.on_watch)
+        store.shard_list.watch(self._on_watch)
         self.session.lead()
         self.session.pin_start(lambda: config.start, only=config.shards)
         self._assign_unless_paused()
@@ -211,7 +166,7 @@ class SpoutAssigner:
             # This task's session was lost, and another task took the list over.
             self.session.leads = False
         with changed:
-            self.has_ended = self._completion is not None and self._completion.reached()
+            self.has_ended = self._has_assigned and self.shards.all_done()
             if self.has_ended:
                 changed.notify_all()
         return self._context.config.commit_interval_s
@@ -223,16 +178,13 @@ class SpoutAssigner:
 
     def _assign_unless_paused(self) -> None:
         if self.session.is_paused():
-            self.shards.pause()
+            self._context.scheduler.pause()
             self.session.keep_during_pause()
             return
         self._assign()
-        if self._completion is None:
-            config, scheduler = self._context.config, self._context.scheduler
-            _refuse_unknown_shards(config, self.catalog.states)
-            self._completion = SpoutCompletion(
-                config, scheduler, self.catalog, self._fetching, until_ms=self.shards.until_ms
-            )
+        if not self._has_assigned:
+            _refuse_unknown_shards(self._context.config, self.catalog.states)
+            self._has_assigned = True
         self.shards.report_lapsed()
         self.shards.resume()
 
@@ -240,7 +192,7 @@ class SpoutAssigner:
         """List the shards if it is time, and assign the readable ones that are this task's."""
         catalog, shards = self.catalog, self.shards
         if self._context.config.total_tasks > 1 or not self.session.leads:
-            self._others.load()
+            self._load_other_tasks()
         if self.session.leads:
             catalog.refresh(self.session.pin)
             catalog.drop_missing_shards()
@@ -258,6 +210,29 @@ class SpoutAssigner:
         for shard_id, stored in catalog.states.items():
             if stored.state.end_was_read and stored.state.unresolved and shards.is_new(shard_id):
                 shards.start(shard_id)
+
+    # other tasks ----------------------------------------------------------------------------------
+    def _on_watch(self) -> None:
+        self._watch_fired = True
+        self._wake()
+
+    def _load_other_tasks(self) -> None:
+        """Load what other tasks of the application have stored, and find out who leads: at once
+        when the watch on the shard list fires; else at intervals, because it does not fire for the
+        states of our shards' parents.
+        """
+        now_s = self._context.services.clock.monotonic_s()
+        fired, self._watch_fired = self._watch_fired, False
+        if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
+            return
+        self._loaded_s = now_s
+        if not self.session.keep():
+            return
+        self.session.lead()
+        known = self.catalog.states
+        self.catalog.load()
+        if fired or self.catalog.states.keys() != known.keys():
+            self.catalog.stream.expire()
 
 
 def _run(config: SpoutConfig, now_ms: int) -> Run:

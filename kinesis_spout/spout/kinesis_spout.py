@@ -141,15 +141,13 @@ class KinesisSpout:
                 self._connect()
             self._activated.set()
         if (session := self._session) is not None:
-            session.deactivated(is_active=True)
-            session.scheduler.notify()
+            session.activated(is_active=True)
 
     def deactivate(self) -> None:
         """Stop delivering records, and commit. Outcomes and timeouts still count."""
         self._active = False
         if (session := self._session) is not None:
-            session.deactivated(is_active=False)
-            session.commit_soon()
+            session.activated(is_active=False)
 
     # emissions ------------------------------------------------------------------------------------
     def next_tuple(self) -> SpoutEmission | None:

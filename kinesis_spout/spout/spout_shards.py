@@ -1,5 +1,5 @@
 """The shards of a spout's task: how one begins to be read, what a pause or a late read has cost,
-and when one is released.
+when one is released, and when nothing is left to read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kinesis_spout.shards.catalog import ShardCatalog
+    from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.prefetcher import SpoutPrefetcher
     from kinesis_spout.spout.services import SpoutContext
@@ -78,7 +79,6 @@ class SpoutShards:
                 retention_ms=self._catalog.stream.retention_ms,
             )
             scheduler.add(shard)
-            context.changed.notify_all()
         context.hooks.shard_started(shard_id)
 
     def new_unpacker(self, shard_id: str, *, is_first: bool = False) -> Unpacker:
@@ -94,11 +94,6 @@ class SpoutShards:
         return Unpacker(hash_range, f"shard {shard_id} of stream {stream}" if is_first else "")
 
     # reading on -----------------------------------------------------------------------------------
-    def pause(self) -> None:
-        """Emit and fetch nothing. Outcomes are still taken, and committed."""
-        with self._context.changed:
-            self._context.scheduler.pause()
-
     def resume(self) -> None:
         """After a pause, read on once it is known which records it has cost; else a no-op.
 
@@ -115,7 +110,6 @@ class SpoutShards:
         with context.changed:
             self._acknowledge(assigned)
             scheduler.resume()
-            context.changed.notify_all()
         self._fetching.wake()
 
     def report_lapsed(self) -> None:
@@ -133,7 +127,6 @@ class SpoutShards:
             self._catalog.report_lapsed(lapsed)
             with self._context.changed:
                 self._acknowledge(lapsed)
-                self._context.changed.notify_all()
 
     def _acknowledge(self, shard_ids: Sequence[str]) -> None:
         """Read on behind what was reported. Hold `changed`."""
@@ -188,3 +181,53 @@ class SpoutShards:
             self._context.scheduler.remove(shard_id)
             self._fetching.remove(shard_id)
             self._context.outages.forget(shard_id)
+
+    # the end --------------------------------------------------------------------------------------
+    def all_done(self) -> bool:
+        """Whether no record is unresolved, and either `max_records` were emitted or every shard is
+        done. Only after the first shards were assigned. Hold `changed`.
+        """
+        config, scheduler = self._context.config, self._context.scheduler
+        if config.total_tasks > 1 or any(
+            assigned.shard.unresolved for assigned in scheduler.assigned.values()
+        ):
+            return False
+        if scheduler.rotation.is_full:
+            return True
+        if not config.shards and self._catalog.unfollowed():
+            return False  # a shard has ended, and its children are not known yet
+        lineage = self._catalog.wanted()
+        return all(self._is_done(shard_id, lineage) for shard_id in lineage.states)
+
+    def _is_done(self, shard_id: str, lineage: ShardLineage) -> bool:
+        """Whether the shard is finished, or read up to `until_ms`."""
+        state = lineage.states[shard_id]
+        if state.end_was_read or lineage.waits_for(shard_id):
+            # A shard that waits has a parent that did not end: it is done when the parent is.
+            return state.finished or not state.end_was_read
+        assigned, pages = (
+            self._context.scheduler.assigned.get(shard_id),
+            self._fetching.get(shard_id),
+        )
+        until_ms = self.until_ms
+        if (
+            until_ms is None
+            or assigned is None
+            or pages is None
+            or assigned.shard.open_run is not None
+        ):
+            return False
+        if pages.final_page is not None:
+            return assigned.shard.pages.last_page == pages.final_page
+        # `now` is the time of opening, so whatever is observed is later than that; any other time
+        # must be known to have passed.
+        passed_ms = 0 if self._context.config.until == "now" else until_ms
+        tip_ms = assigned.shard.tip_ms()
+        if tip_ms is None or tip_ms <= passed_ms:
+            return False
+        if self._catalog.listed_ms <= passed_ms:
+            self._catalog.stream.expire()
+            return False
+        # Open by a listing made after that time: its children have later records only. A closed
+        # shard is read to its end.
+        return not self._catalog.stream.is_closed(shard_id)
