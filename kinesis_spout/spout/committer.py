@@ -48,7 +48,7 @@ class StallWatch:
                 kind = FULL
             elif rotation.may_emit(self._context.now_ms()):
                 kind = NOT_TAKEN
-            emitted = 0 if kind is None else scheduler.emitted
+            emitted = 0 if kind is None else scheduler.counts().emitted
         if kind is None:
             self._seen = None
             return None
@@ -139,8 +139,7 @@ class SpoutCommitter:
     @property
     def not_stored(self) -> int:
         """How many records were acked or dead-lettered since the last commit."""
-        with self._context.changed:
-            return self._context.scheduler.resolved - self._stored
+        return self._context.scheduler.counts().resolved - self._stored
 
     def _save_changes(self) -> tuple[list[str], list[AssignedShard], dict[str, StateChange]]:
         """Store what has changed. Returns the shards that were given up, those that were dirty, and
@@ -161,7 +160,7 @@ class SpoutCommitter:
             ends = self._ends(changes)
             isolated = scheduler.rotation.isolation.delivery
             with_outcome = isolated is not None and isolated.has_outcome
-            resolved = scheduler.resolved
+            resolved = scheduler.counts().resolved
         try:
             written = children_first(
                 changes.values(),

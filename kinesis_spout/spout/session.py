@@ -18,7 +18,6 @@ from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, said
 from kinesis_spout.spout.prefetcher import SpoutPrefetcher
 from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
-from kinesis_spout.spout.rotation import Limits
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from scheme.errors import MalformedRecordError
@@ -60,21 +59,11 @@ class SpoutSession:
     def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
         self.hooks = SpoutNotifier(config.listeners, on_ack=config.on_ack, on_fail=config.on_fail)
         self.scheduler = SpoutScheduler(
-            Limits(
-                config.max_pending,
-                config.max_unresolved_per_shard,
-                config.message_timeout_ms,
-                config.prefetch_bytes,
-                config.max_records,
-                config.breaker_failures,
-            ),
+            config,
             steady_ms(services.clock),
-            stream_name=config.stream_ref.name,
             hooks=self.hooks,
             wake=self._wake,
             check_owner=self._check_owner,
-            # After its last heartbeat, a session at the store lives at least that long.
-            lease_ms=config.zookeeper_session_timeout_s * 500,
             random=services.random,
         )
         self._scheme = config.scheme
@@ -250,7 +239,9 @@ class SpoutSession:
         """
         scheduler = self.scheduler
         expired = scheduler.expire()
-        self._context.outages.no_answers = self._answers.look(scheduler.answered, len(expired))
+        counts = scheduler.counts()
+        answered = counts.acked + counts.failed - counts.timed_out
+        self._context.outages.no_answers = self._answers.look(answered, len(expired))
         for emission in expired:
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, TIMED_OUT)

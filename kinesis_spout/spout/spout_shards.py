@@ -205,17 +205,9 @@ class SpoutShards:
         if state.end_was_read or lineage.waits_for(shard_id):
             # A shard that waits has a parent that did not end: it is done when the parent is.
             return state.finished or not state.end_was_read
-        assigned, pages = (
-            self._context.scheduler.assigned.get(shard_id),
-            self._fetching.get(shard_id),
-        )
-        until_ms = self.until_ms
-        if (
-            until_ms is None
-            or assigned is None
-            or pages is None
-            or assigned.shard.open_run is not None
-        ):
+        until_ms, pages = self.until_ms, self._fetching.get(shard_id)
+        assigned = self._context.scheduler.assigned.get(shard_id)
+        if until_ms is None or pages is None or assigned is None or assigned.shard.open_run:
             return False
         if pages.final_page is not None:
             return assigned.shard.pages.last_page == pages.final_page
