@@ -25,7 +25,7 @@ from state.store.ownership import TaskShare
 from state.store.runs import SPOUT, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.prefetcher import SpoutPrefetcher
@@ -68,16 +68,15 @@ class SpoutTipWatch:
 
 class SpoutAssigner:
     """One per open spout. Blocks on the store and on Kinesis. One thread calls `open`, and then
-    `step`. `wake` wakes it.
+    `step`.
 
     `session`: of the application. `catalog`, `shards`: of the stream. `starts`: counts openings.
     `has_ended`: whether there is nothing left to read or to wait for.
     """
 
-    def __init__(
-        self, context: SpoutContext, fetching: SpoutPrefetcher, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: SpoutContext, fetching: SpoutPrefetcher) -> None:
         config, services = context.config, context.services
+        self._context = context
         self.catalog = ShardCatalog(
             services.client,
             services.clock,
@@ -99,13 +98,11 @@ class SpoutAssigner:
             self.catalog,
             task=TaskShare(config.task_index, config.total_tasks),
             is_closing=services.closing.is_set,
-            on_pause=wake,
+            on_pause=self._wake,
         )
         self.shards = SpoutShards(context, self.catalog, fetching)
         self.starts = UncleanStarts(context)
         self.has_ended = False
-        self._context = context
-        self._wake = wake
         self._has_assigned = False
         self._watch_fired = False  # set by a thread of the store
         self._loaded_s = services.clock.monotonic_s()
@@ -212,6 +209,9 @@ class SpoutAssigner:
                 shards.start(shard_id)
 
     # other tasks ----------------------------------------------------------------------------------
+    def _wake(self) -> None:
+        self._context.scheduler.wake("coordinate")
+
     def _on_watch(self) -> None:
         self._watch_fired = True
         self._wake()

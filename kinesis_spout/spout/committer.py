@@ -16,7 +16,7 @@ from state.store.runs import DEACTIVATED, FULL, NOT_TAKEN, Hold
 from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from kinesis_spout.spout.assigner import SpoutAssigner
     from kinesis_spout.spout.emission import AssignedShard
@@ -63,20 +63,15 @@ class StallWatch:
 class SpoutCommitter:
     """One per open spout. Blocks on the store, never on Kinesis: so Kinesis holds up no commit. One
     thread calls `step`; it and the assigner's write shard states under the lock of the catalog.
-
-    `wake` wakes the assigner's thread.
     """
 
-    def __init__(
-        self, context: SpoutContext, assigner: SpoutAssigner, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: SpoutContext, assigner: SpoutAssigner) -> None:
         self.stall = StallWatch(context)
         self._context = context
         self._session = assigner.session
         self._catalog = assigner.catalog
         self._shards = assigner.shards
         self._starts = assigner.starts
-        self._wake = wake
         self._stored = 0  # of the records that were resolved, those that a commit has stored
 
     def step(self) -> float:
@@ -115,7 +110,8 @@ class SpoutCommitter:
         for shard_id in released:
             hooks.shard_finished(shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
-            self._wake()  # there may be children to assign, or nothing left to read
+            # There may be children to assign, or nothing left to read.
+            self._context.scheduler.wake("coordinate")
         return True
 
     def commit_last(self, *, in_order: bool) -> bool:

@@ -22,7 +22,7 @@ from kinesis_spout.spout.outages import SpoutPart
 from state.store.runs import RefusedLetters, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
     from concurrent.futures import Future
 
     from kinesis_spout.spout.emission import AssignedShard
@@ -152,17 +152,16 @@ class _Refusals:
 
 class SpoutDeadLetterQueue:
     """One per open spout. One thread calls `step`, which does not wait for the callable, and
-    another one `finish` at the end. `wake` wakes the thread of `step`.
+    another one `finish` at the end.
     """
 
-    def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
+    def __init__(self, context: SpoutContext) -> None:
         self._stream = context.config.stream_ref.name
         self._write = context.config.dead_letter or _log_letter
         self._scheduler = context.scheduler
         self._clock = context.services.clock
         self._hooks = context.hooks
         self._outages = context.outages
-        self._wake = wake
         self._pool = context.services.new_pool(LETTERS_AT_ONCE + MAX_HANGING, "kinesis-letter")
         self._stepping = threading.Lock()
         self._due: deque[_Sending] = deque()
@@ -238,7 +237,7 @@ class SpoutDeadLetterQueue:
         self._sent[one.key] = one
         one.since_s, one.hangs = self._clock.monotonic_s(), False
         one.future = self._pool.submit(self._write_all, one)
-        one.future.add_done_callback(lambda _: self._wake())
+        one.future.add_done_callback(lambda _: self._scheduler.wake("letters"))
         return True
 
     def _find_due(self, tried: Collection[_Key], *, at_once: bool) -> Iterator[_Sending]:

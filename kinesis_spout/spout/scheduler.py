@@ -132,7 +132,7 @@ class SpoutScheduler:
         self.error: Exception | None = None
         self._is_closed = False
         self._hooks = SpoutNotifier(()) if hooks is None else hooks
-        self._wake = wake
+        self.wake = wake
         self._check_owner = check_owner
         # After its last heartbeat, a session at the store lives at least that long.
         self._lease_ms = config.zookeeper_session_timeout_s * 500
@@ -168,7 +168,7 @@ class SpoutScheduler:
             if emission is None:
                 isolated = self.rotation.isolation.delivery
                 if isolated is not None and isolated.asks_for_commit():
-                    self._wake("commit")
+                    self.wake("commit")
         finally:
             try:  # noqa: SIM105  # `suppress` takes longer than all the rest
                 changed.release()
@@ -355,7 +355,7 @@ class SpoutScheduler:
             extended = not assigned.is_released and assigned.shard.extend(emission, deadline_ms)
         if extended:
             self.trees.on_extended(emission.message_id, deadline_ms)
-        self._wake("timeouts")
+        self.wake("timeouts")
         return extended
 
     def tree(self, emission: SpoutEmission) -> TupleTree:

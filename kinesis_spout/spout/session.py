@@ -77,16 +77,11 @@ class SpoutSession:
                 self.hooks, services.clock, services.random, give_up_after_s=config.give_up_after_s
             ),
         )
-        self._fetching = SpoutPrefetcher(context, lambda: self._wake("fetch"))
-        self._assigner = SpoutAssigner(context, self._fetching, lambda: self._wake("coordinate"))
-        self._committer = SpoutCommitter(context, self._assigner, lambda: self._wake("coordinate"))
-        self._dead_letters = SpoutDeadLetterQueue(context, lambda: self._wake("letters"))
-        self._retry_fetcher = SpoutRetryFetcher(
-            context,
-            gone=lambda: self._assigner.catalog.loss.gone,
-            on_unknown=self._assigner.list_soon,
-            new_unpacker=self._assigner.shards.new_unpacker,
-        )
+        self._fetching = SpoutPrefetcher(context)
+        self._assigner = SpoutAssigner(context, self._fetching)
+        self._committer = SpoutCommitter(context, self._assigner)
+        self._dead_letters = SpoutDeadLetterQueue(context)
+        self._retry_fetcher = SpoutRetryFetcher(context, self._assigner)
         self._answers = AnswerWatch(
             self.scheduler.stream_name, config.message_timeout_ms or 0, services.clock
         )

@@ -110,7 +110,7 @@ class SpoutShards:
         with context.changed:
             self._acknowledge(assigned)
             scheduler.resume()
-        self._fetching.wake()
+        scheduler.wake("fetch")
 
     def report_lapsed(self) -> None:
         """Report shards of which records may have expired before they were read. No later record of
@@ -159,7 +159,7 @@ class SpoutShards:
         stored, pages = self._catalog.states.get(shard_id), self._fetching.get(shard_id)
         if stored is None:
             return True  # given up, and forgotten since
-        is_missed = pages is not None and (pages.gone or not assigned.shard.ended)
+        is_missed = pages is not None and (pages.buffer.gone or not assigned.shard.ended)
         return is_missed and stored.state.end_was_read
 
     def release_finished(self, dirty: Iterable[AssignedShard]) -> list[str]:
@@ -209,8 +209,8 @@ class SpoutShards:
         assigned = self._context.scheduler.assigned.get(shard_id)
         if until_ms is None or pages is None or assigned is None or assigned.shard.open_run:
             return False
-        if pages.final_page is not None:
-            return assigned.shard.pages.last_page == pages.final_page
+        if (final_page := pages.getter.final_page) is not None:
+            return assigned.shard.pages.last_page == final_page
         # `now` is the time of opening, so whatever is observed is later than that; any other time
         # must be known to have passed.
         passed_ms = 0 if self._context.config.until == "now" else until_ms
