@@ -176,7 +176,7 @@ class SpoutDeadLetterQueue:
         """
         with self._stepping:
             self._settle()
-            while self._send_next(()):
+            while self._send_next():
                 self._settle()
             self._outages.refused_letters = self._refusals.now(self._sent.values())
         return _STEP_INTERVAL_S
@@ -196,7 +196,7 @@ class SpoutDeadLetterQueue:
                 left_s = deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
                     break
-                if self._send_next(tried, at_once=True):
+                if self._send_next(tried):
                     continue
                 running = [
                     one.future
@@ -216,22 +216,24 @@ class SpoutDeadLetterQueue:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # sending --------------------------------------------------------------------------------------
-    def _send_next(self, tried: Collection[_Key], *, at_once: bool = False) -> bool:
-        """Send the next due letter, if there is room for it. Returns whether it was sent."""
+    def _send_next(self, tried: set[_Key] | None = None) -> bool:
+        """Send the next due letter, if there is room for it. Returns whether it was sent. At the
+        end, where `tried` is given, whatever its backoff, but only if it is not among these.
+        """
         hanging = sum(one.hangs for one in self._sent.values())
         is_full = len(self._sent) - hanging >= LETTERS_AT_ONCE or hanging >= MAX_HANGING
         if is_full or self._is_closed:
             return False
         with self._scheduler.changed:
             if not self._due:
-                self._due.extend(islice(self._find_due(tried, at_once=at_once), _BATCH))
+                self._due.extend(islice(self._find_due(tried), _BATCH))
             # An ack may have come since they were found.
             while self._due and not self._due[0].is_due:
                 self._due.popleft()
             if not self._due:
                 return False
             one = self._due.popleft()
-        if isinstance(tried, set):
+        if tried is not None:
             tried.add(one.key)
         self._refusals.waiting.pop(one.key, None)
         self._sent[one.key] = one
@@ -240,16 +242,16 @@ class SpoutDeadLetterQueue:
         one.future.add_done_callback(lambda _: self._scheduler.wake("letters"))
         return True
 
-    def _find_due(self, tried: Collection[_Key], *, at_once: bool) -> Iterator[_Sending]:
-        """The letters that may be sent now. `at_once`: whatever their backoff."""
+    def _find_due(self, tried: set[_Key] | None) -> Iterator[_Sending]:
+        """The letters that may be sent now. `tried`: see `_send_next`."""
         self._forget_resolved()
         now_s = self._clock.monotonic_s()
         for assigned, letter in self._scheduler.letters():
             new = _Sending(assigned, letter)
-            if new.key in self._sent or new.key in tried:
+            if new.key in self._sent:
                 continue
             one = self._refusals.waiting.get(new.key, new)
-            if at_once or one.wait_until_s <= now_s:
+            if one.wait_until_s <= now_s if tried is None else new.key not in tried:
                 one.assigned, one.letter = assigned, letter
                 yield one
 

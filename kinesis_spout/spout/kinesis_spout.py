@@ -199,7 +199,10 @@ class KinesisSpout:
             strategy(streak),
             lambda: self._session is not session or (self._active and session.may_emit()),
         )
-        self._waits.add(waited_s, at_limit=at_limit)
+        if at_limit:
+            self._waits.at_limit_s += waited_s
+        else:
+            self._waits.idle_s += waited_s
 
     # outcomes -------------------------------------------------------------------------------------
     def ack(self, message_id: str) -> bool:
@@ -207,11 +210,9 @@ class KinesisSpout:
         malformed one.
         """
         shard_id, sequence, attempt = parse_message_id(message_id)
-        session = self._session
-        if session is None:
+        if (session := self._session) is None:
             return False
-        emission = session.find(shard_id, sequence, attempt)
-        if emission is not None:
+        if (emission := session.find(shard_id, sequence, attempt)) is not None:
             return emission.ack()
         if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
             assigned.answer(str(sequence), attempt, acked=True)
@@ -222,11 +223,9 @@ class KinesisSpout:
         malformed one.
         """
         shard_id, sequence, attempt = parse_message_id(message_id)
-        session = self._session
-        if session is None:
+        if (session := self._session) is None:
             return False
-        emission = session.find(shard_id, sequence, attempt)
-        if emission is not None:
+        if (emission := session.find(shard_id, sequence, attempt)) is not None:
             return emission.fail(reason, retry=retry)
         if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
             assigned.answer(str(sequence), attempt, acked=False)

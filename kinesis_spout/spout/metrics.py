@@ -73,12 +73,6 @@ class WaitTimes:
     idle_s: float = 0.0
     at_limit_s: float = 0.0
 
-    def add(self, seconds: float, *, at_limit: bool) -> None:
-        if at_limit:
-            self.at_limit_s += seconds
-        else:
-            self.idle_s += seconds
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMetrics:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import KinesisError, reason_text
 from kinesis_spout.spout.emission import COUNTED_FAILURES, AssignedShard, SpoutEmission
 from kinesis_spout.spout.listener import SpoutNotifier
-from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics, WaitTimes
+from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
 from kinesis_spout.spout.rotation import Rotation
 from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
@@ -505,8 +505,8 @@ class SpoutScheduler:
                 total.add(one)
         return total
 
-    def metrics(self, waits: WaitTimes, service_now_ms: int) -> SpoutMetrics:
-        """A snapshot of all counts: later events do not change it. O(shards)."""
+    def metrics(self, service_now_ms: int) -> tuple[ShardMetrics, dict[str, ShardMetrics]]:
+        """In total, and by shard: a snapshot, which later events do not change. O(shards)."""
         with self.changed:
             shards = {
                 shard_id: assigned.metrics(service_now_ms)
@@ -521,6 +521,4 @@ class SpoutScheduler:
             lag_ms=max(lags, default=None),
             refused=sum(one.refused for one in shards.values()),
         )
-        return SpoutMetrics(
-            total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s)
-        )
+        return total, shards

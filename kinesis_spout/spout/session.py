@@ -15,6 +15,7 @@ from kinesis_spout.spout.assigner import SpoutAssigner
 from kinesis_spout.spout.committer import SpoutCommitter
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.listener import SpoutNotifier
+from kinesis_spout.spout.metrics import SpoutMetrics
 from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, said
 from kinesis_spout.spout.prefetcher import SpoutPrefetcher
 from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from kinesis_spout.programs.threads import Loop
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes
+    from kinesis_spout.spout.metrics import WaitTimes
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
@@ -187,9 +188,11 @@ class SpoutSession:
         )
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
-        metrics = self.scheduler.metrics(waits, self._assigner.catalog.stream.now_ms())
-        return replace(
-            metrics,
+        total, shards = self.scheduler.metrics(self._assigner.catalog.stream.now_ms())
+        return SpoutMetrics(
+            total=total,
+            shards=shards,
+            waits=replace(waits),
             failing_s=self._context.outages.failing_s(),
             outages=self._context.outages.counts(),
             subscriptions=self._fetching.subscriptions(),
