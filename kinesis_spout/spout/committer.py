@@ -70,8 +70,7 @@ class SpoutCommitter:
         self._context = context
         self._session = assigner.session
         self._catalog = assigner.catalog
-        self._shards = assigner.shards
-        self._starts = assigner.starts
+        self._assigner = assigner
         self._stored = 0  # of the records that were resolved, those that a commit has stored
 
     def step(self) -> float:
@@ -90,7 +89,7 @@ class SpoutCommitter:
                 with self._catalog.lock:
                     # The last commit has its own count.
                     if not self._context.services.closing.is_set():
-                        self._session.on_stored(self._starts.on_commit)
+                        self._session.on_stored(self._assigner.starts.on_commit)
             except StoreUnavailableError as exc:
                 self._context.hooks.error(exc)
         return self._context.config.commit_interval_s
@@ -106,7 +105,7 @@ class SpoutCommitter:
             return False
         for shard_id, change in changes.items():
             hooks.checkpointed(shard_id, change.after.checkpoint_text)
-        released += self._shards.release_finished(dirty)
+        released += self._assigner.release_finished(dirty)
         for shard_id in released:
             hooks.shard_finished(shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
@@ -126,7 +125,7 @@ class SpoutCommitter:
         if in_order:
             try:
                 with self._catalog.lock:
-                    self._starts.end()
+                    self._assigner.starts.end()
             except (StoreUnavailableError, ConflictError) as exc:
                 self._context.hooks.error(exc)
             self._session.record_history(at_once=True)
@@ -141,7 +140,7 @@ class SpoutCommitter:
         """Store what has changed. Returns the shards that were given up, those that were dirty, and
         the changes by shard. The caller holds the catalog's lock.
         """
-        given_up = self._shards.release_given_up()
+        given_up = self._assigner.release_given_up()
         scheduler, changed = self._context.scheduler, self._context.changed
         with changed:
             dirty = [assigned for assigned in scheduler.assigned.values() if assigned.is_dirty]

@@ -204,7 +204,8 @@ class SpoutOutages:
                 said(error),
             )
         if not is_reported:
-            self._hooks.failing(error)
+            # An outage is logged, not each of its errors.
+            self._hooks.error(error, is_logged=False)
 
     def succeeded(self, part: SpoutPart, shard_id: str | None = None) -> None:
         """Note a success. Costs next to nothing without a failure before it."""

@@ -99,7 +99,7 @@ class SpoutRetryFetcher:
             budget=RetryByteBudget(room_bytes),
             whole_ranges=True,
             one_attempt=True,
-            unpacker=self._assigner.shards.new_unpacker(shard_id),
+            unpacker=self._assigner.new_unpacker(shard_id),
         )
         rows = RecordRun([], [], [], [])
         error: KinesisError | None = None

@@ -208,10 +208,8 @@ class SpoutScheduler:
             is_first = self.error is None
             self.error = self.error or error
             self.changed.notify_all()
-        if is_first:
-            self._hooks.stopped(error)
-        else:
-            self._hooks.error(error)
+        # The next call for a record raises the first one.
+        self._hooks.error(error, is_logged=not is_first)
 
     def close(self) -> None:
         """Count no further outcome: it would not be committed."""
