@@ -157,7 +157,9 @@ class SpoutShardGetter:
         if not isinstance(self._source, SubscribedGetter):  # that one waits for what is pushed
             self._outages.asks(self.shard_id)
         try:
-            page = self._fetch_page(limit)
+            page = self._source.fetch_unless_throttled(limit)
+            if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
+                refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
         except KinesisError as exc:
             waits = isinstance(exc, UnreadableRecordError) and self._has_unresolved()
             error = MalformedResponseError(str(exc)) if waits else exc
@@ -184,12 +186,6 @@ class SpoutShardGetter:
         """End a subscription. Any thread; never blocks."""
         if isinstance(self._source, SubscribedGetter):
             self._source.close()
-
-    def _fetch_page(self, limit: int) -> Page:
-        page = self._source.fetch_unless_throttled(limit)
-        if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
-            refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
-        return page
 
     def _unpacked(self, page: Page) -> Page:
         # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
@@ -275,7 +271,11 @@ class SpoutPrefetcher:
         """Start to read a shard at its read position. `until_ms`, `unpacker`: see
         `SpoutShardGetter`.
         """
-        source = self._source(state, ending_sequence)
+        polling = TipGetter(
+            self._config, self._context.services, state, ending_sequence=ending_sequence
+        )
+        pushed = self._subscriptions
+        source = polling if pushed is None else SubscribedGetter(polling, pushed)
         getter = SpoutShardGetter(source, self._context, until_ms=until_ms, unpacker=unpacker)
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget
@@ -321,15 +321,6 @@ class SpoutPrefetcher:
                     self._on_page(buffer)
                 self._scheduler.changed.notify_all()
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
-
-    def _source(
-        self, state: ShardState, ending_sequence: SequenceNumber | None
-    ) -> TipGetter | SubscribedGetter:
-        services = self._context.services
-        polling = TipGetter(self._config, services, state, ending_sequence=ending_sequence)
-        if self._subscriptions is None:
-            return polling
-        return SubscribedGetter(polling, self._subscriptions)
 
     def _on_page(self, buffer: BufferedGetter) -> None:
         assigned = self._scheduler.assigned.get(buffer.shard_id)

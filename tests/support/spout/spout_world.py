@@ -172,6 +172,20 @@ class SpoutUnderTest:
         return {shard: stored.state for shard, stored in self.store().shard_states.load().items()}
 
 
+def pass_time(
+    under_test: SpoutUnderTest, spout: KinesisSpout, seconds: float, *, step_s: float = 1.0
+) -> list[SpoutEmission]:
+    """Let the threads run for so long, and return what was emitted."""
+    came: list[SpoutEmission] = []
+    ends_s = under_test.clock.monotonic_s() + seconds
+    while under_test.clock.monotonic_s() < ends_s:
+        under_test.loops.take()
+        while (emission := spout.next_tuple()) is not None:
+            came.append(emission)
+        under_test.clock.advance(step_s)
+    return came
+
+
 def drain(spout: KinesisSpout, loops: StepLoops, *, rounds: int = 20) -> list[SpoutEmission]:
     """Emissions until there are none, with the background steps in between."""
     came: list[SpoutEmission] = []
