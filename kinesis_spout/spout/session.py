@@ -279,7 +279,7 @@ class SpoutSession:
         except TimeoutError:
             if stored.done():
                 raise
-            self._say_what_comes_again(f"the store did not answer within {timeout_s:g} s")
+            self._warn_of_redelivery(f"the store did not answer within {timeout_s:g} s")
         finally:
             left_s = max(0.0, began_s + timeout_s + _GRACE_S - clock.monotonic_s())
             if wait([rest], timeout=min(_REST_S, left_s)).not_done:
@@ -292,7 +292,7 @@ class SpoutSession:
         writes = not isinstance(self.scheduler.error, StateError)
         try:
             if writes and not self._committer.commit_last(in_order=in_order):
-                self._say_what_comes_again("the last commit failed")
+                self._warn_of_redelivery("the last commit failed")
                 return
             if writes and self._dead_letters.finish(deadline_s):
                 self._committer.commit_last(in_order=in_order)
@@ -319,7 +319,7 @@ class SpoutSession:
             services.store.close()  # a late step may have connected it again
         services.client.close()
 
-    def _say_what_comes_again(self, why: str) -> None:
+    def _warn_of_redelivery(self, why: str) -> None:
         log.warning(
             "%s, so the spout is closed without its last commit; %d records that were acked or "
             "dead-lettered since the commit before come again, and so do those without an outcome",
