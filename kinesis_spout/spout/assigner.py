@@ -1,4 +1,5 @@
-"""Lists a spout's shards and assigns them, as the lineage allows; obeys a pause.
+"""The shards of a spout's task: lists and assigns them, as the lineage allows; obeys a pause;
+reports what a pause or a late read has cost; releases them; knows when nothing is left to read.
 
 Several tasks can share the shards of one stream. One of them is the shard list leader: it
 creates the states of new shards and writes the shard list, which the others watch.
@@ -9,29 +10,36 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from kinesis_spout.aggregation.hash_range import HashRange
+from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.application.open_plan import close_open_plan
 from kinesis_spout.application.session import ApplicationSession
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
+from kinesis_spout.shards.assignment import is_ours
 from kinesis_spout.shards.catalog import ShardCatalog
-from kinesis_spout.spout.completion import SpoutCompletion
 from kinesis_spout.spout.config import UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.outages import SpoutPart
-from kinesis_spout.spout.spout_shards import SpoutShards
+from kinesis_spout.spout.tracked_shard import TrackedShard
 from kinesis_spout.spout.unclean_starts import UncleanStarts
 from state.errors import NotListerError, StoreUnavailableError
 from state.position import Position
 from state.process import this_process
+from state.shard_state import by_the_time
 from state.store.ownership import TaskShare
 from state.store.runs import SPOUT, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection, Iterable, Sequence
 
-    from kinesis_spout.clock import Clock
+    from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.prefetcher import SpoutPrefetcher
     from kinesis_spout.spout.services import SpoutContext
+    from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
 LOAD_INTERVAL_S = 2.0
@@ -68,61 +76,19 @@ class SpoutTipWatch:
             return assigned.shard.tip_ms()
 
 
-class OtherTasks:
-    """What other tasks of the application have stored: where the parents of our shards stand, and
-    which shards there are. Loaded at once when the watch on the shard list fires; else at
-    intervals, because the watch does not fire for states. For one thread.
-
-    `wake` wakes that thread.
-    """
-
-    def __init__(
-        self,
-        session: ApplicationSession,
-        catalog: ShardCatalog,
-        clock: Clock,
-        wake: Callable[[], None],
-    ) -> None:
-        self._session = session
-        self._catalog = catalog
-        self._clock = clock
-        self._wake = wake
-        self._watch_fired = False
-        self._loaded_s = clock.monotonic_s()
-
-    def on_watch(self) -> None:
-        """The watch on the shard list fires. Called from a thread of the store."""
-        self._watch_fired = True
-        self._wake()
-
-    def load(self) -> None:
-        """Load their states, if it is time, and find out who leads."""
-        now_s = self._clock.monotonic_s()
-        fired, self._watch_fired = self._watch_fired, False
-        if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
-            return
-        self._loaded_s = now_s
-        if not self._session.keep():
-            return
-        self._session.lead()
-        known = self._catalog.states
-        self._catalog.load()
-        if fired or self._catalog.states.keys() != known.keys():
-            self._catalog.stream.expire()
-
-
 class SpoutAssigner:
     """One per open spout. Blocks on the store and on Kinesis. One thread calls `open`, and then
-    `step`. `wake` wakes it.
+    `step`. The committer's thread calls what releases shards, which blocks on the spout's lock
+    only, and so does `new_unpacker`, for any thread.
 
-    `session`: of the application. `catalog`, `shards`: of the stream. `starts`: counts openings.
-    `has_ended`: whether there is nothing left to read or to wait for.
+    `session`: of the application. `catalog`: of the stream. `starts`: counts openings. `has_ended`:
+    whether there is nothing left to read or to wait for.
     """
 
-    def __init__(
-        self, context: SpoutContext, fetching: SpoutPrefetcher, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: SpoutContext, fetching: SpoutPrefetcher) -> None:
         config, services = context.config, context.services
+        self._context = context
+        self._fetching = fetching
         self.catalog = ShardCatalog(
             services.client,
             services.clock,
@@ -144,16 +110,14 @@ class SpoutAssigner:
             self.catalog,
             task=TaskShare(config.task_index, config.total_tasks),
             is_closing=services.closing.is_set,
-            on_pause=wake,
+            on_pause=self._wake,
         )
-        self.shards = SpoutShards(context, self.catalog, fetching)
         self.starts = UncleanStarts(context)
         self.has_ended = False
-        self._context = context
-        self._fetching = fetching
-        self._others = OtherTasks(self.session, self.catalog, services.clock, wake)
-        self._wake = wake
-        self._completion: SpoutCompletion | None = None  # None before the first assignment
+        self._until_ms: int | None = None  # known before the first shard starts
+        self._has_assigned = False
+        self._watch_fired = False  # set by a thread of the store
+        self._loaded_s = services.clock.monotonic_s()
 
     # opening --------------------------------------------------------------------------------------
     def open(self) -> None:
@@ -180,7 +144,7 @@ class SpoutAssigner:
         self.session.load()
         # After `load`, which tells the service's time, and before the first shard is assigned.
         now_ms = self.catalog.stream.now_ms()
-        until_ms = self.shards.until_ms = config.until_ms(now_ms)
+        until_ms = self._until_ms = config.until_ms(now_ms)
         if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
             log.warning(
                 "stream %s is read until %s, which is in the future of the service, whose clock "
@@ -189,7 +153,7 @@ class SpoutAssigner:
                 Position.at_timestamp(until_ms),
                 Position.at_timestamp(now_ms),
             )
-        store.shard_list.watch(self._others.on_watch)
+        store.shard_list.watch(self._on_watch)
         self.session.lead()
         self.session.pin_start(lambda: config.start, only=config.shards)
         self._assign_unless_paused()
@@ -211,7 +175,7 @@ class SpoutAssigner:
             # This task's session was lost, and another task took the list over.
             self.session.leads = False
         with changed:
-            self.has_ended = self._completion is not None and self._completion.reached()
+            self.has_ended = self._has_assigned and self._all_done()
             if self.has_ended:
                 changed.notify_all()
         return self._context.config.commit_interval_s
@@ -223,41 +187,247 @@ class SpoutAssigner:
 
     def _assign_unless_paused(self) -> None:
         if self.session.is_paused():
-            self.shards.pause()
+            self._context.scheduler.pause()
             self.session.keep_during_pause()
             return
         self._assign()
-        if self._completion is None:
-            config, scheduler = self._context.config, self._context.scheduler
-            _refuse_unknown_shards(config, self.catalog.states)
-            self._completion = SpoutCompletion(
-                config, scheduler, self.catalog, self._fetching, until_ms=self.shards.until_ms
-            )
-        self.shards.report_lapsed()
-        self.shards.resume()
+        if not self._has_assigned:
+            _refuse_unknown_shards(self._context.config, self.catalog.states)
+            self._has_assigned = True
+        self._report_lapsed()
+        self._resume()
 
     def _assign(self) -> None:
         """List the shards if it is time, and assign the readable ones that are this task's."""
-        catalog, shards = self.catalog, self.shards
+        catalog = self.catalog
         if self._context.config.total_tasks > 1 or not self.session.leads:
-            self._others.load()
+            self._load_other_tasks()
         if self.session.leads:
             catalog.refresh(self.session.pin)
             catalog.drop_missing_shards()
         else:
             catalog.follow()
         catalog.save_verified()
-        for shard_id in shards.release_given_up():
+        for shard_id in self.release_given_up():
             self._context.hooks.shard_finished(shard_id)
-        readable = [shard for shard in catalog.readable() if shards.is_new(shard)]
+        readable = [shard for shard in catalog.readable() if self._is_new(shard)]
         catalog.check_retention(readable)
         endings = catalog.stream.endings()
         for shard_id in readable:
-            shards.start(shard_id, endings.get(shard_id))
+            self._start(shard_id, endings.get(shard_id))
         # Shards that ended and still have retries, as after a restart: no page is read of them.
         for shard_id, stored in catalog.states.items():
-            if stored.state.end_was_read and stored.state.unresolved and shards.is_new(shard_id):
-                shards.start(shard_id)
+            if stored.state.end_was_read and stored.state.unresolved and self._is_new(shard_id):
+                self._start(shard_id)
+
+    # other tasks ----------------------------------------------------------------------------------
+    def _wake(self) -> None:
+        self._context.scheduler.wake("coordinate")
+
+    def _on_watch(self) -> None:
+        self._watch_fired = True
+        self._wake()
+
+    def _load_other_tasks(self) -> None:
+        """Load what other tasks of the application have stored, and find out who leads: at once
+        when the watch on the shard list fires; else at intervals, because it does not fire for the
+        states of our shards' parents.
+        """
+        now_s = self._context.services.clock.monotonic_s()
+        fired, self._watch_fired = self._watch_fired, False
+        if not fired and now_s - self._loaded_s < LOAD_INTERVAL_S:
+            return
+        self._loaded_s = now_s
+        if not self.session.keep():
+            return
+        self.session.lead()
+        known = self.catalog.states
+        self.catalog.load()
+        if fired or self.catalog.states.keys() != known.keys():
+            self.catalog.stream.expire()
+
+    # starting -------------------------------------------------------------------------------------
+    def _is_new(self, shard_id: str) -> bool:
+        """Whether the shard is this task's, and is not assigned."""
+        config = self._context.config
+        if config.shards and shard_id not in config.shards:
+            return False
+        return shard_id not in self._context.scheduler.assigned and is_ours(
+            shard_id, config.task_index, config.total_tasks
+        )
+
+    def _start(self, shard_id: str, ending_sequence: SequenceNumber | None = None) -> None:
+        """Assign a shard, unless it was assigned, stored as finished and released meanwhile.
+        `ending_sequence`: of a closed shard, if it is known. A shard that has ended has no pages,
+        only retries.
+        """
+        context, scheduler = self._context, self._context.scheduler
+        with context.changed:
+            stored = self.catalog.states.get(shard_id)
+            if shard_id in scheduler.assigned or stored is None or stored.state.finished:
+                return
+            state = self.catalog.verified_states([shard_id])[shard_id]
+            pages = None
+            if not state.end_was_read:
+                pages = self._fetching.add(
+                    state,
+                    ending_sequence=ending_sequence,
+                    until_ms=self._until_ms,
+                    unpacker=self.new_unpacker(shard_id, is_first=True),
+                )
+            shard = TrackedShard(
+                replace(state, unresolved=by_the_time(state.unresolved, context.now_ms())),
+                retry_policy=context.config.retry,
+                random=context.services.random,
+                pages=pages,
+                whole=context.config.aggregated_records == "raw",
+                retention_ms=self.catalog.stream.retention_ms,
+            )
+            scheduler.add(shard)
+        context.hooks.shard_started(shard_id)
+
+    def new_unpacker(self, shard_id: str, *, is_first: bool = False) -> Unpacker:
+        """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the
+        last listing that has it. `is_first`: for first deliveries, and so logs what is left out.
+        """
+
+        def hash_range() -> HashRange | None:
+            found = self.catalog.stream.hash_key_ranges().get(shard_id)
+            return None if found is None else HashRange(*found)
+
+        stream = self._context.config.stream_ref.name
+        return Unpacker(hash_range, f"shard {shard_id} of stream {stream}" if is_first else "")
+
+    # reading on -----------------------------------------------------------------------------------
+    def _resume(self) -> None:
+        """After a pause, read on once it is known which records it has cost; else a no-op.
+
+        Raises `DataLossError` where `fail_on_data_loss` is true.
+        """
+        context, scheduler = self._context, self._context.scheduler
+        with context.changed:
+            if not scheduler.is_paused:
+                return
+            assigned = list(scheduler.assigned)
+        self.catalog.check_retention(
+            [one for one in assigned if not self.catalog.states[one].state.end_was_read]
+        )
+        with context.changed:
+            self._acknowledge(assigned)
+            scheduler.resume()
+        scheduler.wake("fetch")
+
+    def _report_lapsed(self) -> None:
+        """Report shards of which records may have expired before they were read. No later record of
+        them is emitted before. Raises `DataLossError` where `fail_on_data_loss` is true.
+        """
+        with self._context.changed:
+            lapsed = []
+            for shard_id, assigned in self._context.scheduler.assigned.items():
+                lapse = assigned.shard.pages.lapse
+                lapse.retention_ms = self.catalog.stream.retention_ms  # it may have been changed
+                if lapse.lapsed_ms is not None:
+                    lapsed.append(shard_id)
+        if lapsed:
+            self.catalog.report_lapsed(lapsed)
+            with self._context.changed:
+                self._acknowledge(lapsed)
+
+    def _acknowledge(self, shard_ids: Sequence[str]) -> None:
+        """Read on behind what was reported. Hold `changed`."""
+        stream, scheduler = self.catalog.stream, self._context.scheduler
+        for shard_id in shard_ids:
+            assigned = scheduler.assigned.get(shard_id)
+            if assigned is not None and stream.retention_ms is not None:
+                assigned.shard.pages.lapse.acknowledge(stream.now_ms() - stream.retention_ms)
+                assigned.is_dirty = True  # its end may have been reached
+                scheduler.reschedule(assigned)
+
+    # releasing ------------------------------------------------------------------------------------
+    def release_given_up(self) -> list[str]:
+        """Release the shards that the catalog, or another task, has given up because they are gone
+        from the service. Returns them. Also before each commit, which would else store what is
+        given up. A shard that is not read, as during a pause, has not been missed here.
+
+        Their unresolved records are assigned again, without pages.
+        """
+        with self._context.changed:
+            gone = [
+                shard_id
+                for shard_id, assigned in self._context.scheduler.assigned.items()
+                if self._is_given_up(shard_id, assigned)
+            ]
+            self._release(gone)
+        return gone
+
+    def _is_given_up(self, shard_id: str, assigned: AssignedShard) -> bool:
+        stored, pages = self.catalog.states.get(shard_id), self._fetching.get(shard_id)
+        if stored is None:
+            return True  # given up, and forgotten since
+        is_missed = pages is not None and (pages.buffer.gone or not assigned.shard.ended)
+        return is_missed and stored.state.end_was_read
+
+    def release_finished(self, dirty: Iterable[AssignedShard]) -> list[str]:
+        """Release those of the shards that are stored as finished, by this commit or by one before
+        it that failed later on. Returns them.
+        """
+        states = self.catalog.states
+        with self._context.changed:
+            finished = [
+                one.shard.shard_id
+                for one in dirty
+                if not one.is_released and states[one.shard.shard_id].state.finished
+            ]
+            self._release(finished)
+        return finished
+
+    def _release(self, shard_ids: Iterable[str]) -> None:
+        for shard_id in shard_ids:
+            self._context.scheduler.remove(shard_id)
+            self._fetching.remove(shard_id)
+            self._context.outages.forget(shard_id)
+
+    # the end --------------------------------------------------------------------------------------
+    def _all_done(self) -> bool:
+        """Whether no record is unresolved, and either `max_records` were emitted or every shard is
+        done. Only after the first shards were assigned. Hold `changed`.
+        """
+        config, scheduler = self._context.config, self._context.scheduler
+        if config.total_tasks > 1 or any(
+            assigned.shard.unresolved for assigned in scheduler.assigned.values()
+        ):
+            return False
+        if scheduler.rotation.is_full:
+            return True
+        if not config.shards and self.catalog.unfollowed():
+            return False  # a shard has ended, and its children are not known yet
+        lineage = self.catalog.wanted()
+        return all(self._is_done(shard_id, lineage) for shard_id in lineage.states)
+
+    def _is_done(self, shard_id: str, lineage: ShardLineage) -> bool:
+        """Whether the shard is finished, or read up to the time of `until`."""
+        state = lineage.states[shard_id]
+        if state.end_was_read or lineage.waits_for(shard_id):
+            # A shard that waits has a parent that did not end: it is done when the parent is.
+            return state.finished or not state.end_was_read
+        until_ms, pages = self._until_ms, self._fetching.get(shard_id)
+        assigned = self._context.scheduler.assigned.get(shard_id)
+        if until_ms is None or pages is None or assigned is None or assigned.shard.open_run:
+            return False
+        if (final_page := pages.getter.final_page) is not None:
+            return assigned.shard.pages.last_page == final_page
+        # `now` is the time of opening, so whatever is observed is later than that; any other time
+        # must be known to have passed.
+        passed_ms = 0 if self._context.config.until == "now" else until_ms
+        tip_ms = assigned.shard.tip_ms()
+        if tip_ms is None or tip_ms <= passed_ms:
+            return False
+        if self.catalog.listed_ms <= passed_ms:
+            self.catalog.stream.expire()
+            return False
+        # Open by a listing made after that time: its children have later records only. A closed
+        # shard is read to its end.
+        return not self.catalog.stream.is_closed(shard_id)
 
 
 def _run(config: SpoutConfig, now_ms: int) -> Run:

@@ -16,7 +16,7 @@ from state.store.runs import DEACTIVATED, FULL, NOT_TAKEN, Hold
 from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from kinesis_spout.spout.assigner import SpoutAssigner
     from kinesis_spout.spout.emission import AssignedShard
@@ -48,7 +48,7 @@ class StallWatch:
                 kind = FULL
             elif rotation.may_emit(self._context.now_ms()):
                 kind = NOT_TAKEN
-            emitted = 0 if kind is None else scheduler.emitted
+            emitted = 0 if kind is None else scheduler.counts().emitted
         if kind is None:
             self._seen = None
             return None
@@ -63,20 +63,14 @@ class StallWatch:
 class SpoutCommitter:
     """One per open spout. Blocks on the store, never on Kinesis: so Kinesis holds up no commit. One
     thread calls `step`; it and the assigner's write shard states under the lock of the catalog.
-
-    `wake` wakes the assigner's thread.
     """
 
-    def __init__(
-        self, context: SpoutContext, assigner: SpoutAssigner, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: SpoutContext, assigner: SpoutAssigner) -> None:
         self.stall = StallWatch(context)
         self._context = context
         self._session = assigner.session
         self._catalog = assigner.catalog
-        self._shards = assigner.shards
-        self._starts = assigner.starts
-        self._wake = wake
+        self._assigner = assigner
         self._stored = 0  # of the records that were resolved, those that a commit has stored
 
     def step(self) -> float:
@@ -95,7 +89,7 @@ class SpoutCommitter:
                 with self._catalog.lock:
                     # The last commit has its own count.
                     if not self._context.services.closing.is_set():
-                        self._session.on_stored(self._starts.on_commit)
+                        self._session.on_stored(self._assigner.starts.on_commit)
             except StoreUnavailableError as exc:
                 self._context.hooks.error(exc)
         return self._context.config.commit_interval_s
@@ -111,11 +105,12 @@ class SpoutCommitter:
             return False
         for shard_id, change in changes.items():
             hooks.checkpointed(shard_id, change.after.checkpoint_text)
-        released += self._shards.release_finished(dirty)
+        released += self._assigner.release_finished(dirty)
         for shard_id in released:
             hooks.shard_finished(shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
-            self._wake()  # there may be children to assign, or nothing left to read
+            # There may be children to assign, or nothing left to read.
+            self._context.scheduler.wake("coordinate")
         return True
 
     def commit_last(self, *, in_order: bool) -> bool:
@@ -130,7 +125,7 @@ class SpoutCommitter:
         if in_order:
             try:
                 with self._catalog.lock:
-                    self._starts.end()
+                    self._assigner.starts.end()
             except (StoreUnavailableError, ConflictError) as exc:
                 self._context.hooks.error(exc)
             self._session.record_history(at_once=True)
@@ -139,14 +134,13 @@ class SpoutCommitter:
     @property
     def not_stored(self) -> int:
         """How many records were acked or dead-lettered since the last commit."""
-        with self._context.changed:
-            return self._context.scheduler.resolved - self._stored
+        return self._context.scheduler.counts().resolved - self._stored
 
     def _save_changes(self) -> tuple[list[str], list[AssignedShard], dict[str, StateChange]]:
         """Store what has changed. Returns the shards that were given up, those that were dirty, and
         the changes by shard. The caller holds the catalog's lock.
         """
-        given_up = self._shards.release_given_up()
+        given_up = self._assigner.release_given_up()
         scheduler, changed = self._context.scheduler, self._context.changed
         with changed:
             dirty = [assigned for assigned in scheduler.assigned.values() if assigned.is_dirty]
@@ -161,7 +155,7 @@ class SpoutCommitter:
             ends = self._ends(changes)
             isolated = scheduler.rotation.isolation.delivery
             with_outcome = isolated is not None and isolated.has_outcome
-            resolved = scheduler.resolved
+            resolved = scheduler.counts().resolved
         try:
             written = children_first(
                 changes.values(),

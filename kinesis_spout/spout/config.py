@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
@@ -165,27 +165,36 @@ class SpoutConfig:
         check_consumer(shared, self.stream_ref)
         for name, value in shared.items():
             SHARED[name].check(name, value)
-        for name in _COUNTS:
-            value = getattr(self, name)
-            _require(name, value, "1 or more", holds=value >= 1)
-        for name in _LIMITS:
-            value = getattr(self, name)
-            _require(name, value, "None, or 1 or more", holds=value is None or value >= 1)
-        for name in _DURATIONS:
-            value = getattr(self, name)
-            _require(
-                name, value, "above 0 and at most a day", holds=value is None or 0 < value <= 86_400
+        for names, rule, holds in self._rules():
+            for name in names:
+                value = getattr(self, name)
+                if not holds(value):
+                    raise ConfigError.of(name, f"must be {rule}", value)
+        if self.total_tasks > 1 and self.application is None:
+            raise ConfigError.of(
+                "total_tasks",
+                "needs application and zookeeper, which tasks share their state in",
+                self.total_tasks,
             )
-        _require(
-            "until",
-            self.until,
+
+    def _rules(self) -> Iterator[tuple[Sequence[str], str, Callable[[Any], bool]]]:
+        """The fields of a rule, what their values must be, and whether one is."""
+        tasks = self.total_tasks
+        yield _COUNTS, "1 or more", lambda count: count >= 1
+        yield _LIMITS, "None, or 1 or more", lambda limit: limit is None or limit >= 1
+        yield (
+            _DURATIONS,
+            "above 0 and at most a day",
+            lambda seconds: seconds is None or 0 < seconds <= 86_400,
+        )
+        yield (
+            ["until"],
             "None with total_tasks above 1",
-            holds=self.until is None or self.total_tasks == 1,
+            lambda until: until is None or tasks == 1,
         )
-        _require(
-            "owner_wait_s", self.owner_wait_s, "0 or more", holds=0 <= self.owner_wait_s < math.inf
-        )
-        self._check_tasks()
+        yield ["owner_wait_s"], "0 or more", lambda seconds: 0 <= seconds < math.inf
+        yield ["total_tasks"], f"at most {MAX_TASKS}", lambda count: count <= MAX_TASKS
+        yield ["task_index"], "from 0 to total_tasks - 1", lambda index: 0 <= index < tasks
 
     @property
     def stream_ref(self) -> StreamRef:
@@ -232,26 +241,6 @@ class SpoutConfig:
     def message_timeout_ms(self) -> int | None:
         return None if self.message_timeout_s is None else round(self.message_timeout_s * 1000)
 
-    def _check_tasks(self) -> None:
-        _require(
-            "total_tasks",
-            self.total_tasks,
-            f"at most {MAX_TASKS}",
-            holds=self.total_tasks <= MAX_TASKS,
-        )
-        _require(
-            "task_index",
-            self.task_index,
-            "from 0 to total_tasks - 1",
-            holds=0 <= self.task_index < self.total_tasks,
-        )
-        if self.total_tasks > 1 and self.application is None:
-            raise ConfigError.of(
-                "total_tasks",
-                "needs application and zookeeper, which tasks share their state in",
-                self.total_tasks,
-            )
-
 
 _CHECKED = (
     "read_mode",
@@ -273,8 +262,3 @@ _DURATIONS = (
     "efo_fallback_after_s",
     "shard_refresh_interval_s",
 )
-
-
-def _require(name: str, value: object, rule: str, *, holds: bool) -> None:
-    if not holds:
-        raise ConfigError.of(name, f"must be {rule}", value)

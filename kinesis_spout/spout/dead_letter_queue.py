@@ -22,7 +22,7 @@ from kinesis_spout.spout.outages import SpoutPart
 from state.store.runs import RefusedLetters, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
     from concurrent.futures import Future
 
     from kinesis_spout.spout.emission import AssignedShard
@@ -152,17 +152,16 @@ class _Refusals:
 
 class SpoutDeadLetterQueue:
     """One per open spout. One thread calls `step`, which does not wait for the callable, and
-    another one `finish` at the end. `wake` wakes the thread of `step`.
+    another one `finish` at the end.
     """
 
-    def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
+    def __init__(self, context: SpoutContext) -> None:
         self._stream = context.config.stream_ref.name
         self._write = context.config.dead_letter or _log_letter
         self._scheduler = context.scheduler
         self._clock = context.services.clock
         self._hooks = context.hooks
         self._outages = context.outages
-        self._wake = wake
         self._pool = context.services.new_pool(LETTERS_AT_ONCE + MAX_HANGING, "kinesis-letter")
         self._stepping = threading.Lock()
         self._due: deque[_Sending] = deque()
@@ -177,7 +176,7 @@ class SpoutDeadLetterQueue:
         """
         with self._stepping:
             self._settle()
-            while self._send_next(()):
+            while self._send_next():
                 self._settle()
             self._outages.refused_letters = self._refusals.now(self._sent.values())
         return _STEP_INTERVAL_S
@@ -197,7 +196,7 @@ class SpoutDeadLetterQueue:
                 left_s = deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
                     break
-                if self._send_next(tried, at_once=True):
+                if self._send_next(tried):
                     continue
                 running = [
                     one.future
@@ -217,40 +216,42 @@ class SpoutDeadLetterQueue:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # sending --------------------------------------------------------------------------------------
-    def _send_next(self, tried: Collection[_Key], *, at_once: bool = False) -> bool:
-        """Send the next due letter, if there is room for it. Returns whether it was sent."""
+    def _send_next(self, tried: set[_Key] | None = None) -> bool:
+        """Send the next due letter, if there is room for it. Returns whether it was sent. At the
+        end, where `tried` is given, whatever its backoff, but only if it is not among these.
+        """
         hanging = sum(one.hangs for one in self._sent.values())
         is_full = len(self._sent) - hanging >= LETTERS_AT_ONCE or hanging >= MAX_HANGING
         if is_full or self._is_closed:
             return False
         with self._scheduler.changed:
             if not self._due:
-                self._due.extend(islice(self._find_due(tried, at_once=at_once), _BATCH))
+                self._due.extend(islice(self._find_due(tried), _BATCH))
             # An ack may have come since they were found.
             while self._due and not self._due[0].is_due:
                 self._due.popleft()
             if not self._due:
                 return False
             one = self._due.popleft()
-        if isinstance(tried, set):
+        if tried is not None:
             tried.add(one.key)
         self._refusals.waiting.pop(one.key, None)
         self._sent[one.key] = one
         one.since_s, one.hangs = self._clock.monotonic_s(), False
         one.future = self._pool.submit(self._write_all, one)
-        one.future.add_done_callback(lambda _: self._wake())
+        one.future.add_done_callback(lambda _: self._scheduler.wake("letters"))
         return True
 
-    def _find_due(self, tried: Collection[_Key], *, at_once: bool) -> Iterator[_Sending]:
-        """The letters that may be sent now. `at_once`: whatever their backoff."""
+    def _find_due(self, tried: set[_Key] | None) -> Iterator[_Sending]:
+        """The letters that may be sent now. `tried`: see `_send_next`."""
         self._forget_resolved()
         now_s = self._clock.monotonic_s()
         for assigned, letter in self._scheduler.letters():
             new = _Sending(assigned, letter)
-            if new.key in self._sent or new.key in tried:
+            if new.key in self._sent:
                 continue
             one = self._refusals.waiting.get(new.key, new)
-            if at_once or one.wait_until_s <= now_s:
+            if one.wait_until_s <= now_s if tried is None else new.key not in tried:
                 one.assigned, one.letter = assigned, letter
                 yield one
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scheme.record_scheme import RecordScheme
 
     class Outcomes(Protocol):
-        """Takes the outcomes of emissions: the scheduler (`SpoutScheduler`)."""
+        """Takes the outcomes of emissions: the scheduler (`SpoutScheduler`), which imports this."""
 
         @property
         def stream_name(self) -> str: ...

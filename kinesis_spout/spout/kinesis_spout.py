@@ -141,15 +141,13 @@ class KinesisSpout:
                 self._connect()
             self._activated.set()
         if (session := self._session) is not None:
-            session.deactivated(is_active=True)
-            session.scheduler.notify()
+            session.activated(is_active=True)
 
     def deactivate(self) -> None:
         """Stop delivering records, and commit. Outcomes and timeouts still count."""
         self._active = False
         if (session := self._session) is not None:
-            session.deactivated(is_active=False)
-            session.commit_soon()
+            session.activated(is_active=False)
 
     # emissions ------------------------------------------------------------------------------------
     def next_tuple(self) -> SpoutEmission | None:
@@ -201,7 +199,10 @@ class KinesisSpout:
             strategy(streak),
             lambda: self._session is not session or (self._active and session.may_emit()),
         )
-        self._waits.add(waited_s, at_limit=at_limit)
+        if at_limit:
+            self._waits.at_limit_s += waited_s
+        else:
+            self._waits.idle_s += waited_s
 
     # outcomes -------------------------------------------------------------------------------------
     def ack(self, message_id: str) -> bool:
@@ -209,11 +210,9 @@ class KinesisSpout:
         malformed one.
         """
         shard_id, sequence, attempt = parse_message_id(message_id)
-        session = self._session
-        if session is None:
+        if (session := self._session) is None:
             return False
-        emission = session.find(shard_id, sequence, attempt)
-        if emission is not None:
+        if (emission := session.find(shard_id, sequence, attempt)) is not None:
             return emission.ack()
         if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
             assigned.answer(str(sequence), attempt, acked=True)
@@ -224,11 +223,9 @@ class KinesisSpout:
         malformed one.
         """
         shard_id, sequence, attempt = parse_message_id(message_id)
-        session = self._session
-        if session is None:
+        if (session := self._session) is None:
             return False
-        emission = session.find(shard_id, sequence, attempt)
-        if emission is not None:
+        if (emission := session.find(shard_id, sequence, attempt)) is not None:
             return emission.fail(reason, retry=retry)
         if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
             assigned.answer(str(sequence), attempt, acked=False)

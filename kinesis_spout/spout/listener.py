@@ -107,17 +107,10 @@ class SpoutNotifier:
     def shard_finished(self, shard_id: str) -> None:
         self._notify("shard_finished", shard_id)
 
-    def error(self, error: Exception) -> None:
-        """An error that is retried, or that came after the one that stopped the spout. Logged."""
-        log.warning("%s: %s", type(error).__name__, error)
-        self._notify("error", error)
-
-    def failing(self, error: Exception) -> None:
-        """An error that is retried. Not logged: `SpoutOutages` logs an outage, not its errors."""
-        self._notify("error", error)
-
-    def stopped(self, error: Exception) -> None:
-        """The error that stopped the spout. Not logged: the next call for a record raises it."""
+    def error(self, error: Exception, *, is_logged: bool = True) -> None:
+        """An error that is retried, or that has stopped the spout."""
+        if is_logged:
+            log.warning("%s: %s", type(error).__name__, error)
         self._notify("error", error)
 
     def _notify(self, event: str, *arguments: Any) -> None:

@@ -37,6 +37,11 @@ class ShardCounts:
     latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
     latency_sum_ms: int = 0
 
+    @property
+    def resolved(self) -> int:
+        """How many records were acked or dead-lettered."""
+        return self.acked + self.dead_lettered
+
     def on_ack(self, latency_ms: int) -> None:
         """Count an ack that came `latency_ms` after the record's arrival."""
         self.acked += 1
@@ -67,12 +72,6 @@ class WaitTimes:
 
     idle_s: float = 0.0
     at_limit_s: float = 0.0
-
-    def add(self, seconds: float, *, at_limit: bool) -> None:
-        if at_limit:
-            self.at_limit_s += seconds
-        else:
-            self.idle_s += seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

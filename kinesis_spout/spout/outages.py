@@ -204,7 +204,8 @@ class SpoutOutages:
                 said(error),
             )
         if not is_reported:
-            self._hooks.failing(error)
+            # An outage is logged, not each of its errors.
+            self._hooks.error(error, is_logged=False)
 
     def succeeded(self, part: SpoutPart, shard_id: str | None = None) -> None:
         """Note a success. Costs next to nothing without a failure before it."""
@@ -242,20 +243,7 @@ class SpoutOutages:
     def health(self) -> SpoutHealth:
         """The outages at this moment, the longest first. Short faults of reading are none."""
         with self._lock:
-            parts = {
-                part: sorted(
-                    (
-                        (trouble, shard_id or "")
-                        for (failing, shard_id), trouble in self._troubles.items()
-                        if failing is part
-                    ),
-                    key=lambda found: (found[0].since_s, found[1]),
-                )
-                for part in self._began_s
-            }
-        outages = sorted(
-            (_outage(part, of) for part, of in parts.items()), key=attrgetter("since_ms")
-        )
+            outages = sorted(map(self._outage, self._began_s), key=attrgetter("since_ms"))
         if not outages:
             return SpoutHealth(ok=True)
         return SpoutHealth(
@@ -263,6 +251,20 @@ class SpoutOutages:
             since_ms=outages[0].since_ms,
             last_error=outages[0].last_error,
             outages=tuple(outages),
+        )
+
+    def _outage(self, part: SpoutPart) -> SpoutOutage:
+        of = {
+            shard_id or "": trouble
+            for (failing, shard_id), trouble in self._troubles.items()
+            if failing is part
+        }
+        oldest = of[min(of, key=lambda shard_id: (of[shard_id].since_s, shard_id))]
+        return SpoutOutage(
+            part=str(part),
+            shards=tuple(sorted(filter(None, of))),
+            since_ms=oldest.since_ms,
+            last_error=said(oldest.error),
         )
 
     def failing_s(self) -> Mapping[str, float]:
@@ -363,13 +365,3 @@ def _blip_s(part: SpoutPart, error: Exception) -> float:
 def _is_of_the_shard(error: Exception) -> bool:
     """Whether the shard's own limits are used up."""
     return isinstance(error, ThrottledError) and not isinstance(error, KeyThrottledError)
-
-
-def _outage(part: SpoutPart, troubles: list[tuple[_Trouble, str]]) -> SpoutOutage:
-    oldest, _shard_id = troubles[0]
-    return SpoutOutage(
-        part=str(part),
-        shards=tuple(sorted(shard_id for _trouble, shard_id in troubles if shard_id)),
-        since_ms=oldest.since_ms,
-        last_error=said(oldest.error),
-    )

@@ -28,11 +28,10 @@ from kinesis_spout.spout.outages import SpoutPart
 from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kinesis_spout.aggregation.unpacking import Unpacker
     from kinesis_spout.reading.fallback import SubscriptionTotals
     from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.scheduler import SpoutScheduler
     from kinesis_spout.spout.services import SpoutContext, SpoutServices
     from state.position import Position
     from state.sequence_number import SequenceNumber
@@ -105,7 +104,8 @@ class TipGetter(OneAttemptGetter):
 class SpoutShardGetter:
     """The getter of a spout over `source`, which polls or is pushed to. It stops at a time.
 
-    `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit). A
+    `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit). Once
+    one was seen, `final_page` is the last page that arrived in time, without its records. A
     transient fault postpones the fetch, and the next one comes after a pause that grows.
 
     Aggregates are unpacked, so the records of a page are user records. If the configuration refuses
@@ -125,9 +125,9 @@ class SpoutShardGetter:
         self._scheduler = context.scheduler
         self._start = source.position
         self._aggregates = context.config.aggregated_records
-        self._unpacker = unpacker
+        self.unpacker = unpacker
         self._until_ms = until_ms
-        self._final_page: Page | None = None
+        self.final_page: Page | None = None
 
     @property
     def shard_id(self) -> str:
@@ -141,13 +141,6 @@ class SpoutShardGetter:
     def iterator(self) -> str | None:
         return self._source.iterator
 
-    @property
-    def final_page(self) -> Page | None:
-        """The newest page, without its records, once reading has stopped at `until_ms`; None
-        before.
-        """
-        return self._final_page
-
     def ready_at_s(self) -> float:
         retry_at_s = self._outages.retry_at_s(SpoutPart.FETCH, self.shard_id)
         return max(self._source.ready_at_s(), retry_at_s)
@@ -156,15 +149,17 @@ class SpoutShardGetter:
         """The next page now. Raises `ThrottledError` and `FetchPostponedError` as
         `ShardGetter`, and the error that stops the spout.
         """
-        if self._final_page is not None:
+        if self.final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
             # one if that has no records, as the buffer keeps the newest empty page only.
-            self._final_page = page = Page.empty(self.shard_id)
+            self.final_page = page = Page.empty(self.shard_id)
             return page
         if not isinstance(self._source, SubscribedGetter):  # that one waits for what is pushed
             self._outages.asks(self.shard_id)
         try:
-            page = self._fetch_page(limit)
+            page = self._source.fetch_unless_throttled(limit)
+            if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
+                refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
         except KinesisError as exc:
             waits = isinstance(exc, UnreadableRecordError) and self._has_unresolved()
             error = MalformedResponseError(str(exc)) if waits else exc
@@ -176,7 +171,7 @@ class SpoutShardGetter:
         in_time = page.count if self._until_ms is None else page.arrived_by(self._until_ms)
         if in_time < page.count:
             page = page.head(in_time)
-            self._final_page = page.without_records()
+            self.final_page = page.without_records()
         return self._unpacked(page)
 
     def _has_unresolved(self) -> bool:
@@ -187,21 +182,10 @@ class SpoutShardGetter:
             assigned = self._scheduler.assigned.get(self.shard_id)
             return assigned is not None and assigned.shard.has_unresolved
 
-    @property
-    def left_out(self) -> int:
-        """How many user records of aggregates belong to other shards."""
-        return self._unpacker.left_out
-
     def close(self) -> None:
         """End a subscription. Any thread; never blocks."""
         if isinstance(self._source, SubscribedGetter):
             self._source.close()
-
-    def _fetch_page(self, limit: int) -> Page:
-        page = self._source.fetch_unless_throttled(limit)
-        if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
-            refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
-        return page
 
     def _unpacked(self, page: Page) -> Page:
         # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
@@ -211,35 +195,21 @@ class SpoutShardGetter:
             return page
         if not is_begun and not page.columns.any_begins_with(KPL_MAGIC):
             return page
-        return unpacked_page(page, self._unpacker, self._start, only_first=is_raw)
+        return unpacked_page(page, self.unpacker, self._start, only_first=is_raw)
 
 
 class Prefetched:
-    """The buffer of one shard, a `kinesis_spout.spout.record_run.PageSource`. Dropping a page with
-    records wakes the fetching thread.
+    """The getter of one shard and the `buffer` before it, as a
+    `kinesis_spout.spout.record_run.PageSource`. Dropping a page with records wakes the fetching
+    thread.
     """
 
     def __init__(
-        self, getter: SpoutShardGetter, buffer: BufferedGetter, wake: Callable[[], None]
+        self, getter: SpoutShardGetter, buffer: BufferedGetter, scheduler: SpoutScheduler
     ) -> None:
+        self.getter = getter
         self.buffer = buffer
-        self._getter = getter
-        self._wake = wake
-
-    @property
-    def gone(self) -> bool:
-        """Whether the service does not know the shard any more."""
-        return self.buffer.gone
-
-    @property
-    def final_page(self) -> Page | None:
-        """The last page that arrived in time, once a later record was seen; None before."""
-        return self._getter.final_page
-
-    @property
-    def left_out(self) -> int:
-        """How many user records belong to other shards, of all that was read."""
-        return self._getter.left_out
+        self._scheduler = scheduler
 
     def first(self) -> Page | None:
         return self.buffer.first()
@@ -247,25 +217,24 @@ class Prefetched:
     def close(self) -> None:
         """Fetch nothing more. The pages in the buffer can still be taken."""
         self.buffer.close()
-        self._getter.close()
+        self.getter.close()
 
     def drop(self, page: Page) -> None:
         self.buffer.drop(page)
         if page.count:
-            self._wake()
+            self._scheduler.wake("fetch")
 
 
 class SpoutPrefetcher:
-    """One per open spout. One thread calls `step`, and `wake` wakes it. Any thread may call the
-    rest, with the scheduler's lock held, which guards the buffers that there are.
+    """One per open spout. One thread calls `step`. Any thread may call the rest, with the
+    scheduler's lock held, which guards the buffers that there are.
     """
 
-    def __init__(self, context: SpoutContext, wake: Callable[[], None]) -> None:
+    def __init__(self, context: SpoutContext) -> None:
         self._context = context
         self._config = config = context.config
         services = context.services
         self._scheduler = context.scheduler
-        self.wake = wake  # also when a pause is over
         self._budget = ByteBudget(config.prefetch_bytes)
         self._buffers: dict[str, Prefetched] = {}
         self._is_stale = False  # the reader's list of buffers is out of date
@@ -302,14 +271,18 @@ class SpoutPrefetcher:
         """Start to read a shard at its read position. `until_ms`, `unpacker`: see
         `SpoutShardGetter`.
         """
-        source = self._source(state, ending_sequence)
+        polling = TipGetter(
+            self._config, self._context.services, state, ending_sequence=ending_sequence
+        )
+        pushed = self._subscriptions
+        source = polling if pushed is None else SubscribedGetter(polling, pushed)
         getter = SpoutShardGetter(source, self._context, until_ms=until_ms, unpacker=unpacker)
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget
         )
-        pages = self._buffers[state.shard_id] = Prefetched(getter, buffer, self.wake)
+        pages = self._buffers[state.shard_id] = Prefetched(getter, buffer, self._scheduler)
         self._is_stale = True
-        self.wake()
+        self._scheduler.wake("fetch")
         return pages
 
     def remove(self, shard_id: str) -> None:
@@ -349,25 +322,16 @@ class SpoutPrefetcher:
                 self._scheduler.changed.notify_all()
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
 
-    def _source(
-        self, state: ShardState, ending_sequence: SequenceNumber | None
-    ) -> TipGetter | SubscribedGetter:
-        services = self._context.services
-        polling = TipGetter(self._config, services, state, ending_sequence=ending_sequence)
-        if self._subscriptions is None:
-            return polling
-        return SubscribedGetter(polling, self._subscriptions)
-
     def _on_page(self, buffer: BufferedGetter) -> None:
         assigned = self._scheduler.assigned.get(buffer.shard_id)
         pages = self._buffers.get(buffer.shard_id)
         if assigned is None or pages is None or pages.buffer is not buffer:
             _drop_all(buffer)  # the shard was released while the fetch was running
             return
-        if pages.gone or pages.final_page is not None:
+        if buffer.gone or pages.getter.final_page is not None:
             pages.close()
         assigned.is_dirty = True
-        assigned.counts.left_out = pages.left_out
+        assigned.counts.left_out = pages.getter.unpacker.left_out
         self._scheduler.reschedule(assigned)
 
 

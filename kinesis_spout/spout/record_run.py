@@ -215,8 +215,8 @@ class PageRuns:
     """The runs of a shard. `last_page` is the newest page whose records were all taken, without
     them; it was dropped from `source`. `source` None: there are no pages.
 
-    `lapse` looks at each page. Behind records that may have expired unread none is taken, until it
-    is excused.
+    `lapse` inspects each page. Behind records that may have expired unread none is taken, until the
+    loss is acknowledged.
     """
 
     def __init__(self, source: PageSource | None, lapse: ExpiryDetector) -> None:

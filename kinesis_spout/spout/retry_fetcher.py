@@ -16,9 +16,9 @@ from kinesis_spout.spout.record_run import RecordRun
 from state.plan import PlannedRetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from kinesis_spout.aggregation.unpacking import Unpacker
+    from kinesis_spout.spout.assigner import SpoutAssigner
     from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
     from state.shard_state import UnresolvedRecord
@@ -28,24 +28,10 @@ _LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
 
 
 class SpoutRetryFetcher:
-    """One per open spout. One thread calls `step`, which blocks on Kinesis.
+    """One per open spout. One thread calls `step`, which blocks on Kinesis."""
 
-    `gone` gives the shards that are proven gone. `on_unknown` is called when the service does not
-    know a shard, which proves nothing by itself: the next listings do. `new_unpacker` makes the
-    unpacker of a shard's aggregates.
-    """
-
-    def __init__(
-        self,
-        context: SpoutContext,
-        *,
-        gone: Callable[[], Collection[str]],
-        on_unknown: Callable[[], None],
-        new_unpacker: Callable[[str], Unpacker],
-    ) -> None:
-        self._new_unpacker = new_unpacker
-        self._gone = gone
-        self._on_unknown = on_unknown
+    def __init__(self, context: SpoutContext, assigner: SpoutAssigner) -> None:
+        self._assigner = assigner
         self._unknown_until_s: dict[str, float] = {}  # by shard that was not known
         self._outages = context.outages
         self._services = context.services
@@ -69,7 +55,7 @@ class SpoutRetryFetcher:
         for assigned, records in wanted:
             if not records:
                 continue
-            if assigned.shard.shard_id in self._gone():
+            if assigned.shard.shard_id in self._assigner.catalog.loss.gone:
                 self._scheduler.restock(assigned, [(record, None) for record in records])
                 continue
             if self._must_wait(assigned.shard.shard_id):
@@ -113,7 +99,7 @@ class SpoutRetryFetcher:
             budget=RetryByteBudget(room_bytes),
             whole_ranges=True,
             one_attempt=True,
-            unpacker=self._new_unpacker(shard_id),
+            unpacker=self._assigner.new_unpacker(shard_id),
         )
         rows = RecordRun([], [], [], [])
         error: KinesisError | None = None
@@ -124,7 +110,7 @@ class SpoutRetryFetcher:
             error = exc
         if reader.result.shard_gone:
             self._unknown_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
-            self._on_unknown()
+            self._assigner.list_soon()  # that proves nothing by itself: the next listings do
         self._scheduler.restock(assigned, list(_found(records[: reader.result.done], rows)))
         if error is None or reader.result.done:
             self._outages.succeeded(SpoutPart.RETRIES, shard_id)

@@ -10,7 +10,6 @@ in a second rotation.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import floor
 from typing import TYPE_CHECKING
@@ -21,26 +20,9 @@ from kinesis_spout.spout.isolation import Isolation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
     from state.sequence_number import SequenceNumber
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of a spout, over all its shards unless the name says otherwise.
-
-    - `message_timeout_ms`: None for no timeout.
-    - `max_held_bytes`: payload that is kept in memory for retries.
-    - `max_records`: after this many new records, only their retries go out. None for no limit.
-    - `breaker_failures`: after so many failures without an ack the spout stops. None for never.
-    """
-
-    max_pending: int
-    max_unresolved_per_shard: int
-    message_timeout_ms: int | None
-    max_held_bytes: int
-    max_records: int | None = None
-    breaker_failures: int | None = None
 
 
 class Rotation:
@@ -50,14 +32,15 @@ class Rotation:
     Not thread-safe: the caller holds the spout's lock.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, config: SpoutConfig) -> None:
+        self.config = config
         self.assigned: dict[str, AssignedShard] = {}
         self.pending = 0
         self.is_paused = False
         self.isolation = Isolation()
-        self._new_left = limits.max_records
-        self._short_way_below = limits.max_pending
+        self._timeout_ms = config.message_timeout_ms
+        self._new_left = config.max_records
+        self._short_way_below = config.max_pending
         self._rotation: deque[AssignedShard] = deque()
         self._retry_rotation: deque[AssignedShard] = deque()
         # A heap of (due_ms, shard_id). An entry that differs from its shard's `due_ms` is stale.
@@ -73,7 +56,7 @@ class Rotation:
         """Whether no new record goes out: `max_records` were emitted, or `max_pending` is reached,
         until there are outcomes.
         """
-        return self.is_full or self.pending >= self.limits.max_pending
+        return self.is_full or self.pending >= self.config.max_pending
 
     @property
     def is_idle(self) -> bool:
@@ -122,7 +105,7 @@ class Rotation:
         # One comparison for each record, in place of four: below this many pending records `emit`
         # needs no further check.
         is_open = not (self.is_paused or self.is_full or self.isolation.is_on)
-        self._short_way_below = self.limits.max_pending if is_open else 0
+        self._short_way_below = self.config.max_pending if is_open else 0
 
     # shards ---------------------------------------------------------------------------------------
     def add(self, assigned: AssignedShard) -> None:
@@ -162,7 +145,7 @@ class Rotation:
         if (
             not assigned.in_rotation
             and shard.open_run is not None
-            and shard.pending + shard.waiting < self.limits.max_unresolved_per_shard
+            and shard.pending + shard.waiting < self.config.max_unresolved_per_shard
         ):
             assigned.in_rotation = True
             self._rotation.append(assigned)
@@ -203,7 +186,7 @@ class Rotation:
                 # retry waits. The shard stays in the rotation, at its end, so it is not enqueued
                 # again.
                 run.emitted = index + 1
-                timeout_ms = self.limits.message_timeout_ms
+                timeout_ms = self._timeout_ms
                 if timeout_ms is not None:
                     run.deadlines.append(now_ms + timeout_ms)
                 self.pending += 1
@@ -215,7 +198,7 @@ class Rotation:
     def _emit_checked(self, now_ms: int) -> SpoutEmission | None:
         if self.is_paused and not self.isolation.waits_for_outcome:
             return None
-        timeout_ms = self.limits.message_timeout_ms
+        timeout_ms = self._timeout_ms
         deadline_ms = None if timeout_ms is None else now_ms + timeout_ms
         if self.isolation.is_on:
             return self._emit_isolated(now_ms, deadline_ms)
@@ -225,7 +208,7 @@ class Rotation:
             self._count(emission)
             # With max_records every new record is counted, so none takes the short way.
             if self._new_left is None:
-                emission.assigned.shard.grant(self.limits.max_unresolved_per_shard)
+                emission.assigned.shard.grant(self.config.max_unresolved_per_shard)
         return emission
 
     def _take(self, now_ms: int, deadline_ms: int | None) -> SpoutEmission | None:
@@ -235,7 +218,7 @@ class Rotation:
         while rotation:
             assigned = rotation.popleft()
             shard = assigned.shard
-            has_room = shard.unresolved < self.limits.max_unresolved_per_shard
+            has_room = shard.unresolved < self.config.max_unresolved_per_shard
             delivery = shard.emit(now_ms, deadline_ms, new=is_new and has_room)
             # Enqueued again only if it has more, so that an idle shard leaves the rotation.
             if is_new:

@@ -28,7 +28,6 @@ takes no other.
 
 from __future__ import annotations
 
-import math
 import threading
 from math import floor
 from typing import TYPE_CHECKING
@@ -36,8 +35,8 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import KinesisError, reason_text
 from kinesis_spout.spout.emission import COUNTED_FAILURES, AssignedShard, SpoutEmission
 from kinesis_spout.spout.listener import SpoutNotifier
-from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics, WaitTimes
-from kinesis_spout.spout.rotation import Limits, Rotation
+from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
+from kinesis_spout.spout.rotation import Rotation
 from kinesis_spout.tuple_tree.acker import Acker
 from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
 from state.tracker.transitions import Effect
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
+    from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.record_run import RecordRun
     from kinesis_spout.spout.retry_buffer import DueLetter
     from kinesis_spout.spout.tracked_shard import TrackedShard
@@ -70,7 +70,7 @@ class SpoutTrees:
 
     def begin(self, emission: SpoutEmission) -> TupleTree:
         """The tree times out with its emission: a later outcome would not count."""
-        timeout_ms = self._scheduler.rotation.limits.message_timeout_ms
+        timeout_ms = self._scheduler.rotation.config.message_timeout_ms
         deadline_ms = None if timeout_ms is None else int(self._scheduler.now_ms()) + timeout_ms
         tree = TupleTree(self._acker, emission.message_id, self, deadline_ms=deadline_ms)
         self._open[emission.message_id] = emission, tree.root
@@ -108,46 +108,40 @@ class SpoutScheduler:
     name. `error`: what has stopped the spout, if anything; the next call for a record raises it.
 
     `check_owner` raises if another process has taken over: it has got the records that are next
-    here. So long after a call for a record, `lease_ms`, none can have done that.
+    here. Within half a session's time-out after a call for a record none can have done that.
     """
 
     def __init__(
         self,
-        limits: Limits,
+        config: SpoutConfig,
         now_ms: Callable[[], float],
         *,
-        stream_name: str = "",
         hooks: SpoutNotifier | None = None,
         wake: Callable[[str], None] = lambda _loop: None,
         check_owner: Callable[[], None] = lambda: None,
-        lease_ms: float = math.inf,
         random: Random | None = None,
     ) -> None:
         self.now_ms = now_ms
-        self.stream_name = stream_name
+        self.stream_name = config.stream_ref.name
         # Reentrant, for callers that hold it around several steps, and because its release raises
         # in a thread that does not hold it: see `emit`.
         self.changed = threading.Condition(threading.RLock())
-        self.rotation = Rotation(limits)
+        self.rotation = Rotation(config)
         self.trees = SpoutTrees(self, random)
         self.released_counts = ShardCounts()  # of shards that are not assigned any more
         self.error: Exception | None = None
         self._is_closed = False
         self._hooks = SpoutNotifier(()) if hooks is None else hooks
-        self._wake = wake
+        self.wake = wake
         self._check_owner = check_owner
-        self._lease_ms = lease_ms
-        self._leased_until_ms = now_ms() + lease_ms
+        # After its last heartbeat, a session at the store lives at least that long.
+        self._lease_ms = config.zookeeper_session_timeout_s * 500
+        self._leased_until_ms = now_ms() + self._lease_ms
         self._waiting = 0  # threads in `wait`
 
     @property
     def assigned(self) -> dict[str, AssignedShard]:
         return self.rotation.assigned
-
-    @property
-    def pending(self) -> int:
-        """How many deliveries have no outcome."""
-        return self.rotation.pending
 
     @property
     def is_paused(self) -> bool:
@@ -156,7 +150,7 @@ class SpoutScheduler:
     # emitting -------------------------------------------------------------------------------------
     def emit(self) -> SpoutEmission | None:
         """The next record; None when no shard has one that may go out now. Raises what has stopped
-        the spout. After a silence of `lease_ms` it blocks on `check_owner` first.
+        the spout. After a silence it blocks on `check_owner` first.
         """
         if self.error is not None:
             raise self.error
@@ -174,7 +168,7 @@ class SpoutScheduler:
             if emission is None:
                 isolated = self.rotation.isolation.delivery
                 if isolated is not None and isolated.asks_for_commit():
-                    self._wake("commit")
+                    self.wake("commit")
         finally:
             try:  # noqa: SIM105  # `suppress` takes longer than all the rest
                 changed.release()
@@ -214,10 +208,8 @@ class SpoutScheduler:
             is_first = self.error is None
             self.error = self.error or error
             self.changed.notify_all()
-        if is_first:
-            self._hooks.stopped(error)
-        else:
-            self._hooks.error(error)
+        # The next call for a record raises the first one.
+        self._hooks.error(error, is_logged=not is_first)
 
     def close(self) -> None:
         """Count no further outcome: it would not be committed."""
@@ -361,7 +353,7 @@ class SpoutScheduler:
             extended = not assigned.is_released and assigned.shard.extend(emission, deadline_ms)
         if extended:
             self.trees.on_extended(emission.message_id, deadline_ms)
-        self._wake("timeouts")
+        self.wake("timeouts")
         return extended
 
     def tree(self, emission: SpoutEmission) -> TupleTree:
@@ -378,7 +370,7 @@ class SpoutScheduler:
             return SpoutEmission.of(assigned, delivery)
 
     def _stop_if_nothing_is_acked(self) -> None:
-        limit = self.rotation.limits.breaker_failures
+        limit = self.rotation.config.breaker_failures
         if limit is None or self.error is not None:
             return
         with self.changed:
@@ -455,7 +447,7 @@ class SpoutScheduler:
         Payloads that are kept are not read again, so room always comes back when they are resolved.
         """
         with self.changed:
-            return self.rotation.limits.max_held_bytes - sum(
+            return self.rotation.config.prefetch_bytes - sum(
                 assigned.shard.held.held_bytes for assigned in self.assigned.values()
             )
 
@@ -463,12 +455,12 @@ class SpoutScheduler:
         """How many bytes of payload may still be kept for letters. O(shards)."""
         with self.changed:
             held = [assigned.shard.held.letter_bytes for assigned in self.assigned.values()]
-            half = self.rotation.limits.max_held_bytes // 2
+            half = self.rotation.config.prefetch_bytes // 2
             return min(self.room_bytes(), half - sum(held))
 
     @property
     def _held_bytes_per_shard(self) -> int:
-        return self.rotation.limits.max_held_bytes // max(1, len(self.assigned))
+        return self.rotation.config.prefetch_bytes // max(1, len(self.assigned))
 
     def letters(self) -> Iterator[tuple[AssignedShard, DueLetter]]:
         """The exhausted records that can be dead-lettered now. Hold `changed` while it runs."""
@@ -503,34 +495,22 @@ class SpoutScheduler:
         for assigned in self.assigned.values():
             yield assigned.counts
 
-    @property
-    def emitted(self) -> int:
-        """How many deliveries were handed out. O(shards)."""
+    def counts(self) -> ShardCounts:
+        """The counts of all shards, with those that were released. O(shards)."""
+        total = ShardCounts()
         with self.changed:
-            return sum(one.emitted for one in self._counts())
+            for one in self._counts():
+                total.add(one)
+        return total
 
-    @property
-    def answered(self) -> int:
-        """How many deliveries were acked or failed by the program. O(shards)."""
-        with self.changed:
-            return sum(one.acked + one.failed - one.timed_out for one in self._counts())
-
-    @property
-    def resolved(self) -> int:
-        """How many records were acked or dead-lettered. O(shards)."""
-        with self.changed:
-            return sum(one.acked + one.dead_lettered for one in self._counts())
-
-    def metrics(self, waits: WaitTimes, service_now_ms: int) -> SpoutMetrics:
-        """A snapshot of all counts: later events do not change it. O(shards)."""
+    def metrics(self, service_now_ms: int) -> tuple[ShardMetrics, dict[str, ShardMetrics]]:
+        """In total, and by shard: a snapshot, which later events do not change. O(shards)."""
         with self.changed:
             shards = {
                 shard_id: assigned.metrics(service_now_ms)
                 for shard_id, assigned in sorted(self.assigned.items())
             }
-            counts = ShardCounts()
-            for one in self._counts():
-                counts.add(one)
+            counts = self.counts()
         lags = [one.lag_ms for one in shards.values() if one.lag_ms is not None]
         total = ShardMetrics(
             counts=counts,
@@ -539,6 +519,4 @@ class SpoutScheduler:
             lag_ms=max(lags, default=None),
             refused=sum(one.refused for one in shards.values()),
         )
-        return SpoutMetrics(
-            total=total, shards=shards, waits=WaitTimes(waits.idle_s, waits.at_limit_s)
-        )
+        return total, shards

@@ -15,10 +15,10 @@ from kinesis_spout.spout.assigner import SpoutAssigner
 from kinesis_spout.spout.committer import SpoutCommitter
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.listener import SpoutNotifier
+from kinesis_spout.spout.metrics import SpoutMetrics
 from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, said
 from kinesis_spout.spout.prefetcher import SpoutPrefetcher
 from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
-from kinesis_spout.spout.rotation import Limits
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from scheme.errors import MalformedRecordError
@@ -27,14 +27,14 @@ from state.shard_state import TIMED_OUT
 from state.store.runs import DONE, STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from typing import Self
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.programs.threads import Loop
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes
+    from kinesis_spout.spout.metrics import WaitTimes
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
@@ -60,21 +60,11 @@ class SpoutSession:
     def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
         self.hooks = SpoutNotifier(config.listeners, on_ack=config.on_ack, on_fail=config.on_fail)
         self.scheduler = SpoutScheduler(
-            Limits(
-                config.max_pending,
-                config.max_unresolved_per_shard,
-                config.message_timeout_ms,
-                config.prefetch_bytes,
-                config.max_records,
-                config.breaker_failures,
-            ),
+            config,
             steady_ms(services.clock),
-            stream_name=config.stream_ref.name,
             hooks=self.hooks,
             wake=self._wake,
             check_owner=self._check_owner,
-            # After its last heartbeat, a session at the store lives at least that long.
-            lease_ms=config.zookeeper_session_timeout_s * 500,
             random=services.random,
         )
         self._scheme = config.scheme
@@ -88,19 +78,11 @@ class SpoutSession:
                 self.hooks, services.clock, services.random, give_up_after_s=config.give_up_after_s
             ),
         )
-        # After its last heartbeat, a session at the store lives at least that long.
-        self._lease_ms = config.zookeeper_session_timeout_s * 500
-        self._leased_until_ms = self.scheduler.now_ms() + self._lease_ms
-        self._fetching = SpoutPrefetcher(context, lambda: self._wake("fetch"))
-        self._assigner = SpoutAssigner(context, self._fetching, lambda: self._wake("coordinate"))
-        self._committer = SpoutCommitter(context, self._assigner, lambda: self._wake("coordinate"))
-        self._dead_letters = SpoutDeadLetterQueue(context, lambda: self._wake("letters"))
-        self._retry_fetcher = SpoutRetryFetcher(
-            context,
-            gone=lambda: self._assigner.catalog.loss.gone,
-            on_unknown=self._assigner.list_soon,
-            new_unpacker=self._assigner.shards.new_unpacker,
-        )
+        self._fetching = SpoutPrefetcher(context)
+        self._assigner = SpoutAssigner(context, self._fetching)
+        self._committer = SpoutCommitter(context, self._assigner)
+        self._dead_letters = SpoutDeadLetterQueue(context)
+        self._retry_fetcher = SpoutRetryFetcher(context, self._assigner)
         self._answers = AnswerWatch(
             self.scheduler.stream_name, config.message_timeout_ms or 0, services.clock
         )
@@ -120,33 +102,14 @@ class SpoutSession:
         session._start_loops()
         return session
 
-    def deactivated(self, *, is_active: bool) -> None:
+    def activated(self, *, is_active: bool) -> None:
         """The program has activated or deactivated the spout: the next commit stores that."""
         now_ms = self._context.services.clock.now_ms()
         self._committer.stall.deactivated_ms = None if is_active else now_ms
-
-    def end(self, *, crashed: bool, error: BaseException | None = None) -> None:
-        """Stop the threads, commit, write the due dead letters and close. Blocks, at most for
-        `close_timeout_s` and a second. Errors of the letters and of the commit are logged.
-        `crashed`, `error`: see `KinesisSpout.close`.
-        """
-        why, run = self.scheduler.error or error, self._assigner.session.run
-        kind = DONE if self.has_ended else STOPPED
-        self.scheduler.close()
-        self._answers.finish()
-        closing = SpoutClosing(
-            self._context,
-            self._committer,
-            self._dead_letters,
-            self._fetching,
-            self._loops.values(),
-        )
-        # After a StateError this process may not be the owner any more: it writes nothing.
-        closing.run(
-            lambda: run.end(kind) if why is None else run.failed(why),
-            writes=not isinstance(self.scheduler.error, StateError),
-            in_order=not crashed,
-        )
+        if is_active:
+            self.scheduler.notify()
+        else:
+            self._wake("commit")
 
     # emitting -------------------------------------------------------------------------------------
     @property
@@ -157,11 +120,32 @@ class SpoutSession:
         return self._scheme is None and self._context.config.tracking and not self.hooks.any
 
     def next_tuple(self) -> SpoutEmission | None:
-        """See `KinesisSpout.next_tuple`."""
-        emission = self._emit_decoded()
-        if emission is not None:
-            self.hooks.emitted(emission)
-        return emission
+        """See `KinesisSpout.next_tuple`. Without tracking, each emission counts as acked at once.
+        Records that the scheme cannot decode have their outcome here, and the next one is taken:
+        malformed ones are dead-lettered, and those for which it raises another error fail.
+
+        None after many of these in a row, so that a call stays short.
+        """
+        scheduler, scheme = self.scheduler, self._scheme
+        for _ in range(MAX_MALFORMED_PER_CALL):
+            emission = scheduler.emit()
+            if emission is None:
+                return None
+            if not self._context.config.tracking:
+                scheduler.resolve(emission, notifies=False)
+            try:
+                decoded = emission if scheme is None else emission.decoded(scheme)
+            except MalformedRecordError as exc:
+                reason = malformed_reason(exc)
+                scheduler.record_failure(emission, reason, retry=False, is_malformed=True)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as exc:  # noqa: BLE001  # whatever it raises is its record's failure
+                emission.fail(f"its scheme raised {described(exc)}")
+            else:
+                self.hooks.emitted(decoded)
+                return decoded
+        return None
 
     def _check_owner(self) -> None:
         """Raise if another process has taken over: it has got the records that are next here.
@@ -176,36 +160,6 @@ class SpoutSession:
         except StateError as exc:
             self._stopped_by(exc)
             raise
-
-    def _emit_as_configured(self) -> SpoutEmission | None:
-        """Without tracking, each emission counts as acked at once."""
-        emission = self.scheduler.emit()
-        if emission is not None and not self._context.config.tracking:
-            self.scheduler.resolve(emission, notifies=False)
-        return emission
-
-    def _emit_decoded(self) -> SpoutEmission | None:
-        """The next record that the scheme can decode, if there is one. Malformed ones before it are
-        dead-lettered, and those for which it raises another error fail.
-
-        None after many of these in a row, so that a call stays short.
-        """
-        scheme = self._scheme
-        for _ in range(MAX_MALFORMED_PER_CALL):
-            emission = self._emit_as_configured()
-            if emission is None or scheme is None:
-                return emission
-            try:
-                return emission.decoded(scheme)
-            except MalformedRecordError as exc:
-                self.scheduler.record_failure(
-                    emission, malformed_reason(exc), retry=False, is_malformed=True
-                )
-            except KeyboardInterrupt:
-                raise
-            except BaseException as exc:  # noqa: BLE001  # whatever it raises is its record's failure
-                emission.fail(f"its scheme raised {described(exc)}")
-        return None
 
     def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
         """The emission that a message id names, as it was emitted, if its payload is in memory;
@@ -233,14 +187,12 @@ class SpoutSession:
             or scheduler.rotation.may_emit(int(scheduler.now_ms()))
         )
 
-    def commit_soon(self) -> None:
-        """Wake the thread that commits."""
-        self._wake("commit")
-
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
-        metrics = self.scheduler.metrics(waits, self._assigner.catalog.stream.now_ms())
-        return replace(
-            metrics,
+        total, shards = self.scheduler.metrics(self._assigner.catalog.stream.now_ms())
+        return SpoutMetrics(
+            total=total,
+            shards=shards,
+            waits=replace(waits),
             failing_s=self._context.outages.failing_s(),
             outages=self._context.outages.counts(),
             subscriptions=self._fetching.subscriptions(),
@@ -285,7 +237,9 @@ class SpoutSession:
         """
         scheduler = self.scheduler
         expired = scheduler.expire()
-        self._context.outages.no_answers = self._answers.look(scheduler.answered, len(expired))
+        counts = scheduler.counts()
+        answered = counts.acked + counts.failed - counts.timed_out
+        self._context.outages.no_answers = self._answers.look(answered, len(expired))
         for emission in expired:
             self.hooks.timed_out(emission)
             self.hooks.failed(emission, TIMED_OUT)
@@ -296,89 +250,76 @@ class SpoutSession:
             return timeout_s
         return min(timeout_s, max(0.0, (next_ms - int(scheduler.now_ms())) / 1000))
 
+    # the end --------------------------------------------------------------------------------------
+    def end(self, *, crashed: bool, error: BaseException | None = None) -> None:
+        """Close everything within `close_timeout_s` and a second, whatever hangs. No record goes
+        out any more. The order is that of importance: the last commit, the letters, a commit of
+        these, the release of the ownership; threads that hang in Kinesis are waited for last. What
+        does not end in time is left to threads of their own, which do not keep the program from
+        exiting.
 
-class SpoutClosing:
-    """The end of one session, after no record goes out any more: within `close_timeout_s`,
-    whatever hangs.
-
-    The order is that of importance. The last commit comes first, then the letters, then a commit of
-    these, then the release of the ownership. Threads that hang in Kinesis are waited for last.
-    """
-
-    def __init__(
-        self,
-        context: SpoutContext,
-        committer: SpoutCommitter,
-        dead_letters: SpoutDeadLetterQueue,
-        fetching: SpoutPrefetcher,
-        loops: Collection[Loop],
-    ) -> None:
-        self._services = context.services
-        self._clock = context.services.clock
-        self._timeout_s = context.config.close_timeout_s
-        self._committer = committer
-        self._dead_letters = dead_letters
-        self._fetching = fetching
-        self._loops = loops
-
-    def run(self, record_end: Callable[[], object], *, writes: bool, in_order: bool) -> None:
-        """Close everything. `record_end` records how the run ended. `writes` False: store no state.
-        `in_order`: see `SpoutCommitter.commit_last`.
-
-        What does not end in time is left to threads of their own, which do not keep the program
-        from exiting. Raises the error of the last commit, unless that is retried.
+        Raises the error of the last commit, unless that is retried. `crashed`, `error`: see
+        `KinesisSpout.close`.
         """
-        began_s = self._clock.monotonic_s()
-        self._services.closing.set()
-        for loop in self._loops:
+        services, clock = self._context.services, self._context.services.clock
+        timeout_s = self._context.config.close_timeout_s
+        self.scheduler.close()
+        self._answers.finish()
+        began_s = clock.monotonic_s()
+        services.closing.set()
+        for loop in self._loops.values():
             loop.stop()
-        pool = self._services.new_pool(1, "kinesis-spout-close")
-        stored = pool.submit(
-            self._store, record_end, began_s + self._timeout_s, writes=writes, in_order=in_order
-        )
+        pool = services.new_pool(1, "kinesis-spout-close")
+        why = self.scheduler.error or error
+        stored = pool.submit(self._store_last, why, began_s + timeout_s, in_order=not crashed)
         rest = pool.submit(self._release)
         pool.shutdown(wait=False)
         try:
-            stored.result(self._timeout_s + _GRACE_S)
+            stored.result(timeout_s + _GRACE_S)
         except TimeoutError:
             if stored.done():
                 raise
-            self._say_what_comes_again(f"the store did not answer within {self._timeout_s:g} s")
+            self._warn_of_redelivery(f"the store did not answer within {timeout_s:g} s")
         finally:
-            spent_s = self._clock.monotonic_s() - began_s
-            left_s = max(0.0, self._timeout_s + _GRACE_S - spent_s)
+            left_s = max(0.0, began_s + timeout_s + _GRACE_S - clock.monotonic_s())
             if wait([rest], timeout=min(_REST_S, left_s)).not_done:
                 log.warning("the spout is closed; calls that hang are left to end by themselves")
 
-    def _store(
-        self, record_end: Callable[[], object], deadline_s: float, *, writes: bool, in_order: bool
-    ) -> None:
+    def _store_last(self, why: BaseException | None, deadline_s: float, *, in_order: bool) -> None:
+        """`why` is how the run ended; `in_order`: see `SpoutCommitter.commit_last`."""
+        run, clock = self._assigner.session.run, self._context.services.clock
+        # After a StateError this process may not be the owner any more: it writes nothing.
+        writes = not isinstance(self.scheduler.error, StateError)
         try:
             if writes and not self._committer.commit_last(in_order=in_order):
-                self._say_what_comes_again("the last commit failed")
+                self._warn_of_redelivery("the last commit failed")
                 return
             if writes and self._dead_letters.finish(deadline_s):
                 self._committer.commit_last(in_order=in_order)
-            record_end()
+            if why is None:
+                run.end(DONE if self.has_ended else STOPPED)
+            else:
+                run.failed(why)
         finally:
             self._dead_letters.close()
             # A step that uses the store would take its closing for an error.
-            until_s = self._clock.monotonic_s() + _REST_S
-            for loop in self._loops:
-                loop.join(max(0.0, until_s - self._clock.monotonic_s()))
-            self._services.store.close()
+            until_s = clock.monotonic_s() + _REST_S
+            for loop in self._loops.values():
+                loop.join(max(0.0, until_s - clock.monotonic_s()))
+            self._context.services.store.close()
 
     def _release(self) -> None:
         """Wait for what is still running, and close the rest."""
+        services, loops = self._context.services, self._loops.values()
         self._fetching.close()
-        is_late = not all(loop.join(0.0) for loop in self._loops)
-        for loop in self._loops:
+        is_late = not all(loop.join(0.0) for loop in loops)
+        for loop in loops:
             loop.join(None)
         if is_late:
-            self._services.store.close()  # a late step may have connected it again
-        self._services.client.close()
+            services.store.close()  # a late step may have connected it again
+        services.client.close()
 
-    def _say_what_comes_again(self, why: str) -> None:
+    def _warn_of_redelivery(self, why: str) -> None:
         log.warning(
             "%s, so the spout is closed without its last commit; %d records that were acked or "
             "dead-lettered since the commit before come again, and so do those without an outcome",

@@ -74,7 +74,7 @@ class UncleanStarts:
             return False
         if rotation.is_idle:
             return True
-        emitted = self._scheduler.emitted
+        emitted = self._scheduler.counts().emitted
         if self._emitted_before is None:
             self._emitted_before = emitted
         if self._marks is None:

@@ -296,22 +296,16 @@ def tell(outcomes: Iterable[Outcome[TupleTree]]) -> None:
     """Pass each outcome to its tree's spout. If one raises, the others are told first."""
     errors = []
     for outcome in outcomes:
+        tree = outcome.message_id
+        reason = _TIMED_OUT if outcome.ending is Ending.TIMED_OUT else outcome.reason
         try:
-            _tell_one(outcome)
+            if outcome.ending is Ending.ACKED:
+                tree.outcomes.ack(tree.message_id)
+            else:
+                tree.outcomes.fail(tree.message_id, reason=reason)
         except Exception as error:  # noqa: BLE001  # an error of one spout must not cost another its outcome
             errors.append(error)
     if len(errors) == 1:
         raise errors[0]
     if errors:
         raise ExceptionGroup("several spouts raised at the outcome of a tuple tree", errors)
-
-
-def _tell_one(outcome: Outcome[TupleTree]) -> None:
-    tree = outcome.message_id
-    if outcome.ending is Ending.ACKED:
-        tree.outcomes.ack(tree.message_id)
-    else:
-        tree.outcomes.fail(
-            tree.message_id,
-            reason=_TIMED_OUT if outcome.ending is Ending.TIMED_OUT else outcome.reason,
-        )

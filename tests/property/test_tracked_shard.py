@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS
-from kinesis_spout.spout.rotation import Limits
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
@@ -21,7 +20,7 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.tracker.transitions import Effect, NodeState
 from tests.support.spout.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
-from tests.support.spout.spout_pages import FakePages, page_of, payload, run_of
+from tests.support.spout.spout_pages import FakePages, limits, page_of, payload, run_of
 from tests.support.state.tracker import check_structure
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class SpoutMachine(RuleBasedStateMachine):
         super().__init__()
         self.now_ms = 1_000
         self.number = 1_000
-        self.limits = Limits(100, 100, None, 1 << 20)
+        self.limits = limits()
         self.core = SpoutScheduler(self.limits, lambda: self.now_ms)
         self.oracles: dict[str, ShardOracle] = {}
         self.pages: dict[str, FakePages] = {}
@@ -67,13 +66,18 @@ class SpoutMachine(RuleBasedStateMachine):
         shards=st.integers(1, 3),
         pending=st.sampled_from([1, 3, 100]),
         unresolved=st.sampled_from([1, 4, 100]),
-        timeout_ms=st.none() | st.just(150),
+        timeout_s=st.none() | st.just(0.15),
         held=st.sampled_from([1, 2 * ONE, 1 << 20]),
     )
     def begin(
-        self, shards: int, pending: int, unresolved: int, timeout_ms: int | None, held: int
+        self, shards: int, pending: int, unresolved: int, timeout_s: float | None, held: int
     ) -> None:
-        self.limits = Limits(pending, unresolved, timeout_ms, held)
+        self.limits = limits(
+            max_pending=pending,
+            max_unresolved_per_shard=unresolved,
+            message_timeout_s=timeout_s,
+            prefetch_bytes=held,
+        )
         self.core = SpoutScheduler(self.limits, lambda: self.now_ms)
         for shard_id in SHARDS[:shards]:
             self.oracles[shard_id] = ShardOracle()
@@ -178,7 +182,7 @@ class SpoutMachine(RuleBasedStateMachine):
         return None if isolated is None or isolated.has_outcome else isolated.emission
 
     def emit_one(self) -> None:
-        at_limit = self.core.pending >= self.limits.max_pending
+        at_limit = self.core.rotation.pending >= self.limits.max_pending
         assert self.core.rotation.at_limit == at_limit
         ready = {shard_id for shard_id in self.oracles if self.has_turn(shard_id, new=not at_limit)}
         if self.isolated_one is not None:
@@ -480,7 +484,7 @@ class SpoutMachine(RuleBasedStateMachine):
         for name in ("emitted", "retried", "acked", "failed", "timed_out"):
             assert sum(getattr(one, name) for one in counts) == getattr(self, name), name
         assert sum(one.dead_lettered for one in counts) == self.dead
-        assert self.core.pending == sum(
+        assert self.core.rotation.pending == sum(
             len(oracle.of("pending")) for oracle in self.oracles.values()
         )
 

@@ -222,4 +222,4 @@ class SpoutProcess:
             assert is_given_up or shard.pending == pending[shard_id], (
                 f"{shard_id} has {shard.pending} pending, not {pending[shard_id]}"
             )
-        assert self.spout._open_session().scheduler.pending == metrics.total.pending
+        assert self.spout._open_session().scheduler.rotation.pending == metrics.total.pending

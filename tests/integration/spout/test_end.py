@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.spout.kinesis_spout import SpoutConfig
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spouts import spout_on
 
@@ -105,26 +104,3 @@ def test_only_the_shards_that_were_named_are_read(orders: ServedFake) -> None:
 def test_a_shard_that_is_not_there_is_refused(orders: ServedFake) -> None:
     with pytest.raises(ConfigError, match="did you mean shardId-000000000001"):
         spout_on(orders, shards=("shardId-00000000001",)).open()
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"until": "LATEST"}, "until"),
-        ({"until": "TRIM_HORIZON"}, "until"),
-        ({"until": "soon"}, "until"),
-        ({"until": "now", "total_tasks": 2}, "until"),
-        ({"max_records": 0}, "max_records"),
-    ],
-)
-def test_an_end_that_makes_no_sense_is_refused(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        SpoutConfig(stream="orders", **given)
-
-
-@pytest.mark.parametrize(
-    ("until", "ms"), [("now", 102_000), ("-1m", 40_000), ("1970-01-01T00:00:05Z", 5_000)]
-)
-def test_a_time_is_told_as_now_as_iso_or_as_ago(until: str, ms: int) -> None:
-    """Now is a little later than the service's clock, which is cut to seconds."""
-    assert SpoutConfig(stream="orders", until=until).until_ms(100_000) == ms

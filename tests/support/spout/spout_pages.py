@@ -1,14 +1,17 @@
-"""Short constructors of a shard's pages and of their source, for tests of the spout's shards."""
+"""Short constructors of a shard's pages and of their source, and of limits, for tests of the
+spout's shards.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from kinesis_spout.reading.page import Page
 from kinesis_spout.service.record_columns import ARRIVAL_TYPE, RecordColumns
+from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.record_run import RecordRun
 from kinesis_spout.spout.tracked_shard import TrackedShard
 from state.position import TRIM_HORIZON
@@ -20,6 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from state.retry_policy import RetryPolicy
+
+
+def limits(**given: Any) -> SpoutConfig:
+    """A configuration whose limits a test does not come to, but for those that are given."""
+    wide: dict[str, Any] = {
+        "max_pending": 100,
+        "max_unresolved_per_shard": 100,
+        "message_timeout_s": None,
+        "prefetch_bytes": 1 << 20,
+        "breaker_failures": None,
+    }
+    return SpoutConfig(stream="orders", **(wide | given))
 
 
 def payload(number: int) -> bytes:

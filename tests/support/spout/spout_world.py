@@ -110,6 +110,25 @@ def spout_config(**options: Any) -> SpoutConfig:
     return SpoutConfig(**(given | options))
 
 
+def services_on(
+    service: Service, service_clock: ManualClock | PassingClock, **given: Any
+) -> SpoutServices:
+    """Whose calls, pools and subscriptions run in the thread of the test, unless it gives others.
+    `store` and `start_loop` have to be given.
+    """
+    random = Random(0)  # noqa: S311  # a test to repeat, not a secret
+    terms: Any = ServiceTerms()  # of the source's settings, the client takes these two
+    chosen: dict[str, Any] = {
+        "clock": service_clock,
+        "new_pool": InlinePool,
+        "new_feed": InlineFeed,
+        "wait_for": wait_in(service_clock),
+        "rate": ReadRate(reads_per_second=1000),
+    } | given
+    client = InProcessClient(service, terms, service_clock, random)
+    return SpoutServices(client=client, random=random, **chosen)
+
+
 @dataclass
 class SpoutUnderTest:
     """A spout of a test. `fresh()` is a new process on the same stream and store."""
@@ -136,23 +155,11 @@ class SpoutUnderTest:
         return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM)
 
     def services(self, **given: Any) -> SpoutServices:
-        random = Random(0)  # noqa: S311  # a test to repeat, not a secret
-        terms: Any = ServiceTerms()  # of the source's settings, the client takes these two
         self.service = self.new_service(self.fake)
-        client = InProcessClient(self.service, terms, self.clock, random)
-        chosen: dict[str, Any] = {
-            "store": self.store(),
-            "new_pool": InlinePool,
-            "start_loop": self.loops,
-            "clock": self.clock,
-            "new_feed": InlineFeed,
-            "wait_for": wait_in(self.clock),
-        } | given
+        chosen = {"store": self.store(), "start_loop": self.loops} | given
         if isinstance(self.clock, PassingClock):
             chosen["closing"] = self.clock.interrupted
-        return SpoutServices(
-            client=client, random=random, rate=ReadRate(reads_per_second=1000), **chosen
-        )
+        return services_on(self.service, self.clock, **chosen)
 
     def fresh(self, **options: Any) -> KinesisSpout:
         """Another spout on the same stream and store, not opened yet."""
@@ -170,6 +177,20 @@ class SpoutUnderTest:
 
     def states(self) -> dict[str, ShardState]:
         return {shard: stored.state for shard, stored in self.store().shard_states.load().items()}
+
+
+def pass_time(
+    under_test: SpoutUnderTest, spout: KinesisSpout, seconds: float, *, step_s: float = 1.0
+) -> list[SpoutEmission]:
+    """Let the threads run for so long, and return what was emitted."""
+    came: list[SpoutEmission] = []
+    ends_s = under_test.clock.monotonic_s() + seconds
+    while under_test.clock.monotonic_s() < ends_s:
+        under_test.loops.take()
+        while (emission := spout.next_tuple()) is not None:
+            came.append(emission)
+        under_test.clock.advance(step_s)
+    return came
 
 
 def drain(spout: KinesisSpout, loops: StepLoops, *, rounds: int = 20) -> list[SpoutEmission]:

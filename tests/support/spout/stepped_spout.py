@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import ReadRate
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutEmission
-from kinesis_spout.spout.services import SpoutServices
 from state.retry_policy import RetryPolicy
-from tests.simulation.in_process import InlinePool, InProcessClient, Service
+from tests.simulation.in_process import Service
 from tests.support.simulated.simulated_job import APPLICATION, STREAM
-from tests.support.spout.spout_world import ServiceTerms, StepLoops, spout_config
+from tests.support.spout.spout_world import StepLoops, services_on, spout_config
 
 if TYPE_CHECKING:
     from state.znodes.topics import StoreTopics
@@ -32,26 +30,22 @@ class SteppedSpout:
         self.letters: list[Any] = []
         self.refuse_letters = False
         self._loops = StepLoops()
+        rate = ReadRate(reads_per_second=1000, bytes_per_second=1e9)
         given: dict[str, Any] = {
             "stream": STREAM,
             "application": APPLICATION,
-            "rate": ReadRate(reads_per_second=1000, bytes_per_second=1e9),
             "retry": EXACT,
             "idle_poll_s": 0.01,
             "dead_letter": self._take_letter,
         }
-        config = spout_config(**(given | changes))
-        random = Random(0)  # noqa: S311  # a test to repeat, not a secret
-        terms: Any = ServiceTerms(aws=config.aws, stream=config.stream_ref)
-        self.services = SpoutServices(
-            client=InProcessClient(Service(job.fake), terms, job.clock, random),
+        self.services = services_on(
+            Service(job.fake),
+            job.clock,
             store=store or job.store(),
-            clock=job.clock,
-            new_pool=lambda _most, _name: InlinePool(),
             start_loop=self._loops,
-            rate=config.rate,
+            rate=rate,
         )
-        self.spout = KinesisSpout(config, services=self.services)
+        self.spout = KinesisSpout(spout_config(**(given | changes)), services=self.services)
         self.spout.open()
 
     def step(self, name: str, times: int = 1) -> None:

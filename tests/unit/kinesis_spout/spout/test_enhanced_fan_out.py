@@ -134,23 +134,6 @@ def test_nothing_is_lost_over_broken_connections_and_reshards(reading: Reading) 
     assert world.service.reads == 0
 
 
-def test_a_restarted_spout_goes_on_at_its_checkpoint() -> None:
-    """The one before was killed: its subscription is alive at the service."""
-    world = SpoutUnderTest()
-    wanted = world.put(3)
-    store = world.store()
-    killed = Reading(world, world.fresh(store=store, **EFO))
-    killed.spout.open()
-    killed.go_on(1)
-    store.lose_session()
-    more = world.put(2)
-    world.loops.by_name.clear()
-    with opened(world) as reading:
-        reading.go_on(10)
-        assert killed.came == wanted
-        assert reading.came == more
-
-
 def take_over(world: SpoutUnderTest) -> None:
     """Another process subscribes with the same consumer."""
     consumer = world.fake.stream(STREAM).consumers["reader"]

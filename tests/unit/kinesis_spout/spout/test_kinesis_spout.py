@@ -70,6 +70,11 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(one: SimulatedJ
         ({"starting_position": "yesterday"}, "starting_position"),
         ({"application": "a"}, "zookeeper"),
         ({"max_pending": 0}, "max_pending"),
+        ({"max_records": 0}, "max_records"),
+        ({"until": "LATEST"}, "until"),
+        ({"until": "TRIM_HORIZON"}, "until"),
+        ({"until": "soon"}, "until"),
+        ({"until": "now", "total_tasks": 2}, "until"),
         ({"commit_interval_s": -1}, "commit_interval_s"),
         ({"close_timeout_s": 0.0}, "close_timeout_s"),
         ({"task_index": 2, "total_tasks": 2}, "task_index"),
@@ -95,6 +100,14 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(one: SimulatedJ
 def test_a_bad_setting_is_named(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         SpoutConfig(**({"stream": "orders"} | changes))
+
+
+@pytest.mark.parametrize(
+    ("until", "ms"), [("now", 102_000), ("-1m", 40_000), ("1970-01-01T00:00:05Z", 5_000)]
+)
+def test_a_time_is_told_as_now_as_iso_or_as_ago(until: str, ms: int) -> None:
+    """Now is a little later than the service's clock, which is cut to seconds."""
+    assert SpoutConfig(stream="orders", until=until).until_ms(100_000) == ms
 
 
 def test_a_start_in_the_future_is_named_as_the_configuration_spells_it(one: SimulatedJob) -> None:

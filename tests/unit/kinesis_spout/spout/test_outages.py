@@ -28,11 +28,9 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.store.identity import StartPin
 from state.store.runs import FailingReads, NoAnswers
-from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
+from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain, pass_time
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.kinesis_spout import KinesisSpout
     from kinesis_spout.testing.faults.plan import Fault
 
 OUTAGES = {
@@ -54,20 +52,6 @@ FATAL = {
     "AccessDeniedException": AccessDeniedError,
     "KMSAccessDeniedException": AccessDeniedError,
 }
-
-
-def pass_time(
-    under_test: SpoutUnderTest, spout: KinesisSpout, seconds: float, *, step_s: float = 1.0
-) -> list[SpoutEmission]:
-    """Let the threads run for so long, and return what was emitted."""
-    came: list[SpoutEmission] = []
-    ends_s = under_test.clock.monotonic_s() + seconds
-    while under_test.clock.monotonic_s() < ends_s:
-        under_test.loops.take()
-        while (emission := spout.next_tuple()) is not None:
-            came.append(emission)
-        under_test.clock.advance(step_s)
-    return came
 
 
 def strike(under_test: SpoutUnderTest, fault: Fault, **where: object) -> None:

@@ -19,14 +19,12 @@ from state.position import PositionKind
 from state.process import this_process
 from state.retry_policy import RetryPolicy
 from state.store.pause import Pause
-from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain
+from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain, pass_time
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 PAUSE = Pause(by="ann on host-a", since_ms=0)
 DAY_S = 86_400.0
@@ -42,18 +40,6 @@ def paused(under_test: SpoutUnderTest) -> Iterator[None]:
         store.pause.end()
 
 
-def turns(
-    under_test: SpoutUnderTest, spout: KinesisSpout, count: int = 5, *, step_s: float = 1.0
-) -> list[SpoutEmission]:
-    """What comes in so many turns of all threads."""
-    came = []
-    for _ in range(count):
-        under_test.loops.take()
-        came += drain(spout, under_test.loops, rounds=1)
-        under_test.clock.advance(step_s)
-    return came
-
-
 def requests(under_test: SpoutUnderTest) -> int:
     return len(under_test.fake.faults.struck)
 
@@ -66,7 +52,7 @@ def test_a_paused_spout_commits_and_reads_nothing() -> None:
     under_test.put(4)
     retry = RetryPolicy(retry_limit=3, first_delay_ms=500, jitter=0)
     with under_test.fresh(retry=retry, prefetch_records=2) as spout:
-        acked, failed, *rest = turns(under_test, spout, 3)
+        acked, failed, *rest = pass_time(under_test, spout, 3)
         assert len(rest) == 2
         under_test.put(3)
         with paused(under_test):
@@ -76,12 +62,12 @@ def test_a_paused_spout_commits_and_reads_nothing() -> None:
             assert failed.fail("no")
             assert [one.ack() for one in rest] == [True, True]
             under_test.fake.faults.add(slow(0.0), times=None)
-            assert turns(under_test, spout, 100) == []
+            assert pass_time(under_test, spout, 100) == []
             assert requests(under_test) == 0
             (state,) = under_test.states().values()
             assert state.checkpoint_text == acked.sequence_number
             assert [one.attempts for one in state.unresolved] == [1]
-        came = turns(under_test, spout)
+        came = pass_time(under_test, spout, 5)
         assert [one.attempt for one in came] == [2, 1, 1, 1]
         assert not spout.is_paused
 
@@ -127,14 +113,14 @@ def test_a_spout_that_is_opened_during_a_pause_pins_its_start() -> None:
         assert pin.position.kind is PositionKind.AT_TIMESTAMP
         under_test.clock.advance(10)
         under_test.put(3)
-        assert turns(under_test, spout) == []
+        assert pass_time(under_test, spout, 5) == []
         assert not spout.has_ended
         assert under_test.states() == {}
-    assert turns(under_test, spout) == [], "they came after the time up to which it reads"
+    assert pass_time(under_test, spout, 5) == [], "they came after the time up to which it reads"
     assert spout.has_ended
     spout.close()
     with under_test.fresh() as again:
-        assert len(turns(under_test, again)) == 3
+        assert len(pass_time(under_test, again, 5)) == 3
 
 
 def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
@@ -142,15 +128,15 @@ def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
     under_test = SpoutUnderTest()
     under_test.put(2)
     with under_test.fresh() as spout:
-        for one in turns(under_test, spout):
+        for one in pass_time(under_test, spout, 5):
             one.ack()
         with paused(under_test):
-            turns(under_test, spout)
+            pass_time(under_test, spout, 5)
             under_test.put(2)
-            turns(under_test, spout, 4, step_s=DAY_S)
+            pass_time(under_test, spout, 4 * DAY_S, step_s=DAY_S)
             under_test.put(2)
         with pytest.raises(DataLossError, match="not read for longer than the retention"):
-            turns(under_test, spout)
+            pass_time(under_test, spout, 5)
 
 
 def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
@@ -159,13 +145,13 @@ def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
     store = under_test.store()
     with paused(under_test), under_test.fresh(store=store) as spout:
         store.lose_session()
-        turns(under_test, spout, 2, step_s=KEPT_S)
+        pass_time(under_test, spout, 2 * KEPT_S, step_s=KEPT_S)
         with closing(under_test.store()) as other:
             assert other.ownership.tasks()
             store.lose_session()
             other.ownership.acquire(this_process(0), timeout_s=0)
             with pytest.raises(StaleOwnerError):
-                turns(under_test, spout, 2, step_s=KEPT_S)
+                pass_time(under_test, spout, 2 * KEPT_S, step_s=KEPT_S)
 
 
 def test_a_record_that_was_announced_goes_out_and_no_other() -> None:
@@ -181,6 +167,6 @@ def test_a_record_that_was_announced_goes_out_and_no_other() -> None:
         assert spout.next_tuple() is None, "it is announced"
         with paused(under_test):
             under_test.loops.take("coordinate", "commit")
-            (emission,) = turns(under_test, spout)
+            (emission,) = pass_time(under_test, spout, 5)
             assert emission.ack()
-            assert turns(under_test, spout) == []
+            assert pass_time(under_test, spout, 5) == []

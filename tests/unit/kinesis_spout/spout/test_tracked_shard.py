@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS, RetryBuffer
-from kinesis_spout.spout.rotation import Limits
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, Position
@@ -19,6 +18,7 @@ from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.tracker.transitions import Effect
 from tests.support.spout.spout_pages import (
     FakePages,
+    limits,
     page_of,
     run_of,
     tracked,
@@ -169,7 +169,7 @@ def scheduled(
     now_ms: Callable[[], float] = lambda: 0,
 ) -> SpoutScheduler:
     """A scheduler of shard A, with records that wait for a retry, if any."""
-    spout = SpoutScheduler(Limits(100, 100, None, 1 << 20), now_ms)
+    spout = SpoutScheduler(limits(), now_ms)
     position = Position.after(seq(9 if restored else 0))
     state = ShardState(shard_id=A, read_position=position, unresolved=restored)
     spout.add(tracked_from(FakePages(*pages), state=state, policy=policy))
@@ -204,7 +204,7 @@ def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once(
     spout.assigned[A].is_dirty = False
     assert spout.resolve_unheld(A, seq(3), 1)
     assert spout.assigned[A].is_dirty, "the next commit stores it"
-    assert (spout.pending, shard.pending, shard.unresolved) == (0, 0, 0)
+    assert (spout.rotation.pending, shard.pending, shard.unresolved) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("policy", [POLICY, NO_RETRY], ids=["queued", "exhausted"])
@@ -227,7 +227,11 @@ def test_outcomes_of_a_released_shard_are_ignored_and_its_counts_are_kept() -> N
     spout.remove(A)
     assert not spout.resolve(first)
     assert spout.record_failure(second, "no") is Effect.UNKNOWN
-    assert (spout.pending, spout.released_counts.emitted, spout.released_counts.acked) == (0, 2, 0)
+    assert (spout.rotation.pending, spout.released_counts.emitted, spout.released_counts.acked) == (
+        0,
+        2,
+        0,
+    )
 
 
 def test_a_letter_does_not_count_after_a_late_ack() -> None:
@@ -248,7 +252,7 @@ def test_an_isolated_delivery_of_a_released_shard_does_not_hold_up_the_others() 
     spout.rotation.isolate(5)
     assert out(spout) == []
     spout.remove(A)
-    assert spout.pending == 0
+    assert spout.rotation.pending == 0
     assert out(spout) == []
     isolated = spout.rotation.isolation.delivery
     assert isolated is not None

@@ -32,21 +32,6 @@ def acker() -> Acker[str]:
     return Acker(Edges())
 
 
-@pytest.mark.parametrize(("asked_ms", "deadline_ms"), [(30, 30), (5, 10), (None, None)])
-@pytest.mark.parametrize("issued_ms", [3, None])
-def test_an_extension_before_the_init_counts(
-    acker: Acker[str], issued_ms: int | None, asked_ms: int | None, deadline_ms: int | None
-) -> None:
-    """Messages may overtake each other. The root's deadline is the later of the init's and the
-    extension's.
-    """
-    root = acker.issue(deadline_ms=issued_ms)
-    assert acker.extend(root, asked_ms)
-    assert acker.extend(root, 4)
-    acker.init(root, "m", acker.new_edge(), deadline_ms=10)
-    assert acker.next_deadline_ms() == deadline_ms
-
-
 def test_a_message_without_tuples_is_acked_at_once(acker: Acker[str]) -> None:
     """It has no tuples to wait for. A message may be any value, None included."""
     root = acker.issue()
