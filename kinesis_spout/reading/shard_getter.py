@@ -231,6 +231,13 @@ class KinesisShardGetter:
         """So many fetches were refused, as the shard's limits were used up."""
         return self._refusals.throttled
 
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the newest answers claim the shard's end, without proof yet: the next ones prove
+        or disprove it. False while the service refuses the reads, which may take long.
+        """
+        return self._same_ends > 0 and not self._pacer.refused_in_a_row
+
     def move_to(self, position: Position) -> None:
         """Continue at `position`: somebody else has read up to there."""
         self._position, self._iterator = position, None

@@ -151,6 +151,11 @@ class ShardFeed:
         """Memory of what is held."""
         return self.getter.buffered_bytes + (0 if self._rest is None else self._rest.payload_bytes)
 
+    @property
+    def may_have_ended(self) -> bool:
+        """See `KinesisShardGetter.may_have_ended`."""
+        return self._polling.may_have_ended
+
     def unsubscribe(self) -> None:
         """End the subscription, if there is one. What is read from now on is polled."""
         if self._subscribed is not None:
@@ -341,4 +346,5 @@ class ShardFeed:
     def _start_over(self, position: Position) -> None:
         """Read from here with a new iterator: the answer of one proves nothing."""
         self.unsubscribe()
-        self.getter.start_over(self._shard_getter(position))
+        self._polling = self._shard_getter(position)
+        self.getter.start_over(self._polling)
