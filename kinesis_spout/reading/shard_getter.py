@@ -32,7 +32,7 @@ from state.position import SHARD_END, Position, PositionKind
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.pacing import Pacer
-    from kinesis_spout.service.client import FetchedPage, KinesisClient
+    from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.sequence_number import SequenceNumber
 
@@ -273,7 +273,7 @@ class KinesisShardGetter:
             )
         if self._is_beyond_the_end():
             self._position, self._iterator = SHARD_END, None
-            return self._page(_nothing(), None, ended=True, limit=limit)
+            return self._page(_nothing(), ended=True, limit=limit)
         limit = min(limit, MAX_RECORDS_PER_CALL)
         try:
             fetched, limit = self._fetch(limit)
@@ -289,7 +289,7 @@ class KinesisShardGetter:
         self._refusals.end()
         return self._accept(fetched, limit)
 
-    def _fetch(self, limit: int) -> tuple[FetchedPage, int]:
+    def _fetch(self, limit: int) -> tuple[DecodedPage, int]:
         """One page from the iterator, or from a fresh one where that is not valid (any more), and
         its limit. Raises `ExpiredIteratorError` for a fresh one.
         """
@@ -314,10 +314,10 @@ class KinesisShardGetter:
                 self._iterator = None
             else:
                 if not self.keeps_lists:
-                    fetched.page.columns.to_arrow()
+                    fetched.columns.to_arrow()
                 # The service has counted the page before its answer began: what receiving and
                 # decoding took since is time of the shard that the limits do not ask for.
-                self._pacer.on_page(fetched.answered_s, fetched.page.columns.read_bytes)
+                self._pacer.on_page(fetched.answered_s, fetched.columns.read_bytes)
                 return fetched, limit
 
     def _readable_before(self, exc: UnreadableRecordError) -> int:
@@ -331,11 +331,10 @@ class KinesisShardGetter:
     def _new_iterator(self) -> str:
         return self._client.shard_iterator(self._shard_id, self._position)
 
-    def _get_records(self, iterator: str, limit: int) -> FetchedPage:
+    def _get_records(self, iterator: str, limit: int) -> DecodedPage:
         return self._client.get_records(iterator, limit, retry_throttled=False)
 
-    def _accept(self, fetched: FetchedPage, limit: int) -> Page:
-        decoded = fetched.page
+    def _accept(self, decoded: DecodedPage, limit: int) -> Page:
         self._refuse_disorder(decoded)
         self._iterator = decoded.next_iterator
         self._iterator_is_a_hint = False
@@ -344,7 +343,7 @@ class KinesisShardGetter:
         ended = self._has_ended(decoded)
         if ended:
             self._position, self._iterator = SHARD_END, None
-        return self._page(decoded, fetched.service_time_ms, ended=ended, limit=limit)
+        return self._page(decoded, ended=ended, limit=limit)
 
     def _refuse_disorder(self, decoded: DecodedPage) -> None:
         """Raise `MalformedResponseError` for a page that is out of order or starts before the
@@ -378,9 +377,7 @@ class KinesisShardGetter:
             return decoded.millis_behind_latest == 0 and decoded.count < limit
         return self._found_nothing and not decoded.count
 
-    def _page(
-        self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int
-    ) -> Page:
+    def _page(self, decoded: DecodedPage, *, ended: bool, limit: int) -> Page:
         at_tip = self._is_at_tip(decoded, limit, ended=ended)
         self._found_nothing = decoded.millis_behind_latest is None and not decoded.count
         return Page.of(
@@ -389,7 +386,7 @@ class KinesisShardGetter:
             next_iterator=self._iterator,
             ended=ended,
             at_tip=at_tip,
-            service_time_ms=service_time_ms,
+            service_time_ms=decoded.service_time_ms,
         )
 
     def _has_ended(self, decoded: DecodedPage) -> bool:
@@ -433,7 +430,7 @@ class OneAttemptGetter(KinesisShardGetter):
     def _new_iterator(self) -> str:
         return self._client.shard_iterator(self._shard_id, self._position, retry=False)
 
-    def _get_records(self, iterator: str, limit: int) -> FetchedPage:
+    def _get_records(self, iterator: str, limit: int) -> DecodedPage:
         return self._client.get_records(iterator, limit, retry=False)
 
     def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:

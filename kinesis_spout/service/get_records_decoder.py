@@ -41,11 +41,17 @@ class DecodedPage(PageRecords):
     - `millis_behind_latest`: None when the answer has none.
     - `next_iterator`: None at the end of the shard, which may come together with records, and in a
       malformed answer.
+    - `service_time_ms`: the service's clock when it answered (ms since 1970, to the second); None
+      if the answer has no date.
+    - `answered_s`: the client's clock then (monotonic): when the answer's first bytes came, before
+      the page was received and decoded. Both are the client's to fill in.
     """
 
     millis_behind_latest: int | None
     next_iterator: str | None
     child_shards: tuple[ChildShard, ...]
+    service_time_ms: int | None = None
+    answered_s: float = 0.0
 
     @property
     def payload_bytes(self) -> int:

@@ -26,8 +26,8 @@ from kinesis_spout.reading.shard_getter import (
     KinesisShardGetter,
     OneAttemptGetter,
 )
-from kinesis_spout.service.client import FetchedPage, KinesisClient
-from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 from kinesis_spout.testing import ManualClock
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
@@ -55,7 +55,7 @@ class ScriptedClient(KinesisClient):
     issues.
     """
 
-    def __init__(self, *script: FetchedPage | KinesisError) -> None:
+    def __init__(self, *script: DecodedPage | KinesisError) -> None:
         super().__init__(AwsConfig(), StreamRef("flights"))
         self.script = deque(script)
         self.iterators_for: list[Position] = []
@@ -70,7 +70,7 @@ class ScriptedClient(KinesisClient):
 
     def get_records(
         self, iterator: str, limit: int, *, retry_throttled: bool = True, retry: bool = True
-    ) -> FetchedPage:
+    ) -> DecodedPage:
         del retry_throttled, retry
         self.fetches.append((iterator, limit))
         answer = self.script.popleft() if len(self.script) > 1 else self.script[0]
@@ -85,12 +85,12 @@ def fetched(
     after: str | None = "next",
     behind_ms: int | None = 0,
     **rest: Any,
-) -> FetchedPage:
+) -> DecodedPage:
     records = [
         {"SequenceNumber": str(number), "Data": "YQ==", "PartitionKey": "k"} for number in sequences
     ]
     body = {"Records": records, "NextShardIterator": after, "MillisBehindLatest": behind_ms} | rest
-    return FetchedPage(decode_get_records(json.dumps(body).encode()), 7000, 0.0)
+    return replace(decode_get_records(json.dumps(body).encode()), service_time_ms=7000)
 
 
 def getter_of(
@@ -278,7 +278,7 @@ def test_a_missing_iterator_is_the_end_only_if_new_iterators_give_the_same_answe
 @pytest.mark.parametrize(
     "between", [fetched([6]), fetched([6], after=None), fetched([]), fetched([], behind_ms=None)]
 )
-def test_another_answer_between_them_disproves_the_end(between: FetchedPage) -> None:
+def test_another_answer_between_them_disproves_the_end(between: DecodedPage) -> None:
     """The answers before it were malformed, and so count for nothing."""
     end = fetched([], after=None)
     client = ScriptedClient(end, end, between, end, end, end)
