@@ -37,8 +37,8 @@ from kinesis_spout.errors import (
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.page import Page, continue_shard
 from kinesis_spout.reading.shard_getter import FetchPostponedError
-from kinesis_spout.reading.subscription_feed import EventByteBudget
 from kinesis_spout.service.record_columns import NO_RECORDS
+from kinesis_spout.service.subscription import EventByteBudget
 from state.position import SHARD_END, Position, PositionKind
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
     from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-    from kinesis_spout.reading.subscription_feed import EventShare, NewFeed, SubscriptionFeed
-    from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
+    from kinesis_spout.reading.subscription_feed import NewFeed, SubscriptionFeed
+    from kinesis_spout.service.subscription import EventShare, ShardSubscription, SubscriptionEvent
     from state.sequence_number import SequenceNumber
 
 _FAILED = Backoff(first_s=0.5, longest_s=16.0)

@@ -23,7 +23,7 @@ from kinesis_spout.service.botocore_connection import (
 )
 from kinesis_spout.service.get_records_wire import ANSWERED_S
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary, service_time_ms
-from kinesis_spout.service.subscription import EVENTS, ReceivedShare, ShardSubscription
+from kinesis_spout.service.subscription import EVENTS, EventShare, ShardSubscription
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class KinesisClient:
         consumer_arn: str,
         shard_id: str,
         position: Position,
-        share: ReceivedShare | None = None,
+        share: EventShare | None = None,
     ) -> ShardSubscription:
         """Subscribe a consumer to a shard at a position. One attempt. Raises `ShardNotFoundError`
         also for a consumer that does not exist, and `SubscriptionInUseError` within five seconds

@@ -26,12 +26,12 @@ from kinesis_spout.reading.subscribed_getter import (
     Subscriptions,
 )
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-from kinesis_spout.reading.subscription_feed import EventByteBudget
+from kinesis_spout.service.subscription import EventByteBudget
 from state.position import TRIM_HORIZON
 from tests.support.kinesis.scripted_feeds import SHARD, ScriptedShard, after, event, polled
 
 if TYPE_CHECKING:
-    from kinesis_spout.reading.subscription_feed import EventShare
+    from kinesis_spout.service.subscription import EventShare
     from state.position import Position
 
 SPOUT = FallbackRules(poll_after_s=30.0)
