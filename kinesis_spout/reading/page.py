@@ -28,7 +28,8 @@ def continue_shard(shard_id: str, child_shards: Iterable[ChildShard]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(PageRecords):
-    """The result of one fetch, its records in sequence order.
+    """The result of one fetch, its records in sequence order. By default it has none, and says
+    nothing.
 
     - `payload_bytes`: length of the data, decoded. It stays where the records are left out.
     - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock
@@ -45,13 +46,13 @@ class Page(PageRecords):
     """
 
     shard_id: str
-    payload_bytes: int
-    millis_behind_latest: int
-    child_shards: tuple[ChildShard, ...]
-    next_iterator: str | None
-    ended: bool
-    at_tip: bool
-    service_time_ms: int | None
+    payload_bytes: int = 0
+    millis_behind_latest: int = 0
+    child_shards: tuple[ChildShard, ...] = ()
+    next_iterator: str | None = None
+    ended: bool = False
+    at_tip: bool = False
+    service_time_ms: int | None = None
     gone: bool = False
     latest_ms: int | None = None
     is_pushed: bool = False
@@ -65,7 +66,6 @@ class Page(PageRecords):
         next_iterator: str | None,
         ended: bool,
         at_tip: bool,
-        service_time_ms: int | None,
         latest_ms: int | None = None,
         is_pushed: bool = False,
     ) -> Self:
@@ -83,29 +83,9 @@ class Page(PageRecords):
             next_iterator=next_iterator,
             ended=ended,
             at_tip=at_tip,
-            service_time_ms=service_time_ms,
+            service_time_ms=decoded.service_time_ms,
             latest_ms=latest_ms,
             is_pushed=is_pushed,
-        )
-
-    @classmethod
-    def empty(cls, shard_id: str, *, gone: bool = False) -> Self:
-        """A page without records that says nothing but whether the shard is gone."""
-        return cls(
-            shard_id=shard_id,
-            columns=NO_RECORDS,
-            count=0,
-            first=None,
-            last=None,
-            last_arrival_ms=None,
-            payload_bytes=0,
-            millis_behind_latest=0,
-            child_shards=(),
-            next_iterator=None,
-            ended=False,
-            at_tip=False,
-            service_time_ms=None,
-            gone=gone,
         )
 
     def without_records(self) -> Self:
@@ -140,15 +120,18 @@ class Page(PageRecords):
         )
 
     def after(self, count: int) -> Self:
-        """The page without its first `count` records, of which it has more."""
+        """The page without its first `count` records."""
         if not count:
             return self
         columns = self.columns.after(count)
+        left = self.count - count
         return replace(
             self,
             columns=columns,
-            count=self.count - count,
-            first=SequenceNumber.parse(columns.first_number()),
+            count=left,
+            first=SequenceNumber.parse(columns.first_number()) if left else None,
+            last=self.last if left else None,
+            last_arrival_ms=self.last_arrival_ms if left else None,
             payload_bytes=columns.payload_bytes,
         )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -25,7 +24,6 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.reading.page import Page, continue_shard
-from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from state.position import SHARD_END, Position, PositionKind
 
@@ -273,7 +271,7 @@ class KinesisShardGetter:
             )
         if self._is_beyond_the_end():
             self._position, self._iterator = SHARD_END, None
-            return self._page(_nothing(), ended=True, limit=limit)
+            return Page(shard_id=self._shard_id, ended=True)
         limit = min(limit, MAX_RECORDS_PER_CALL)
         try:
             fetched, limit = self._fetch(limit)
@@ -285,7 +283,7 @@ class KinesisShardGetter:
         except ShardNotFoundError:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
             # The caller decides whether the shard was lost unread.
-            return Page.empty(self._shard_id, gone=True)
+            return Page(shard_id=self._shard_id, gone=True)
         self._refusals.end()
         return self._accept(fetched, limit)
 
@@ -386,7 +384,6 @@ class KinesisShardGetter:
             next_iterator=self._iterator,
             ended=ended,
             at_tip=at_tip,
-            service_time_ms=decoded.service_time_ms,
         )
 
     def _has_ended(self, decoded: DecodedPage) -> bool:
@@ -435,11 +432,3 @@ class OneAttemptGetter(KinesisShardGetter):
 
     def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
         raise exc
-
-
-@cache
-def _nothing() -> DecodedPage:
-    """An answer without records. Created on first use: pyarrow imports pandas for it, which costs a
-    process a third of a second.
-    """
-    return decode_get_records(b'{"Records":[]}')

@@ -44,7 +44,7 @@ class DecodedPage(PageRecords):
     - `service_time_ms`: the service's clock when it answered (ms since 1970, to the second); None
       if the answer has no date.
     - `answered_s`: the client's clock then (monotonic): when the answer's first bytes came, before
-      the page was received and decoded. Both are the client's to fill in.
+      the page was received and decoded. The decoder knows neither.
     """
 
     millis_behind_latest: int | None

@@ -197,19 +197,29 @@ class RecordColumns:
         return batch
 
 
+# Arrays of nulls: for arrays of Python values pyarrow imports pandas, which costs every process a
+# third of a second.
+NO_RECORDS = RecordColumns.of(
+    pa.RecordBatch.from_arrays(
+        [pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA
+    )
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRecords:
-    """The records of one page, in the service's order. `records` are `columns` as Arrow.
+    """The records of one page, in the service's order; by default none. `records` are `columns` as
+    Arrow.
 
     - `first`, `last`: their sequence numbers; None without records.
     - `last_arrival_ms`: arrival of the last record, ms since 1970.
     """
 
-    columns: RecordColumns
-    count: int
-    first: SequenceNumber | None
-    last: SequenceNumber | None
-    last_arrival_ms: int | None
+    columns: RecordColumns = NO_RECORDS
+    count: int = 0
+    first: SequenceNumber | None = None
+    last: SequenceNumber | None = None
+    last_arrival_ms: int | None = None
 
     @property
     def records(self) -> pa.RecordBatch:
@@ -269,12 +279,3 @@ def _milliseconds(arrivals: pa.Array) -> list[int]:
 
 def _length(values: list[Any]) -> int:
     return sum(map(len, filter(None, values)))
-
-
-# Arrays of nulls: for arrays of Python values pyarrow imports pandas, which costs every process a
-# third of a second.
-NO_RECORDS = RecordColumns.of(
-    pa.RecordBatch.from_arrays(
-        [pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA
-    )
-)

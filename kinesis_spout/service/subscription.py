@@ -19,7 +19,7 @@ import sys
 import threading
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import urllib3.exceptions
@@ -53,15 +53,14 @@ class SubscriptionEvent:
     - `continuation`: None at the shard's end, which may come together with records. It is at or
       above the last record's number, and need not be that of a record.
     - `wire_bytes`: its size as it came.
-    - `service_time_ms`: a time by the service's clock (ms since 1970) at which the event had not
-      been made yet, or just then: what it says of the tip is true of that time. None if unknown.
+    - `page`: its `service_time_ms` is a time at which the event had not been made yet, or just
+      then: what it says of the tip is true of that time.
     - `latest_ms`: a time by the same clock at which it had been made: what was not in it then had
       not expired later than that. None if unknown.
     """
 
     page: DecodedPage
     continuation: SequenceNumber | None
-    service_time_ms: int | None
     latest_ms: int | None = None
     wire_bytes: int = 0
 
@@ -284,9 +283,8 @@ class ShardSubscription:
             return None
         page, continuation = decode_event(message.payload)
         return SubscriptionEvent(
-            page,
+            replace(page, service_time_ms=self._made_at_ms(page)),
             continuation,
-            self._made_at_ms(page),
             self._made_by_ms(),
             wire_bytes=message.prelude.total_length,
         )

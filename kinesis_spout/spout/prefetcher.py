@@ -159,7 +159,7 @@ class SpoutShardGetter:
         if self._final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
             # one if that has no records, as the buffer keeps the newest empty page only.
-            self._final_page = page = Page.empty(self.shard_id)
+            self._final_page = page = Page(shard_id=self.shard_id)
             return page
         if not isinstance(self._source, SubscribedGetter):  # that one waits for what is pushed
             self._outages.asks(self.shard_id)

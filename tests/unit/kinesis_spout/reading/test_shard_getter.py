@@ -214,7 +214,7 @@ def test_a_shard_that_the_service_does_not_know_gives_a_page_that_says_so() -> N
     )
     assert not getter.fetch(10).gone
     page = getter.fetch_unless_throttled(10)
-    assert page == Page.empty(SHARD, gone=True)
+    assert page == Page(shard_id=SHARD, gone=True)
     assert (page.gone, page.count, page.ended, page.at_tip) == (True, 0, False, False)
     assert getter.position == after(3)
 

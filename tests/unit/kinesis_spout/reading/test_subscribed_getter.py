@@ -147,7 +147,7 @@ def test_a_shard_that_is_said_to_be_gone_is_polled_at_once() -> None:
     """
     shard = Shard(SPOUT).subscribed()
     shard.feeds[0].end(ShardNotFoundError("gone"))
-    shard.polling.pages += [Page.empty(SHARD, gone=True)] * 2
+    shard.polling.pages += [Page(shard_id=SHARD, gone=True)] * 2
     assert shard.getter.fetch_unless_throttled(10).gone
     shard.clock.advance(LATE_S)
     assert shard.getter.fetch_unless_throttled(10).gone
