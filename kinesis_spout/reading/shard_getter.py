@@ -180,6 +180,9 @@ class KinesisShardGetter:
     An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
     with the backoff of throttling. A shard that is refused for `refusal_timeout_s` seconds on end
     raises `StillThrottledError` or `ExpiredIteratorError`.
+
+    `one_attempt`: the caller tries again by itself. Each call is one attempt then, so that a shard
+    in trouble holds no thread, and a new iterator that has expired raises its error at once.
     """
 
     # False: pages are converted to Arrow in the fetching thread. Arrow is smaller, and most callers
@@ -198,6 +201,7 @@ class KinesisShardGetter:
         ending_sequence: SequenceNumber | None = None,
         random: Random | None = None,
         refusal_timeout_s: float = _REFUSAL_TIMEOUT_S,
+        one_attempt: bool = False,
     ) -> None:
         self._client = client
         self._shard_id = shard_id
@@ -209,6 +213,7 @@ class KinesisShardGetter:
         self._ending_sequence = ending_sequence
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._refusals = _Refusals(shard_id, refusal_timeout_s)
+        self._one_attempt = one_attempt
         self._same_ends = 0  # the newest answers, all of this position, that claim its end
         self._found_nothing = False  # in the last page, which did not say how far behind it is
 
@@ -279,7 +284,9 @@ class KinesisShardGetter:
             self._refusals.on_throttled(exc, self._client.where, self._back_off())
             raise
         except ExpiredIteratorError as exc:
-            self._on_expired(exc)
+            if self._one_attempt:
+                raise
+            self._refusals.on_expired(exc, self._client.where, self._back_off())
         except ShardNotFoundError:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
             # The caller decides whether the shard was lost unread.
@@ -294,7 +301,9 @@ class KinesisShardGetter:
         while True:
             is_fresh = self._iterator is None
             if self._iterator is None:
-                self._iterator = self._new_iterator()
+                self._iterator = self._client.shard_iterator(
+                    self._shard_id, self._position, retry=not self._one_attempt
+                )
                 self._iterator_is_a_hint = False
             self._pacer.on_fetch(self._clock.monotonic_s())
             try:
@@ -326,11 +335,10 @@ class KinesisShardGetter:
             return exc.index
         raise exc.at(self._client.where, self._shard_id) from None
 
-    def _new_iterator(self) -> str:
-        return self._client.shard_iterator(self._shard_id, self._position)
-
     def _get_records(self, iterator: str, limit: int) -> DecodedPage:
-        return self._client.get_records(iterator, limit, retry_throttled=False)
+        return self._client.get_records(
+            iterator, limit, retry_throttled=False, retry=not self._one_attempt
+        )
 
     def _accept(self, decoded: DecodedPage, limit: int) -> Page:
         self._refuse_disorder(decoded)
@@ -409,26 +417,8 @@ class KinesisShardGetter:
             self._position.sequence is not None and self._position.sequence >= self._ending_sequence
         )
 
-    def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
-        self._refusals.on_expired(exc, self._client.where, self._back_off())
-
     def _back_off(self) -> float:
         """Let the shard wait after a refusal. Returns the time."""
         now_s = self._clock.monotonic_s()
         self._pacer.back_off(now_s, self._random)
         return now_s
-
-
-class OneAttemptGetter(KinesisShardGetter):
-    """The getter of a caller that tries again by itself: each call is one attempt, so that a shard
-    in trouble holds no thread.
-    """
-
-    def _new_iterator(self) -> str:
-        return self._client.shard_iterator(self._shard_id, self._position, retry=False)
-
-    def _get_records(self, iterator: str, limit: int) -> DecodedPage:
-        return self._client.get_records(iterator, limit, retry=False)
-
-    def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
-        raise exc

@@ -15,7 +15,7 @@ from kinesis_spout.errors import (
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
-from kinesis_spout.reading.shard_getter import FetchPostponedError, OneAttemptGetter
+from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import (
     FallbackRules,
     SubscribedGetter,
@@ -52,7 +52,7 @@ _REMEDY = (
 )
 
 
-class TipGetter(OneAttemptGetter):
+class TipGetter(KinesisShardGetter):
     """The getter of a spout that polls. It reads on from a shard's read position. After a page at
     the tip it waits for the idle poll of the configuration.
     """
@@ -75,6 +75,7 @@ class TipGetter(OneAttemptGetter):
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
+            one_attempt=True,
             refusal_timeout_s=math.inf,  # `SpoutOutages` tells how long is too long
         )
         self._idle = Backoff(

@@ -30,17 +30,7 @@ def page_of(*arrivals_ms: int) -> Page:
         for number, ms in enumerate(arrivals_ms, 1)
     ]
     decoded = decode_get_records(json.dumps({"Records": records, "MillisBehindLatest": 0}).encode())
-    return Page(
-        shard_id="shardId-000000000000",
-        columns=decoded.columns,
-        count=decoded.count,
-        first=decoded.first,
-        last=decoded.last,
-        last_arrival_ms=decoded.last_arrival_ms,
-        payload_bytes=decoded.payload_bytes,
-        ended=True,
-        at_tip=True,
-    )
+    return Page.of(decoded, "shardId-000000000000", next_iterator=None, ended=True, at_tip=True)
 
 
 def columns_of(page: Page, *, form: str) -> Page:

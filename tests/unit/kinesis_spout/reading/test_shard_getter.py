@@ -24,7 +24,6 @@ from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import (
     FetchPostponedError,
     KinesisShardGetter,
-    OneAttemptGetter,
 )
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
@@ -99,8 +98,7 @@ def getter_of(
     clock = rest.pop("clock", None) or client.clock
     client.clock = clock
     random = Random(3)  # noqa: S311  # the same in every run
-    kind: type[KinesisShardGetter] = rest.pop("kind", KinesisShardGetter)
-    return kind(
+    return KinesisShardGetter(
         client, SHARD, position, pacer=Pacer(ReadRate()), clock=clock, random=random, **rest
     )
 
@@ -189,7 +187,7 @@ def test_what_lasts_for_too_long_ends_in_an_error_that_says_so(
 def test_a_caller_that_tries_again_by_itself_gets_the_error_of_a_new_iterator() -> None:
     """Its own backoff counts, so nothing waits twice."""
     client = ScriptedClient(ExpiredIteratorError("old"))
-    getter = getter_of(client, iterator="hint", kind=OneAttemptGetter)
+    getter = getter_of(client, iterator="hint", one_attempt=True)
     with pytest.raises(ExpiredIteratorError, match="old"):
         getter.fetch_unless_throttled(10)
     assert getter.ready_at_s() == 1000.0
