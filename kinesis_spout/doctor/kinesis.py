@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.service.botocore_connection import CredentialsInUse
-    from kinesis_spout.service.client import StreamSummary
     from kinesis_spout.service.get_records_decoder import DecodedPage
+    from kinesis_spout.service.shard_info import StreamSummary
 
 CREDENTIALS, ENDPOINT, IDENTITY, CLOCK = "credentials", "endpoint", "identity", "clock"
 STREAM = "stream"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.service.record_columns import NO_RECORDS, PageRecords
+from kinesis_spout.service.get_records_decoder import DecodedPage
+from kinesis_spout.service.record_columns import NO_RECORDS
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.plan import ChildShard
 
 
@@ -27,9 +27,9 @@ def continue_shard(shard_id: str, child_shards: Iterable[ChildShard]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(PageRecords):
-    """The result of one fetch, its records in sequence order. By default it has none, and says
-    nothing.
+class Page(DecodedPage):
+    """The result of one fetch: what the service answered, and what the getter makes of it. Its
+    records are in sequence order.
 
     - `payload_bytes`: length of the data, decoded. It stays where the records are left out.
     - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock
@@ -48,11 +48,8 @@ class Page(PageRecords):
     shard_id: str
     payload_bytes: int = 0
     millis_behind_latest: int = 0
-    child_shards: tuple[ChildShard, ...] = ()
-    next_iterator: str | None = None
     ended: bool = False
     at_tip: bool = False
-    service_time_ms: int | None = None
     gone: bool = False
     latest_ms: int | None = None
     is_pushed: bool = False
@@ -77,7 +74,7 @@ class Page(PageRecords):
             first=decoded.first,
             last=decoded.last,
             last_arrival_ms=decoded.last_arrival_ms,
-            payload_bytes=decoded.payload_bytes,
+            payload_bytes=decoded.columns.payload_bytes,
             millis_behind_latest=decoded.millis_behind_latest or 0,
             child_shards=decoded.child_shards,
             next_iterator=next_iterator,

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.service.get_records_decoder import DecodedPage
 
-__all__ = ["KinesisClient", "ShardInfo", "StreamSummary"]
-
 log = logging.getLogger("kinesis_spout")
 _SYSTEM_CLOCK = SystemClock()
 _LISTING_RESTARTS = 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +12,6 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from state.sequence_number import SequenceNumber
 
 ARRIVAL_TYPE = pa.timestamp("us", tz="UTC")
 PAGE_SCHEMA = pa.schema(
@@ -204,27 +201,6 @@ NO_RECORDS = RecordColumns.of(
         [pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA
     )
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageRecords:
-    """The records of one page, in the service's order; by default none. `records` are `columns` as
-    Arrow.
-
-    - `first`, `last`: their sequence numbers; None without records.
-    - `last_arrival_ms`: arrival of the last record, ms since 1970.
-    """
-
-    columns: RecordColumns = NO_RECORDS
-    count: int = 0
-    first: SequenceNumber | None = None
-    last: SequenceNumber | None = None
-    last_arrival_ms: int | None = None
-
-    @property
-    def records(self) -> pa.RecordBatch:
-        """See `RecordColumns.to_arrow`."""
-        return self.columns.to_arrow()
 
 
 def payload_bytes(pages: Iterable[pa.RecordBatch]) -> int:
