@@ -52,7 +52,7 @@ def read_all(url: str, wire_format: str) -> dict[str, float]:
         iterator = client.shard_iterator(SHARD, Position.parse("TRIM_HORIZON"))
         client.get_records(iterator, PAGE)  # connected, and the page is in the server's memory
         cpu_s, wall_s, records = process_time(), perf_counter(), 0
-        while (page := client.get_records(iterator, PAGE).page).count:
+        while (page := client.get_records(iterator, PAGE)).count:
             records += page.records.num_rows
             assert page.next_iterator is not None
             iterator = page.next_iterator

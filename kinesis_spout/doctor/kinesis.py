@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.service.botocore_connection import CredentialsInUse
-    from kinesis_spout.service.client import FetchedPage, StreamSummary
+    from kinesis_spout.service.get_records_decoder import DecodedPage
+    from kinesis_spout.service.shard_info import StreamSummary
 
 CREDENTIALS, ENDPOINT, IDENTITY, CLOCK = "credentials", "endpoint", "identity", "clock"
 STREAM = "stream"
@@ -88,7 +89,7 @@ class KinesisCheckup:
     _described: StreamSummary | KinesisError | None = field(init=False, default=None)
     _shard_id: str = field(init=False, default="")
     _iterator: str = field(init=False, default="", repr=False)
-    _page: FetchedPage | None = field(init=False, default=None, repr=False)
+    _page: DecodedPage | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         self._client = KinesisClient(
@@ -207,7 +208,7 @@ class KinesisCheckup:
             yield not_tried(DECRYPT, f"it needs {_DESCRIBE}")
         elif described.encryption_key is None:
             yield ok(DECRYPT, "not needed: the stream is not encrypted")
-        elif self._page is not None and self._page.page.count:
+        elif self._page is not None and self._page.count:
             yield ok(DECRYPT, f"allowed on {described.encryption_key}: a record was read")
         else:
             yield not_tried(
@@ -262,7 +263,7 @@ class KinesisCheckup:
     def _keep_iterator(self, iterator: str) -> None:
         self._iterator = iterator
 
-    def _keep_page(self, page: FetchedPage) -> None:
+    def _keep_page(self, page: DecodedPage) -> None:
         self._page = page
 
     def _read(

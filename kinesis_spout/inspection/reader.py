@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import FetchedPage, KinesisClient
+    from kinesis_spout.service.client import KinesisClient
+    from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.position import Position
     from state.store.ownership import OwnerInfo, ProcessState
     from state.znodes.topics import StoreTopics
@@ -137,14 +138,14 @@ class TipReader:
         return tip_answer(fetched, self.clock.now_ms())
 
 
-def tip_answer(fetched: FetchedPage, now_ms: int) -> TipAnswer:
+def tip_answer(page: DecodedPage, now_ms: int) -> TipAnswer:
     """What a page of at most one record says. `now_ms` is used if the answer has no date.
 
     MillisBehindLatest is of the place after the page. The record in the page is unread, so it
     counts where there is one.
     """
-    asked_ms = now_ms if fetched.service_time_ms is None else fetched.service_time_ms
-    arrival_ms, behind_ms = fetched.page.last_arrival_ms, fetched.page.millis_behind_latest
+    asked_ms = now_ms if page.service_time_ms is None else page.service_time_ms
+    arrival_ms, behind_ms = page.last_arrival_ms, page.millis_behind_latest
     behind = None if not behind_ms else asked_ms - behind_ms
     return TipAnswer(
         asked_ms, min((one for one in (arrival_ms, behind) if one is not None), default=None)

@@ -39,11 +39,11 @@ class ExpiryDetector:
             self.lapsed_ms = self.lapsed_ms or came_ms
         self._verify(page.last_arrival_ms, page.service_time_ms if page.at_tip else None)
 
-    def follow(self, entry: ShardReadResult) -> None:
-        """Take the next entry of the log for the shard. What was missed before it, it says itself:
-        its records may be read again long after they were read first.
+    def follow(self, result: ShardReadResult) -> None:
+        """Take the shard's next result in the log. What was missed before it, it says itself: its
+        records may be read again long after they were read first.
         """
-        self._verify(entry.last_arrival_ms, entry.tip_ms if entry.at_tip else None)
+        self._verify(result.last_arrival_ms, result.tip_ms if result.at_tip else None)
 
     def acknowledge(self, until_ms: int) -> None:
         """What expired before this time was reported."""

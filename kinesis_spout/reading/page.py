@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.service.record_columns import NO_RECORDS, PageRecords
+from kinesis_spout.service.get_records_decoder import DecodedPage
+from kinesis_spout.service.record_columns import NO_RECORDS
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.plan import ChildShard
 
 
@@ -27,8 +27,9 @@ def continue_shard(shard_id: str, child_shards: Iterable[ChildShard]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(PageRecords):
-    """The result of one fetch, its records in sequence order.
+class Page(DecodedPage):
+    """The result of one fetch: what the service answered, and what the getter makes of it. Its
+    records are in sequence order.
 
     - `payload_bytes`: length of the data, decoded. It stays where the records are left out.
     - `at_tip`: nothing more was there when the service answered; `service_time_ms` is its clock
@@ -45,13 +46,10 @@ class Page(PageRecords):
     """
 
     shard_id: str
-    payload_bytes: int
-    millis_behind_latest: int
-    child_shards: tuple[ChildShard, ...]
-    next_iterator: str | None
-    ended: bool
-    at_tip: bool
-    service_time_ms: int | None
+    payload_bytes: int = 0
+    millis_behind_latest: int = 0
+    ended: bool = False
+    at_tip: bool = False
     gone: bool = False
     latest_ms: int | None = None
     is_pushed: bool = False
@@ -65,7 +63,6 @@ class Page(PageRecords):
         next_iterator: str | None,
         ended: bool,
         at_tip: bool,
-        service_time_ms: int | None,
         latest_ms: int | None = None,
         is_pushed: bool = False,
     ) -> Self:
@@ -77,35 +74,15 @@ class Page(PageRecords):
             first=decoded.first,
             last=decoded.last,
             last_arrival_ms=decoded.last_arrival_ms,
-            payload_bytes=decoded.payload_bytes,
+            payload_bytes=decoded.columns.payload_bytes,
             millis_behind_latest=decoded.millis_behind_latest or 0,
             child_shards=decoded.child_shards,
             next_iterator=next_iterator,
             ended=ended,
             at_tip=at_tip,
-            service_time_ms=service_time_ms,
+            service_time_ms=decoded.service_time_ms,
             latest_ms=latest_ms,
             is_pushed=is_pushed,
-        )
-
-    @classmethod
-    def empty(cls, shard_id: str, *, gone: bool = False) -> Self:
-        """A page without records that says nothing but whether the shard is gone."""
-        return cls(
-            shard_id=shard_id,
-            columns=NO_RECORDS,
-            count=0,
-            first=None,
-            last=None,
-            last_arrival_ms=None,
-            payload_bytes=0,
-            millis_behind_latest=0,
-            child_shards=(),
-            next_iterator=None,
-            ended=False,
-            at_tip=False,
-            service_time_ms=None,
-            gone=gone,
         )
 
     def without_records(self) -> Self:
@@ -140,15 +117,18 @@ class Page(PageRecords):
         )
 
     def after(self, count: int) -> Self:
-        """The page without its first `count` records, of which it has more."""
+        """The page without its first `count` records."""
         if not count:
             return self
         columns = self.columns.after(count)
+        left = self.count - count
         return replace(
             self,
             columns=columns,
-            count=self.count - count,
-            first=SequenceNumber.parse(columns.first_number()),
+            count=left,
+            first=SequenceNumber.parse(columns.first_number()) if left else None,
+            last=self.last if left else None,
+            last_arrival_ms=self.last_arrival_ms if left else None,
             payload_bytes=columns.payload_bytes,
         )
 

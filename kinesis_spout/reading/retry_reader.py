@@ -33,7 +33,6 @@ from kinesis_spout.errors import KinesisError, ThrottledError
 from kinesis_spout.reading.shard_getter import (
     FetchPostponedError,
     KinesisShardGetter,
-    OneAttemptGetter,
 )
 from kinesis_spout.reading.user_records import (
     OwnedOfRange,
@@ -265,8 +264,7 @@ class RetryReader:
             self._limit = min(MAX_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.max_rows))
         elif done == len(self._retries) - 1:
             self._limit = 1  # the last one: it is the first record there, or it is gone
-        new_getter = OneAttemptGetter if self._one_attempt else KinesisShardGetter
-        self._getter = new_getter(
+        self._getter = KinesisShardGetter(
             services.client,
             self._shard_id,
             Position.after(read.last.whole) if read.rows else Position.at(retry.first),
@@ -274,6 +272,7 @@ class RetryReader:
             clock=services.clock,
             random=services.random,
             iterator=self._searched(retry),
+            one_attempt=self._one_attempt,
         )
         return self._getter
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -25,14 +24,13 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.reading.page import Page, continue_shard
-from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from state.position import SHARD_END, Position, PositionKind
 
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.pacing import Pacer
-    from kinesis_spout.service.client import FetchedPage, KinesisClient
+    from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.sequence_number import SequenceNumber
 
@@ -182,6 +180,9 @@ class KinesisShardGetter:
     An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
     with the backoff of throttling. A shard that is refused for `refusal_timeout_s` seconds on end
     raises `StillThrottledError` or `ExpiredIteratorError`.
+
+    `one_attempt`: the caller tries again by itself. Each call is one attempt then, so that a shard
+    in trouble holds no thread, and a new iterator that has expired raises its error at once.
     """
 
     # False: pages are converted to Arrow in the fetching thread. Arrow is smaller, and most callers
@@ -200,6 +201,7 @@ class KinesisShardGetter:
         ending_sequence: SequenceNumber | None = None,
         random: Random | None = None,
         refusal_timeout_s: float = _REFUSAL_TIMEOUT_S,
+        one_attempt: bool = False,
     ) -> None:
         self._client = client
         self._shard_id = shard_id
@@ -211,6 +213,7 @@ class KinesisShardGetter:
         self._ending_sequence = ending_sequence
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
         self._refusals = _Refusals(shard_id, refusal_timeout_s)
+        self._one_attempt = one_attempt
         self._same_ends = 0  # the newest answers, all of this position, that claim its end
         self._found_nothing = False  # in the last page, which did not say how far behind it is
 
@@ -230,6 +233,13 @@ class KinesisShardGetter:
     def throttled(self) -> int:
         """So many fetches were refused, as the shard's limits were used up."""
         return self._refusals.throttled
+
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the newest answers claim the shard's end, without proof yet: the next ones prove
+        or disprove it. False while the service refuses the reads, which may take long.
+        """
+        return self._same_ends > 0 and not self._pacer.refused_in_a_row
 
     def move_to(self, position: Position) -> None:
         """Continue at `position`: somebody else has read up to there."""
@@ -266,7 +276,7 @@ class KinesisShardGetter:
             )
         if self._is_beyond_the_end():
             self._position, self._iterator = SHARD_END, None
-            return self._page(_nothing(), None, ended=True, limit=limit)
+            return Page(shard_id=self._shard_id, ended=True)
         limit = min(limit, MAX_RECORDS_PER_CALL)
         try:
             fetched, limit = self._fetch(limit)
@@ -274,22 +284,26 @@ class KinesisShardGetter:
             self._refusals.on_throttled(exc, self._client.where, self._back_off())
             raise
         except ExpiredIteratorError as exc:
-            self._on_expired(exc)
+            if self._one_attempt:
+                raise
+            self._refusals.on_expired(exc, self._client.where, self._back_off())
         except ShardNotFoundError:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
             # The caller decides whether the shard was lost unread.
-            return Page.empty(self._shard_id, gone=True)
+            return Page(shard_id=self._shard_id, gone=True)
         self._refusals.end()
         return self._accept(fetched, limit)
 
-    def _fetch(self, limit: int) -> tuple[FetchedPage, int]:
+    def _fetch(self, limit: int) -> tuple[DecodedPage, int]:
         """One page from the iterator, or from a fresh one where that is not valid (any more), and
         its limit. Raises `ExpiredIteratorError` for a fresh one.
         """
         while True:
             is_fresh = self._iterator is None
             if self._iterator is None:
-                self._iterator = self._new_iterator()
+                self._iterator = self._client.shard_iterator(
+                    self._shard_id, self._position, retry=not self._one_attempt
+                )
                 self._iterator_is_a_hint = False
             self._pacer.on_fetch(self._clock.monotonic_s())
             try:
@@ -307,10 +321,10 @@ class KinesisShardGetter:
                 self._iterator = None
             else:
                 if not self.keeps_lists:
-                    fetched.page.columns.to_arrow()
+                    fetched.columns.to_arrow()
                 # The service has counted the page before its answer began: what receiving and
                 # decoding took since is time of the shard that the limits do not ask for.
-                self._pacer.on_page(fetched.answered_s, fetched.page.columns.read_bytes)
+                self._pacer.on_page(fetched.answered_s, fetched.columns.read_bytes)
                 return fetched, limit
 
     def _readable_before(self, exc: UnreadableRecordError) -> int:
@@ -321,14 +335,12 @@ class KinesisShardGetter:
             return exc.index
         raise exc.at(self._client.where, self._shard_id) from None
 
-    def _new_iterator(self) -> str:
-        return self._client.shard_iterator(self._shard_id, self._position)
+    def _get_records(self, iterator: str, limit: int) -> DecodedPage:
+        return self._client.get_records(
+            iterator, limit, retry_throttled=False, retry=not self._one_attempt
+        )
 
-    def _get_records(self, iterator: str, limit: int) -> FetchedPage:
-        return self._client.get_records(iterator, limit, retry_throttled=False)
-
-    def _accept(self, fetched: FetchedPage, limit: int) -> Page:
-        decoded = fetched.page
+    def _accept(self, decoded: DecodedPage, limit: int) -> Page:
         self._refuse_disorder(decoded)
         self._iterator = decoded.next_iterator
         self._iterator_is_a_hint = False
@@ -337,7 +349,7 @@ class KinesisShardGetter:
         ended = self._has_ended(decoded)
         if ended:
             self._position, self._iterator = SHARD_END, None
-        return self._page(decoded, fetched.service_time_ms, ended=ended, limit=limit)
+        return self._page(decoded, ended=ended, limit=limit)
 
     def _refuse_disorder(self, decoded: DecodedPage) -> None:
         """Raise `MalformedResponseError` for a page that is out of order or starts before the
@@ -371,9 +383,7 @@ class KinesisShardGetter:
             return decoded.millis_behind_latest == 0 and decoded.count < limit
         return self._found_nothing and not decoded.count
 
-    def _page(
-        self, decoded: DecodedPage, service_time_ms: int | None, *, ended: bool, limit: int
-    ) -> Page:
+    def _page(self, decoded: DecodedPage, *, ended: bool, limit: int) -> Page:
         at_tip = self._is_at_tip(decoded, limit, ended=ended)
         self._found_nothing = decoded.millis_behind_latest is None and not decoded.count
         return Page.of(
@@ -382,7 +392,6 @@ class KinesisShardGetter:
             next_iterator=self._iterator,
             ended=ended,
             at_tip=at_tip,
-            service_time_ms=service_time_ms,
         )
 
     def _has_ended(self, decoded: DecodedPage) -> bool:
@@ -408,34 +417,8 @@ class KinesisShardGetter:
             self._position.sequence is not None and self._position.sequence >= self._ending_sequence
         )
 
-    def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
-        self._refusals.on_expired(exc, self._client.where, self._back_off())
-
     def _back_off(self) -> float:
         """Let the shard wait after a refusal. Returns the time."""
         now_s = self._clock.monotonic_s()
         self._pacer.back_off(now_s, self._random)
         return now_s
-
-
-class OneAttemptGetter(KinesisShardGetter):
-    """The getter of a caller that tries again by itself: each call is one attempt, so that a shard
-    in trouble holds no thread.
-    """
-
-    def _new_iterator(self) -> str:
-        return self._client.shard_iterator(self._shard_id, self._position, retry=False)
-
-    def _get_records(self, iterator: str, limit: int) -> FetchedPage:
-        return self._client.get_records(iterator, limit, retry=False)
-
-    def _on_expired(self, exc: ExpiredIteratorError) -> NoReturn:
-        raise exc
-
-
-@cache
-def _nothing() -> DecodedPage:
-    """An answer without records. Created on first use: pyarrow imports pandas for it, which costs a
-    process a third of a second.
-    """
-    return decode_get_records(b'{"Records":[]}')

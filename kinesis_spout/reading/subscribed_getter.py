@@ -37,8 +37,7 @@ from kinesis_spout.errors import (
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.page import Page, continue_shard
 from kinesis_spout.reading.shard_getter import FetchPostponedError
-from kinesis_spout.reading.subscription_feed import EventByteBudget
-from kinesis_spout.service.record_columns import NO_RECORDS
+from kinesis_spout.service.subscription import EventByteBudget
 from state.position import SHARD_END, Position, PositionKind
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
     from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-    from kinesis_spout.reading.subscription_feed import EventShare, NewFeed, SubscriptionFeed
-    from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
+    from kinesis_spout.reading.subscription_feed import NewFeed, SubscriptionFeed
+    from kinesis_spout.service.subscription import EventShare, ShardSubscription, SubscriptionEvent
     from state.sequence_number import SequenceNumber
 
 _FAILED = Backoff(first_s=0.5, longest_s=16.0)
@@ -410,7 +409,6 @@ def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position)
         next_iterator=None,
         ended=is_end and is_proven,
         at_tip=is_at_tip and (is_proven or not is_end),
-        service_time_ms=event.service_time_ms,
         latest_ms=event.latest_ms,
         is_pushed=True,
     )
@@ -420,15 +418,4 @@ def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position)
     is_after_a_record = position.kind is PositionKind.AFTER and last is not None and not last.sub
     if not is_after_a_record or last is None or page.first is None or page.first > last:
         return page
-    known = page.up_to(last)
-    if known < page.count:
-        return page.after(known)
-    return replace(
-        page,
-        columns=NO_RECORDS,
-        count=0,
-        first=None,
-        last=None,
-        last_arrival_ms=None,
-        payload_bytes=0,
-    )
+    return page.after(page.up_to(last))

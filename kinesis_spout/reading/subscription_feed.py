@@ -1,17 +1,7 @@
-"""The events of one subscription to a shard, received in the background and taken one by one; and
-how many bytes of them the subscriptions of a task hold together.
-
-An event is charged while its bytes come, and until it was handed over. While there is no room, a
-subscription receives nothing more, and the service waits. Two go on nevertheless, so that nobody
-waits for ever: the first that asks, for one event, until that was handed over; and one whose event
-somebody waits for, as what fills the budget may be handed over only after that.
-
-So what is held has a bound: the budget, one receive of each subscription, and two events.
-"""
+"""The events of one subscription to a shard, received in the background and taken one by one."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -146,95 +136,3 @@ class ThreadFeed:
             if not self._is_closed:
                 self._events.append(event)
             return not self._is_closed
-
-
-class EventByteBudget:
-    """The bytes that all subscriptions of a reader may hold. Any thread."""
-
-    def __init__(self, max_bytes: int = sys.maxsize) -> None:
-        self.max_bytes = max_bytes
-        self.changed = threading.Condition()
-        # Both with the lock of `changed`. `first`: the share that goes on without room.
-        self.held_bytes = 0
-        self.first: EventShare | None = None
-
-    def share(self) -> EventShare:
-        """The share of one subscription, to be closed with it."""
-        return EventShare(self)
-
-
-class EventShare:
-    """What one subscription holds of an `EventByteBudget`: a `ReceivedShare`. Any thread; only
-    `wait` blocks.
-    """
-
-    def __init__(self, budget: EventByteBudget) -> None:
-        self._budget = budget
-        self._changed = budget.changed
-        self._bytes = 0
-        self._is_closed = False
-        self._is_demanded = False
-        self._has_event = False
-
-    def wait(self) -> None:
-        """Wait until more may be received, or this is closed."""
-        with self._changed:
-            self._changed.wait_for(self._may_receive)
-
-    def charge(self, count: int) -> None:
-        """So many bytes were received."""
-        with self._changed:
-            if not self._is_closed:
-                self._add(count)
-
-    def release(self, count: int) -> None:
-        """An event of so many bytes is not held any more."""
-        with self._changed:
-            self._has_event = False
-            self._give_way()
-            self._add(-min(count, self._bytes))
-
-    def on_event(self) -> None:
-        """An event is complete: this subscription goes on when there is room again."""
-        with self._changed:
-            self._is_demanded = False
-            self._has_event = True
-
-    def demand(self) -> None:
-        """Somebody waits for the next event of this subscription."""
-        with self._changed:
-            self._is_demanded = True
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Nothing more is received. What was received is still held."""
-        with self._changed:
-            self._is_closed = True
-            self._give_way()
-            self._changed.notify_all()
-
-    def close(self, *, kept_bytes: int = 0) -> None:
-        """Nothing more is received, and only `kept_bytes` are still held, to be released."""
-        self.stop()
-        with self._changed:
-            self._add(-max(0, self._bytes - kept_bytes))
-
-    # private, with the lock
-    def _may_receive(self) -> bool:
-        budget = self._budget
-        if self._is_closed or self._is_demanded or budget.held_bytes < budget.max_bytes:
-            return True
-        if self._has_event:
-            return False
-        budget.first = budget.first or self
-        return budget.first is self
-
-    def _add(self, count: int) -> None:
-        self._bytes += count
-        self._budget.held_bytes += count
-        self._changed.notify_all()
-
-    def _give_way(self) -> None:
-        if self._budget.first is self:
-            self._budget.first = None
-            self._changed.notify_all()

@@ -21,7 +21,7 @@ from state.position import PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from kinesis_spout.aggregation.unpacking import Unpacker
     from kinesis_spout.reading.page import Page
@@ -81,9 +81,10 @@ def within(records: pa.RecordBatch, first: SequenceNumber, last: SequenceNumber)
 
 def lists_of(batches: Sequence[pa.RecordBatch]) -> RecordColumns:
     """The records of unpacked batches, at least one, as lists whose numbers are `numbers_of`."""
-    numbers, keys, data = (
-        [value for batch in batches for value in column(batch).to_pylist()]
-        for column in (numbers_of, _column("partitionKey"), _column("data"))
+    numbers = [number for batch in batches for number in numbers_of(batch).to_pylist()]
+    keys, data = (
+        [value for batch in batches for value in batch.column(name).to_pylist()]
+        for name in ("partitionKey", "data")
     )
     arrivals = [batch.column("approximateArrivalTimestamp") for batch in batches]
     return RecordColumns(numbers, keys, data, pa.concat_arrays(arrivals))
@@ -237,10 +238,6 @@ def _wanted(
             end = bisect_right(numbers, highest, first)
             wanted[first:end] = [True] * (end - first)
     return wanted
-
-
-def _column(name: str) -> Callable[[pa.RecordBatch], pa.Array]:
-    return lambda batch: batch.column(name)
 
 
 def _passed(numbers: list[Any], start: Position) -> int:

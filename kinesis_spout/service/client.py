@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -23,7 +23,7 @@ from kinesis_spout.service.botocore_connection import (
 )
 from kinesis_spout.service.get_records_wire import ANSWERED_S
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary, service_time_ms
-from kinesis_spout.service.subscription import EVENTS, ReceivedShare, ShardSubscription
+from kinesis_spout.service.subscription import EVENTS, EventShare, ShardSubscription
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
@@ -32,23 +32,9 @@ if TYPE_CHECKING:
     from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.service.get_records_decoder import DecodedPage
 
-__all__ = ["FetchedPage", "KinesisClient", "ShardInfo", "StreamSummary"]
-
 log = logging.getLogger("kinesis_spout")
 _SYSTEM_CLOCK = SystemClock()
 _LISTING_RESTARTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedPage:
-    """A decoded page, and when the service answered: by its own clock (ms since 1970, to the
-    second; None if the answer has no date), and by the client's (monotonic). The client's time is
-    that of the answer's first bytes, before the page was received and decoded.
-    """
-
-    page: DecodedPage
-    service_time_ms: int | None
-    answered_s: float
 
 
 class KinesisClient:
@@ -166,7 +152,7 @@ class KinesisClient:
 
     def get_records(
         self, iterator: str, limit: int, *, retry_throttled: bool = True, retry: bool = True
-    ) -> FetchedPage:
+    ) -> DecodedPage:
         """The records at an iterator, at most `limit` (1 to 10,000) and 10 MB.
 
         Raises `ExpiredIteratorError` and `UnreadableRecordError` at once. With `retry_throttled`
@@ -177,7 +163,7 @@ class KinesisClient:
         if self.stream.arn is not None:
             arguments["StreamARN"] = self.stream.arn
 
-        def fetch() -> FetchedPage:
+        def fetch() -> DecodedPage:
             wire = self._connection.wire
             answer = wire.call(
                 lambda: self._connection.send("get_records", arguments, about="a shard"),
@@ -189,7 +175,9 @@ class KinesisClient:
                 raise exc.at(self.where) from None
             except MalformedResponseError as exc:
                 raise MalformedResponseError(f"{self.where}: {exc}") from exc
-            return FetchedPage(page, service_time_ms(answer), answer[ANSWERED_S])
+            return replace(
+                page, service_time_ms=service_time_ms(answer), answered_s=answer[ANSWERED_S]
+            )
 
         if not retry:
             return fetch()
@@ -200,7 +188,7 @@ class KinesisClient:
         consumer_arn: str,
         shard_id: str,
         position: Position,
-        share: ReceivedShare | None = None,
+        share: EventShare | None = None,
     ) -> ShardSubscription:
         """Subscribe a consumer to a shard at a position. One attempt. Raises `ShardNotFoundError`
         also for a consumer that does not exist, and `SubscriptionInUseError` within five seconds

@@ -18,7 +18,7 @@ from kinesis_spout.service.shard_info import milliseconds
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.subscription import ReceivedShare, ShardSubscription
+    from kinesis_spout.service.subscription import EventShare, ShardSubscription
     from state.position import Position
 
 ACTIVE = "ACTIVE"
@@ -133,7 +133,7 @@ class OwnConsumer:
         self._ask_again_at_s = float("-inf")
 
     def subscribe(
-        self, shard_id: str, position: Position, share: ReceivedShare | None = None
+        self, shard_id: str, position: Position, share: EventShare | None = None
     ) -> ShardSubscription:
         """Subscribe to a shard. One attempt; blocks on the network. Raises `KinesisError`, among
         them `ConsumerNotFoundError`, and `ShardNotFoundError` for a shard that is gone.

@@ -23,7 +23,6 @@ from kinesis_spout.errors import MalformedResponseError, UnreadableRecordError
 from kinesis_spout.service.record_columns import (
     ARRIVAL_TYPE,
     NO_RECORDS,
-    PageRecords,
     RecordColumns,
 )
 from state.errors import InvalidSequenceNumberError
@@ -35,22 +34,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedPage(PageRecords):
-    """One GetRecords answer.
+class DecodedPage:
+    """One GetRecords answer: its records, in the service's order, and what it says beside them. By
+    default it has no records, and says nothing.
 
+    - `first`, `last`: the records' sequence numbers; None without records.
+    - `last_arrival_ms`: arrival of the last record, ms since 1970.
     - `millis_behind_latest`: None when the answer has none.
     - `next_iterator`: None at the end of the shard, which may come together with records, and in a
       malformed answer.
+    - `service_time_ms`: the service's clock when it answered (ms since 1970, to the second); None
+      if the answer has no date.
+    - `answered_s`: the client's clock then (monotonic): when the answer's first bytes came, before
+      the page was received and decoded. The decoder knows neither.
     """
 
-    millis_behind_latest: int | None
-    next_iterator: str | None
-    child_shards: tuple[ChildShard, ...]
+    columns: RecordColumns = NO_RECORDS
+    count: int = 0
+    first: SequenceNumber | None = None
+    last: SequenceNumber | None = None
+    last_arrival_ms: int | None = None
+    millis_behind_latest: int | None = None
+    next_iterator: str | None = None
+    child_shards: tuple[ChildShard, ...] = ()
+    service_time_ms: int | None = None
+    answered_s: float = 0.0
 
     @property
-    def payload_bytes(self) -> int:
-        """Length of the data, decoded."""
-        return self.columns.payload_bytes
+    def records(self) -> pa.RecordBatch:
+        """The records as Arrow: see `RecordColumns.to_arrow`."""
+        return self.columns.to_arrow()
 
 
 # gc=False: the structs hold only strings, bytes and numbers, so they cannot be part of a cycle and

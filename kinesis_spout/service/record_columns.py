@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +12,6 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from state.sequence_number import SequenceNumber
 
 ARRIVAL_TYPE = pa.timestamp("us", tz="UTC")
 PAGE_SCHEMA = pa.schema(
@@ -197,24 +194,13 @@ class RecordColumns:
         return batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageRecords:
-    """The records of one page, in the service's order. `records` are `columns` as Arrow.
-
-    - `first`, `last`: their sequence numbers; None without records.
-    - `last_arrival_ms`: arrival of the last record, ms since 1970.
-    """
-
-    columns: RecordColumns
-    count: int
-    first: SequenceNumber | None
-    last: SequenceNumber | None
-    last_arrival_ms: int | None
-
-    @property
-    def records(self) -> pa.RecordBatch:
-        """See `RecordColumns.to_arrow`."""
-        return self.columns.to_arrow()
+# Arrays of nulls: for arrays of Python values pyarrow imports pandas, which costs every process a
+# third of a second.
+NO_RECORDS = RecordColumns.of(
+    pa.RecordBatch.from_arrays(
+        [pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA
+    )
+)
 
 
 def payload_bytes(pages: Iterable[pa.RecordBatch]) -> int:
@@ -269,12 +255,3 @@ def _milliseconds(arrivals: pa.Array) -> list[int]:
 
 def _length(values: list[Any]) -> int:
     return sum(map(len, filter(None, values)))
-
-
-# Arrays of nulls: for arrays of Python values pyarrow imports pandas, which costs every process a
-# third of a second.
-NO_RECORDS = RecordColumns.of(
-    pa.RecordBatch.from_arrays(
-        [pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA
-    )
-)

@@ -15,10 +15,12 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import sys
+import threading
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import urllib3.exceptions
 from botocore.eventstream import EventStreamBuffer, ParserError
@@ -51,43 +53,114 @@ class SubscriptionEvent:
     - `continuation`: None at the shard's end, which may come together with records. It is at or
       above the last record's number, and need not be that of a record.
     - `wire_bytes`: its size as it came.
-    - `service_time_ms`: a time by the service's clock (ms since 1970) at which the event had not
-      been made yet, or just then: what it says of the tip is true of that time. None if unknown.
+    - `page`: its `service_time_ms` is a time at which the event had not been made yet, or just
+      then: what it says of the tip is true of that time.
     - `latest_ms`: a time by the same clock at which it had been made: what was not in it then had
       not expired later than that. None if unknown.
     """
 
     page: DecodedPage
     continuation: SequenceNumber | None
-    service_time_ms: int | None
     latest_ms: int | None = None
     wire_bytes: int = 0
 
 
-class ReceivedShare(Protocol):
-    """The share of a subscription in what may be received and not handed over yet, in bytes. Any
-    thread; only `wait` blocks.
+class EventByteBudget:
+    """The bytes of events that all subscriptions of a reader may hold. Any thread.
+
+    An event is charged while its bytes come, and until it was handed over. While there is no room,
+    a subscription receives nothing more, and the service waits. Two go on nevertheless, so that
+    nobody waits for ever: the first that asks, for one event, until that was handed over; and one
+    whose event somebody waits for, as what fills the budget may be handed over only after that.
+
+    So what is held has a bound: the budget, one receive of each subscription, and two events.
     """
 
+    def __init__(self, max_bytes: int = sys.maxsize) -> None:
+        self.max_bytes = max_bytes
+        self.changed = threading.Condition()
+        # Both with the lock of `changed`. `first`: the share that goes on without room.
+        self.held_bytes = 0
+        self.first: EventShare | None = None
+
+    def share(self) -> EventShare:
+        """The share of one subscription, to be closed with it."""
+        return EventShare(self)
+
+
+class EventShare:
+    """What one subscription holds of an `EventByteBudget`. Any thread; only `wait` blocks."""
+
+    def __init__(self, budget: EventByteBudget) -> None:
+        self._budget = budget
+        self._changed = budget.changed
+        self._bytes = 0
+        self._is_closed = False
+        self._is_demanded = False
+        self._has_event = False
+
     def wait(self) -> None:
-        """Wait until more may be received, or this is stopped."""
-        ...
+        """Wait until more may be received, or this is closed."""
+        with self._changed:
+            self._changed.wait_for(self._may_receive)
 
-    def charge(self, count: int, /) -> None:
+    def charge(self, count: int) -> None:
         """So many bytes were received."""
-        ...
+        with self._changed:
+            if not self._is_closed:
+                self._add(count)
 
-    def release(self, count: int, /) -> None:
-        """A message of so many bytes is not held any more."""
-        ...
+    def release(self, count: int) -> None:
+        """An event of so many bytes is not held any more."""
+        with self._changed:
+            self._has_event = False
+            self._give_way()
+            self._add(-min(count, self._bytes))
 
     def on_event(self) -> None:
-        """A message is complete."""
-        ...
+        """An event is complete: this subscription goes on when there is room again."""
+        with self._changed:
+            self._is_demanded = False
+            self._has_event = True
+
+    def demand(self) -> None:
+        """Somebody waits for the next event of this subscription."""
+        with self._changed:
+            self._is_demanded = True
+            self._changed.notify_all()
 
     def stop(self) -> None:
-        """Nothing more is received."""
-        ...
+        """Nothing more is received. What was received is still held."""
+        with self._changed:
+            self._is_closed = True
+            self._give_way()
+            self._changed.notify_all()
+
+    def close(self, *, kept_bytes: int = 0) -> None:
+        """Nothing more is received, and only `kept_bytes` are still held, to be released."""
+        self.stop()
+        with self._changed:
+            self._add(-max(0, self._bytes - kept_bytes))
+
+    # private, with the lock
+    def _may_receive(self) -> bool:
+        budget = self._budget
+        if self._is_closed or self._is_demanded or budget.held_bytes < budget.max_bytes:
+            return True
+        if self._has_event:
+            return False
+        budget.first = budget.first or self
+        return budget.first is self
+
+    def _add(self, count: int) -> None:
+        self._bytes += count
+        self._budget.held_bytes += count
+        self._changed.notify_all()
+
+    def _give_way(self) -> None:
+        if self._budget.first is self:
+            self._budget.first = None
+            self._changed.notify_all()
 
 
 class EventSource(NamedTuple):
@@ -104,7 +177,7 @@ class ShardSubscription:
 
     `refused` translates an exception event, from its code and its message, and raises.
     `service_time_ms`: the service's time when it answered. `where`: for messages. `share`: of the
-    room for what is received; None: it receives without a bound.
+    room for what is received; without one it receives without a bound.
     """
 
     def __init__(
@@ -115,10 +188,10 @@ class ShardSubscription:
         service_time_ms: int | None,
         refused: Callable[[str, str], NoReturn],
         clock: Clock,
-        share: ReceivedShare | None = None,
+        share: EventShare | None = None,
     ) -> None:
         self._raw = source.raw
-        self._share = share
+        self._share = share or EventByteBudget().share()
         self._where = where
         self._answered_s = self._empty_at_s = self._received_s = source.answered_s
         self._service_time_ms = service_time_ms
@@ -143,12 +216,10 @@ class ShardSubscription:
             message = self._next_message()
             if message is not None:
                 event = self._event_of(message)
-                if self._share is not None:
-                    self._share.on_event()
+                self._share.on_event()
                 if event is not None:
                     return event
-                if self._share is not None:
-                    self._share.release(message.prelude.total_length)
+                self._share.release(message.prelude.total_length)
             elif not self._receive():
                 return None
         return None
@@ -156,8 +227,7 @@ class ShardSubscription:
     def close(self) -> None:
         """End it. A read that is waiting ends at once. Never blocks."""
         self._is_closed = True
-        if self._share is not None:
-            self._share.stop()
+        self._share.stop()
         if self._socket is not None:
             with suppress(OSError):  # the peer may have been faster
                 # Not by the method of a TLS socket, which drops what the reading thread is using.
@@ -179,8 +249,7 @@ class ShardSubscription:
 
     def _receive(self) -> bool:
         """Receive more bytes, once there is room. False when there are no more."""
-        if self._share is not None:
-            self._share.wait()
+        self._share.wait()
         began_s = self._clock.monotonic_s()
         try:
             chunk = next(self._chunks, None)
@@ -200,8 +269,7 @@ class ShardSubscription:
             self._empty_at_s = max(self._empty_at_s, began_s - _QUIET_S)
         if chunk is None:
             return False
-        if self._share is not None:
-            self._share.charge(len(chunk))
+        self._share.charge(len(chunk))
         self._messages.add_data(chunk)
         return True
 
@@ -215,9 +283,8 @@ class ShardSubscription:
             return None
         page, continuation = decode_event(message.payload)
         return SubscriptionEvent(
-            page,
+            replace(page, service_time_ms=self._made_at_ms(page)),
             continuation,
-            self._made_at_ms(page),
             self._made_by_ms(),
             wire_bytes=message.prelude.total_length,
         )

@@ -15,7 +15,7 @@ from kinesis_spout.errors import (
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.round_robin import RoundRobinReader
-from kinesis_spout.reading.shard_getter import FetchPostponedError, OneAttemptGetter
+from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import (
     FallbackRules,
     SubscribedGetter,
@@ -51,7 +51,7 @@ _REMEDY = (
 )
 
 
-class TipGetter(OneAttemptGetter):
+class TipGetter(KinesisShardGetter):
     """The getter of a spout that polls. It reads on from a shard's read position. After a page at
     the tip it waits for the idle poll of the configuration.
     """
@@ -74,6 +74,7 @@ class TipGetter(OneAttemptGetter):
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
+            one_attempt=True,
             refusal_timeout_s=math.inf,  # `SpoutOutages` tells how long is too long
         )
         self._idle = Backoff(
@@ -152,7 +153,7 @@ class SpoutShardGetter:
         if self.final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
             # one if that has no records, as the buffer keeps the newest empty page only.
-            self.final_page = page = Page.empty(self.shard_id)
+            self.final_page = page = Page(shard_id=self.shard_id)
             return page
         if not isinstance(self._source, SubscribedGetter):  # that one waits for what is pushed
             self._outages.asks(self.shard_id)

@@ -262,10 +262,10 @@ class Prober:
         try:
             begin = iterator or self._client.shard_iterator(shard_id, position)
             try:
-                fetched = self._client.get_records(begin, 1, retry_throttled=False)
+                page = self._client.get_records(begin, 1, retry_throttled=False)
             except ExpiredIteratorError:
                 begin = self._client.shard_iterator(shard_id, position)
-                fetched = self._client.get_records(begin, 1, retry_throttled=False)
+                page = self._client.get_records(begin, 1, retry_throttled=False)
         except (ThrottledError, ExpiredIteratorError, UnreadableRecordError):
             # Other consumers use up the shard's calls, or clocks disagree. An error here would end
             # the query, so the shard is left to a task, which retries for longer, and which reads
@@ -273,9 +273,8 @@ class Prober:
             return answer(has_work=True, iterator=iterator)
         except ShardNotFoundError:
             return answer(has_work=False, gone=True)
-        page = fetched.page
         if page.count or page.next_iterator is None:
             return answer(has_work=True, iterator=begin)
         if page.millis_behind_latest:
             return answer(has_work=True, iterator=page.next_iterator)
-        return answer(has_work=False, iterator=page.next_iterator, tip_ms=fetched.service_time_ms)
+        return answer(has_work=False, iterator=page.next_iterator, tip_ms=page.service_time_ms)

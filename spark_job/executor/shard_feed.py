@@ -18,9 +18,9 @@ from kinesis_spout.reading.subscribed_getter import (
     Subscriptions,
 )
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-from kinesis_spout.reading.subscription_feed import EventByteBudget
 from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.record_columns import fitting_records
+from kinesis_spout.service.subscription import EventByteBudget
 from spark_job.executor.retries import ANSWERS, report_data_loss
 from state.errors import TaskLogError
 from state.plan import ShardReadResult, ShardSlice, UserRecords, users_of_all
@@ -150,6 +150,11 @@ class ShardFeed:
     def held_bytes(self) -> int:
         """Memory of what is held."""
         return self.getter.buffered_bytes + (0 if self._rest is None else self._rest.payload_bytes)
+
+    @property
+    def may_have_ended(self) -> bool:
+        """See `KinesisShardGetter.may_have_ended`."""
+        return self._polling.may_have_ended
 
     def unsubscribe(self) -> None:
         """End the subscription, if there is one. What is read from now on is polled."""
@@ -341,4 +346,5 @@ class ShardFeed:
     def _start_over(self, position: Position) -> None:
         """Read from here with a new iterator: the answer of one proves nothing."""
         self.unsubscribe()
-        self.getter.start_over(self._shard_getter(position))
+        self._polling = self._shard_getter(position)
+        self.getter.start_over(self._polling)

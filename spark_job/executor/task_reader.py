@@ -323,7 +323,9 @@ class _Attempt:
         """Fetch no more of the shards whose time is over, or of any once there are enough bytes.
 
         A shard without a record so far that is behind its tip (a run of empty pages) is read on
-        after the time box, up to the cap: its position moves only with a record.
+        after the time box, up to the cap: its position moves only with a record. One whose end is
+        not proven yet is read on even then. The next attempt begins without the answers of this
+        one, so an attempt that stopped between them would never prove it.
 
         An end in the log is final. Nothing follows it, even if this attempt has read on.
         """
@@ -337,7 +339,7 @@ class _Attempt:
         for shard_id, feed in self._feeds.items():
             is_searching = shard_id not in read and not feed.held_records
             limit_ms = self._plan.fetch_cap_ms if is_searching else self._plan.fetch_time_ms
-            if is_full or waited_ms >= limit_ms:
+            if is_full or (waited_ms >= limit_ms and not feed.may_have_ended):
                 feed.getter.close()
                 feed.unsubscribe()
 

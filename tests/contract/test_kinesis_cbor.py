@@ -84,14 +84,14 @@ def test_a_page_and_a_shards_end_are_the_same_in_cbor_as_in_json(
     start: str | None = iterator(one_shard, first["ShardId"])
     pages = []
     with closing(reader(kinesis_service, one_shard.name, "json")) as client:
-        pages.append(client.get_records(str(start), 10).page)
+        pages.append(client.get_records(str(start), 10))
     split(one_shard, shards_of(one_shard)[0])
     with (
         caplog.at_level(logging.WARNING),
         closing(reader(kinesis_service, one_shard.name, "cbor")) as client,
     ):
         while start is not None:
-            pages.append(client.get_records(start, 10).page)
+            pages.append(client.get_records(start, 10))
             start = pages[-1].next_iterator
     json, cbor, end = pages[0], pages[1], pages[-1]
     assert cbor.records.equals(json.records)

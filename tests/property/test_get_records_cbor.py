@@ -196,7 +196,7 @@ def test_a_page_has_the_values_that_were_encoded(
     )
     ends = [str(end.sequence) if end else None for end in (decoded.first, decoded.last)]
     assert ends == ([rows[0]["SequenceNumber"], rows[-1]["SequenceNumber"]] if rows else [None] * 2)
-    assert decoded.payload_bytes == sum(len(row["Data"]) for row in rows)
+    assert decoded.columns.payload_bytes == sum(len(row["Data"]) for row in rows)
     assert decode_get_records_cbor(body, as_lists=True).columns.lists() == decoded.columns.lists()
     assert [(child.shard_id, list(child.parents)) for child in decoded.child_shards] == [
         (child["ShardId"], child["ParentShards"]) for child in beside.get("ChildShards") or []

@@ -46,8 +46,8 @@ def read_all(client: KinesisClient, position: Position = TRIM_HORIZON) -> list[d
         for _ in range(3):
             if iterator is not None:
                 fetched = client.get_records(iterator, 1000)
-                rows += fetched.page.records.to_pylist()
-                iterator = fetched.page.next_iterator
+                rows += fetched.records.to_pylist()
+                iterator = fetched.next_iterator
     return rows
 
 
@@ -65,14 +65,12 @@ def test_positions_at_and_after_a_record_are_exact(reader: KinesisClient) -> Non
     (listed,) = [
         listed
         for listed in reader.list_shards()
-        if reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 100).page.count
+        if reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 100).count
     ]
-    third = reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 3).page.last
+    third = reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 3).last
     assert third is not None
-    at = reader.get_records(reader.shard_iterator(listed.shard_id, Position.at(third)), 100).page
-    after = reader.get_records(
-        reader.shard_iterator(listed.shard_id, Position.after(third)), 100
-    ).page
+    at = reader.get_records(reader.shard_iterator(listed.shard_id, Position.at(third)), 100)
+    after = reader.get_records(reader.shard_iterator(listed.shard_id, Position.after(third)), 100)
     assert (at.count, at.first) == (8, third)
     assert after.count == 7
 

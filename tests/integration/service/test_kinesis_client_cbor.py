@@ -91,7 +91,7 @@ def kinds(stub: StubKinesis) -> list[str]:
 
 
 def data(client: KinesisClient) -> list[Any]:
-    records = client.get_records("it", 5).page.records
+    records = client.get_records("it", 5).records
     values: list[Any] = records.column("data").to_pylist()
     return values
 
@@ -219,7 +219,7 @@ keys = dict(access_key_id="a", secret_access_key="b", region="eu-central-1")
 for chosen in ({"wire_format": "cbor"}, {}):
     aws = AwsConfig(endpoint_url=sys.argv[1], **keys, **chosen)
     try:
-        print(KinesisClient(aws, StreamRef("flights")).get_records("it", 5).page.count)
+        print(KinesisClient(aws, StreamRef("flights")).get_records("it", 5).count)
     except ConfigError as exc:
         print(exc)
         try:

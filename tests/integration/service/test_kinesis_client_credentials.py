@@ -304,7 +304,7 @@ def test_credentials_that_are_refused_are_looked_up_again_at_once(
         client.get_records("it", 1)
         write_keys(keys_file, "NEW")
         stub_kinesis.answers("GetRecords", error(code), page(b"a"))
-        assert client.get_records("it", 1).page.count == 1
+        assert client.get_records("it", 1).count == 1
     assert keys_in(stub_kinesis) == ["OLD", "OLD", "NEW"]
     assert clock.sleeps == []
 
@@ -344,7 +344,7 @@ def test_keys_that_arrive_later_are_waited_for_as_in_an_outage(
         if not begins_late:
             client.get_records("it", 1)
         stub_kinesis.answers("GetRecords", error(code))
-        assert client.get_records("it", 1).page.columns.to_arrow().num_rows == 1
+        assert client.get_records("it", 1).columns.to_arrow().num_rows == 1
         assert keys_in(stub_kinesis)[-1] == "NEW"
         stub_kinesis.answers("GetRecords", error(code))
         with pytest.raises(CredentialsError, match=code):

@@ -68,7 +68,7 @@ def test_a_transient_fault_is_tried_again(
 ) -> None:
     """Two failures, then the page: the caller sees the page, after growing waits with jitter."""
     stub_kinesis.answers("GetRecords", fault, fault, page(b"a"))
-    assert stubbed_client.get_records("it", 1).page.count == 1
+    assert stubbed_client.get_records("it", 1).count == 1
     assert len(waitless_clock.sleeps) == 2
     assert len(stub_kinesis.asked("GetRecords")) == 3
 
@@ -93,7 +93,7 @@ def test_a_body_is_read_whole_and_its_connection_used_again(
     stub_kinesis.answers("GetRecords", framing(page(data)))
     for _ in range(3):
         fetched = stubbed_client.get_records("it", 1)
-        assert fetched.page.records.column("data").to_pylist() == [data]
+        assert fetched.records.column("data").to_pylist() == [data]
     assert stub_kinesis.connections == 1
 
 

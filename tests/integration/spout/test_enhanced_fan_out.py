@@ -68,8 +68,8 @@ def test_events_come_with_what_botocore_would_say(
     lists = event.page.columns.lists()
     assert (lists.keys, lists.data, event.page.millis_behind_latest) == (["k"], [b"one"], 0)
     assert event.continuation == event.page.last
-    assert event.service_time_ms is not None
-    assert abs(event.service_time_ms - SystemClock().now_ms()) < 5_000
+    assert event.page.service_time_ms is not None
+    assert abs(event.page.service_time_ms - SystemClock().now_ms()) < 5_000
     orders.model.split("orders", SHARD)
     last = subscription.next_event()
     assert last is not None

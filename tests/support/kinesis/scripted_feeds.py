@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,7 +31,7 @@ def event(*numbers: int, continuation: int, behind_ms: int = 0) -> SubscriptionE
         f'{{"Records":[{records}],"ContinuationSequenceNumber":"{continuation}",'
         f'"MillisBehindLatest":{behind_ms},"ChildShards":null}}'.encode()
     )
-    return SubscriptionEvent(page, after, None)
+    return SubscriptionEvent(page, after)
 
 
 @dataclass
@@ -91,8 +91,8 @@ def after(number: int) -> Position:
 
 def polled(*numbers: int) -> Page:
     decoded = event(*numbers, continuation=1).page
-    return replace(
-        Page.empty(SHARD),
+    return Page(
+        shard_id=SHARD,
         columns=decoded.columns,
         count=decoded.count,
         first=decoded.first,

@@ -71,7 +71,6 @@ def page_of(
         last_arrival_ms=numbers[-1] if numbers else None,
         payload_bytes=columns.payload_bytes,
         millis_behind_latest=0 if at_tip else 1,
-        child_shards=(),
         next_iterator=None if ended else "next",
         ended=ended,
         at_tip=at_tip,

@@ -30,21 +30,7 @@ def page_of(*arrivals_ms: int) -> Page:
         for number, ms in enumerate(arrivals_ms, 1)
     ]
     decoded = decode_get_records(json.dumps({"Records": records, "MillisBehindLatest": 0}).encode())
-    return Page(
-        shard_id="shardId-000000000000",
-        columns=decoded.columns,
-        count=decoded.count,
-        first=decoded.first,
-        last=decoded.last,
-        last_arrival_ms=decoded.last_arrival_ms,
-        payload_bytes=decoded.payload_bytes,
-        millis_behind_latest=0,
-        child_shards=(),
-        next_iterator=None,
-        ended=True,
-        at_tip=True,
-        service_time_ms=None,
-    )
+    return Page.of(decoded, "shardId-000000000000", next_iterator=None, ended=True, at_tip=True)
 
 
 def columns_of(page: Page, *, form: str) -> Page:
@@ -89,7 +75,7 @@ def test_the_parts_of_a_page_say_what_they_hold(form: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [page_of(1_000, 2_000), page_of(), Page.empty("a", gone=True)],
+    [page_of(1_000, 2_000), page_of(), Page(shard_id="a", gone=True)],
     ids=["records", "none", "gone"],
 )
 def test_a_part_that_leaves_nothing_out_is_the_page_itself(page: Page) -> None:
@@ -132,4 +118,4 @@ def test_the_records_up_to_a_number_are_counted(last: SequenceNumber, count: int
     """
     assert page_of(1_000, 2_000, 3_000).up_to(last) == count
     assert page_of(1_000, 2_000, 3_000).after(1).up_to(last) == max(0, count - 1)
-    assert Page.empty("a").up_to(last) == 0
+    assert Page(shard_id="a").up_to(last) == 0

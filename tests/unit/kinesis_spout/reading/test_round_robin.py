@@ -8,7 +8,6 @@ import threading
 from collections import deque
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -167,8 +166,8 @@ def test_a_shard_is_read_up_to_its_total_also_if_pages_are_taken_meanwhile() -> 
     "last",
     [
         page_of("a", 2, ended=True),
-        replace(Page.empty("a"), ended=True, at_tip=True),
-        Page.empty("a", gone=True),
+        Page(shard_id="a", ended=True, at_tip=True),
+        Page(shard_id="a", gone=True),
     ],
     ids=["ended", "ended without records", "gone"],
 )
@@ -260,7 +259,7 @@ def test_the_page_of_a_fetch_that_was_in_flight_when_the_buffer_started_over_is_
     assert (getter.pages(), getter.buffered_records, budget.held_bytes) == ([], 0, 0)
     assert getter.is_demanded
     assert fetched(getter).count == 4
-    getter.start_over(ScriptedGetter("a", Page.empty("a", gone=True)))
+    getter.start_over(ScriptedGetter("a", Page(shard_id="a", gone=True)))
     fetched(getter)
     assert getter.is_over
     getter.start_over(ScriptedGetter("a", 3))
@@ -454,7 +453,7 @@ def test_each_shard_has_its_own_limit_and_the_newest_page_counts() -> None:
     limits.note(sized(2, 4_000, shard_id="b"))
     assert limits.limit("a") < limits.limit("b") < limits.limit("c") == FIRST_LIMIT
     limits.note(sized(2, 4_000))
-    limits.note(Page.empty("a"))  # it says nothing of sizes
+    limits.note(Page(shard_id="a"))  # it says nothing of sizes
     assert limits.limit("a") == limits.limit("b")
     limits.note(sized(2, 4 * MB))
     assert limits.limit("a") == 1

@@ -24,10 +24,9 @@ from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import (
     FetchPostponedError,
     KinesisShardGetter,
-    OneAttemptGetter,
 )
-from kinesis_spout.service.client import FetchedPage, KinesisClient
-from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 from kinesis_spout.testing import ManualClock
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
@@ -55,7 +54,7 @@ class ScriptedClient(KinesisClient):
     issues.
     """
 
-    def __init__(self, *script: FetchedPage | KinesisError) -> None:
+    def __init__(self, *script: DecodedPage | KinesisError) -> None:
         super().__init__(AwsConfig(), StreamRef("flights"))
         self.script = deque(script)
         self.iterators_for: list[Position] = []
@@ -70,7 +69,7 @@ class ScriptedClient(KinesisClient):
 
     def get_records(
         self, iterator: str, limit: int, *, retry_throttled: bool = True, retry: bool = True
-    ) -> FetchedPage:
+    ) -> DecodedPage:
         del retry_throttled, retry
         self.fetches.append((iterator, limit))
         answer = self.script.popleft() if len(self.script) > 1 else self.script[0]
@@ -85,12 +84,12 @@ def fetched(
     after: str | None = "next",
     behind_ms: int | None = 0,
     **rest: Any,
-) -> FetchedPage:
+) -> DecodedPage:
     records = [
         {"SequenceNumber": str(number), "Data": "YQ==", "PartitionKey": "k"} for number in sequences
     ]
     body = {"Records": records, "NextShardIterator": after, "MillisBehindLatest": behind_ms} | rest
-    return FetchedPage(decode_get_records(json.dumps(body).encode()), 7000, 0.0)
+    return replace(decode_get_records(json.dumps(body).encode()), service_time_ms=7000)
 
 
 def getter_of(
@@ -99,8 +98,7 @@ def getter_of(
     clock = rest.pop("clock", None) or client.clock
     client.clock = clock
     random = Random(3)  # noqa: S311  # the same in every run
-    kind: type[KinesisShardGetter] = rest.pop("kind", KinesisShardGetter)
-    return kind(
+    return KinesisShardGetter(
         client, SHARD, position, pacer=Pacer(ReadRate()), clock=clock, random=random, **rest
     )
 
@@ -189,7 +187,7 @@ def test_what_lasts_for_too_long_ends_in_an_error_that_says_so(
 def test_a_caller_that_tries_again_by_itself_gets_the_error_of_a_new_iterator() -> None:
     """Its own backoff counts, so nothing waits twice."""
     client = ScriptedClient(ExpiredIteratorError("old"))
-    getter = getter_of(client, iterator="hint", kind=OneAttemptGetter)
+    getter = getter_of(client, iterator="hint", one_attempt=True)
     with pytest.raises(ExpiredIteratorError, match="old"):
         getter.fetch_unless_throttled(10)
     assert getter.ready_at_s() == 1000.0
@@ -214,7 +212,7 @@ def test_a_shard_that_the_service_does_not_know_gives_a_page_that_says_so() -> N
     )
     assert not getter.fetch(10).gone
     page = getter.fetch_unless_throttled(10)
-    assert page == Page.empty(SHARD, gone=True)
+    assert page == Page(shard_id=SHARD, gone=True)
     assert (page.gone, page.count, page.ended, page.at_tip) == (True, 0, False, False)
     assert getter.position == after(3)
 
@@ -278,7 +276,7 @@ def test_a_missing_iterator_is_the_end_only_if_new_iterators_give_the_same_answe
 @pytest.mark.parametrize(
     "between", [fetched([6]), fetched([6], after=None), fetched([]), fetched([], behind_ms=None)]
 )
-def test_another_answer_between_them_disproves_the_end(between: FetchedPage) -> None:
+def test_another_answer_between_them_disproves_the_end(between: DecodedPage) -> None:
     """The answers before it were malformed, and so count for nothing."""
     end = fetched([], after=None)
     client = ScriptedClient(end, end, between, end, end, end)

@@ -26,12 +26,12 @@ from kinesis_spout.reading.subscribed_getter import (
     Subscriptions,
 )
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-from kinesis_spout.reading.subscription_feed import EventByteBudget
+from kinesis_spout.service.subscription import EventByteBudget
 from state.position import TRIM_HORIZON
 from tests.support.kinesis.scripted_feeds import SHARD, ScriptedShard, after, event, polled
 
 if TYPE_CHECKING:
-    from kinesis_spout.reading.subscription_feed import EventShare
+    from kinesis_spout.service.subscription import EventShare
     from state.position import Position
 
 SPOUT = FallbackRules(poll_after_s=30.0)
@@ -147,7 +147,7 @@ def test_a_shard_that_is_said_to_be_gone_is_polled_at_once() -> None:
     """
     shard = Shard(SPOUT).subscribed()
     shard.feeds[0].end(ShardNotFoundError("gone"))
-    shard.polling.pages += [Page.empty(SHARD, gone=True)] * 2
+    shard.polling.pages += [Page(shard_id=SHARD, gone=True)] * 2
     assert shard.getter.fetch_unless_throttled(10).gone
     shard.clock.advance(LATE_S)
     assert shard.getter.fetch_unless_throttled(10).gone
@@ -155,11 +155,17 @@ def test_a_shard_that_is_said_to_be_gone_is_polled_at_once() -> None:
 
 
 def test_events_out_of_order_are_a_failure_of_the_subscription_and_a_fault_is_raised() -> None:
-    """Nothing of them is handed over. A fault of the program is not tried again."""
+    """Nothing of them is handed over: a task polls instead. A fault of the program is not tried
+    again.
+    """
     shard = Shard(SPOUT).subscribed()
     shard.feeds[0].events.append(event(5, 3, continuation=5))
     shard.nothing()
     assert (shard.counts.totals().failed, shard.getter.position) == (1, TRIM_HORIZON)
+    shard = Shard().subscribed()
+    shard.feeds[0].events.append(event(9, 3, continuation=9))
+    shard.polling.pages.append(polled(3))
+    assert (shard.numbers(), shard.getter.fallback) == ([3], Fallback.BROKEN)
     shard = Shard(SPOUT).subscribed()
     shard.feeds[0].end(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
@@ -304,14 +310,3 @@ def test_a_closed_getter_polls_within_the_limits_and_never_subscribes() -> None:
     shard.polling.ready_s = shard.clock.monotonic_s() + 3.0
     shard.nothing()
     assert shard.getter.ready_at_s() == shard.polling.ready_s
-
-
-def test_an_event_out_of_order_is_polled_instead_and_a_fault_is_raised() -> None:
-    shard = Shard().subscribed()
-    shard.feeds[0].events.append(event(9, 3, continuation=9))
-    shard.polling.pages.append(polled(3))
-    assert (shard.numbers(), shard.getter.fallback) == ([3], Fallback.BROKEN)
-    shard = Shard().subscribed()
-    shard.feeds[0].end(ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        shard.getter.fetch_unless_throttled(1)

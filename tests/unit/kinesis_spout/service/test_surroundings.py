@@ -9,7 +9,7 @@ import pytest
 from botocore.session import Session
 
 from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.service.surroundings import Surroundings, for_executors
+from kinesis_spout.service.surroundings import for_executors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,9 @@ def test_what_options_or_the_arn_say_stays(
     """Where nothing is found nothing is sent, and a changed file is read again."""
     assert for_executors(AwsConfig(), ORDERS).region == "eu-north-1"
     (tmp_path / "config").write_text("")
-    assert for_executors(AwsConfig(profile="lost"), ORDERS) == AwsConfig(profile="lost")
+    assert for_executors(AwsConfig(), ORDERS) == AwsConfig()
+    lost = AwsConfig(profile="lost")  # the first call says so
+    assert for_executors(lost, ORDERS) == lost
     for name, value in (KINESIS | REGION).items():
         set_environment(name, value)
     given = AwsConfig(region="eu-west-1", endpoint_url="http://given.test:7")
@@ -95,22 +97,3 @@ def test_no_secret_is_sent(set_environment: Callable[[str, str], None]) -> None:
     found = for_executors(AwsConfig(), ORDERS)
     assert (found.region, found.endpoint_url) == ("eu-north-1", None)
     assert b"marked" not in pickle.dumps(found)
-
-
-def test_where_nothing_is_found_nothing_is_sent(
-    no_aws_environment: Callable[[str, str], None],
-) -> None:
-    """A profile that is missing is the first call's error."""
-    assert for_executors(AwsConfig(), ORDERS) == AwsConfig()
-    lost = AwsConfig(profile="lost")
-    assert Surroundings.of_this_process(lost, ORDERS) == Surroundings()
-    assert for_executors(lost, ORDERS) == lost
-
-
-def test_a_changed_file_is_read_again(
-    set_environment: Callable[[str, str], None], tmp_path: Path
-) -> None:
-    """A notebook's kernel lives on while its user mends the file."""
-    assert for_executors(AwsConfig(), ORDERS).region == "eu-north-1"
-    (tmp_path / "config").write_text(FILE.replace("eu-north-1", "eu-south-1"))
-    assert for_executors(AwsConfig(), ORDERS).region == "eu-south-1"

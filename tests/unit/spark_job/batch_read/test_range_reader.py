@@ -84,7 +84,7 @@ def test_a_page_that_comes_later_than_the_retention_is_reported_once() -> None:
 
 
 def test_a_shard_that_is_gone_is_done_and_reported_where_the_start_names_something() -> None:
-    gone = Page.empty("shard-0", gone=True)
+    gone = Page(shard_id="shard-0", gone=True)
     feed = feed_of(WHOLE)
     assert numbers(feed, [gone]) == []
     assert feed.is_done

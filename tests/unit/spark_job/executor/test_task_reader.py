@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kinesis_spout.programs.threads import thread_pool
-from kinesis_spout.testing import expired_iterator, throttle
+from kinesis_spout.testing import end_without_children, expired_iterator, throttle
 from spark_job.executor.task_reader import Pace
 from state.codec.values import encode_unchecked
 from state.errors import PlanClosedError, TaskLogError
@@ -133,6 +133,40 @@ def test_a_shard_that_the_service_refuses_is_read_later_or_left_to_the_next_plan
     assert numbers_of(planned.attempt()) == (put[1:] if times else [])
     assert planned.log.sealed
     assert planned.log.entries[0].position == after(put[0])
+
+
+@pytest.mark.parametrize("empty_pages", [0, 2])
+def test_an_end_that_names_no_children_is_proven_by_one_attempt_however_slow_the_service_is(
+    empty_pages: int, one: SimulatedJob
+) -> None:
+    """Each attempt begins without the answers of those before it. One that stopped between them
+    would never prove the end, and nobody would read the children.
+    """
+    put = one.put(1)
+    one.fake.insert_empty_pages(STREAM, shard(0), empty_pages)
+    one.fake.split(STREAM, shard(0))
+    one.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+    service = Service(one.fake)
+    service.answer_s = 10.0
+    searched_ms = 20_000 * (1 + empty_pages)  # as long as the first of these answers takes
+    plan = task(whole(position=after(put[0])), fetch_time_ms=1_000, fetch_cap_ms=searched_ms)
+    planned = PlannedTask(one, plan)
+    assert numbers_of(planned.attempt(service=service)) == []
+    assert planned.ends[shard(0)].at_shard_end
+    assert service.reads == 3 * (1 + empty_pages)
+
+
+def test_a_shard_that_is_throttled_before_its_end_is_proven_is_left_to_the_next_plan(
+    one: SimulatedJob,
+) -> None:
+    """Other consumers may use up its limits for long, and waiting for them would end the query."""
+    one.fake.split(STREAM, shard(0))
+    one.fake.faults.add(end_without_children(), operation="GetRecords", times=1)
+    one.fake.faults.add(throttle(), operation="GetRecords", times=None)
+    planned = PlannedTask(one, task(whole(), fetch_time_ms=1_000, fetch_cap_ms=1_000))
+    assert numbers_of(planned.attempt()) == []
+    assert planned.log.sealed
+    assert not planned.ends[shard(0)].at_shard_end
 
 
 def test_a_shard_whose_end_is_in_the_log_is_read_no_further(one: SimulatedJob) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from kinesis_spout.reading.subscription_feed import EventByteBudget
+from kinesis_spout.service.subscription import EventByteBudget
 
 if TYPE_CHECKING:
-    from kinesis_spout.reading.subscription_feed import EventShare
+    from kinesis_spout.service.subscription import EventShare
 
 PATIENCE_S = 20.0
 
