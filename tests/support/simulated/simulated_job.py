@@ -33,7 +33,7 @@ from state.memory_store import MemoryBackend, MemoryStateStore
 from state.process import this_process
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.subscriptions import InlineFeed, wait_in
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.kinesis.services import fields_of
 from tests.support.spark.source import READ_MODES
 
 if TYPE_CHECKING:
@@ -70,10 +70,7 @@ class SimulatedJob:
             "stream": STREAM,
             "application": APPLICATION,
             "zookeeper": "in-memory:2181",
-            "endpoint_url": self.endpoint_url,
-            "region": REGION,
-            "access_key_id": ACCESS_KEY,
-            "secret_access_key": SECRET_KEY,
+            **fields_of(self.endpoint_url),
             "starting_position": "TRIM_HORIZON",
             "reads_per_second": 1000,
             "read_bytes_per_second": "1GiB",
