@@ -18,12 +18,8 @@ from urllib.parse import urlsplit
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-_CONSUMER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
-_CONSUMER_ARN = re.compile(
-    r"(?P<stream>arn:[^:]+:kinesis:[^:]+:[0-9]+:stream/[^/]+)/consumer/[^:/]+:[0-9]+", re.ASCII
-)
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
 _STREAM_ARN = re.compile(
@@ -70,21 +66,71 @@ class AwsConfig:
     wire_format: str = "auto"
 
     def __post_init__(self) -> None:
-        _check_not_blank(self)
-        if self.region is not None and not _REGION.fullmatch(self.region):
-            raise ConfigError.of(
-                "region", "is not a region; expected a name like eu-central-1", self.region
-            )
+        for name, value in self._given().items():
+            if not isinstance(value, str) or not value or value != value.strip():
+                rule = (
+                    "is empty, not text, or has blanks around it; leave it out, or give its value"
+                )
+                raise ConfigError.of(name, rule)
         if self.endpoint_url is not None:
             _check_endpoint_url(self.endpoint_url)
-        _check_keys(self)
-        _check_role(self)
-        if self.wire_format not in ("auto", "json", "cbor"):
-            raise ConfigError.of("wire_format", "must be auto, json or cbor", self.wire_format)
+        for name, is_broken, rule in self._rules():
+            if is_broken:
+                raise ConfigError.of(name, rule, None if name in _SECRETS else getattr(self, name))
+
+    def _rules(self) -> Iterator[tuple[str, bool, str]]:
+        """The field at fault, whether its rule is broken, and the rule."""
+        has_id, has_secret = self.access_key_id is not None, self.secret_access_key is not None
+        has_role = self.role_arn is not None
+        yield (
+            "region",
+            self.region is not None and not _REGION.fullmatch(self.region),
+            "is not a region; expected a name like eu-central-1",
+        )
+        both = "is missing beside {}; give both, or neither"
+        yield "access_key_id", has_secret and not has_id, both.format("secret_access_key")
+        yield "secret_access_key", has_id and not has_secret, both.format("access_key_id")
+        yield (
+            "session_token",
+            self.session_token is not None and not has_id,
+            "is given without access_key_id and secret_access_key; give all three, or none",
+        )
+        yield (
+            "profile",
+            self.profile is not None and has_id,
+            "is given beside access_key_id; give one of them",
+        )
+        yield (
+            "role_external_id",
+            self.role_external_id is not None and not has_role,
+            "is given without role_arn; give the role that it belongs to",
+        )
+        yield (
+            "role_arn",
+            has_role and not _ROLE_ARN.fullmatch(self.role_arn or ""),
+            "is not the ARN of a role; expected arn:aws:iam::<account>:role/<name>",
+        )
+        yield (
+            "role_session_name",
+            has_role and not _ROLE_SESSION.fullmatch(self.role_session_name),
+            "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-",
+        )
+        yield (
+            "wire_format",
+            self.wire_format not in ("auto", "json", "cbor"),
+            "must be auto, json or cbor",
+        )
+
+    def _given(self) -> dict[str, object]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_masked(name, value)}" for name, value in _given(self))
-        return f"AwsConfig({shown})"
+        shown = (
+            f"{name}={'***' if name in _SECRETS else value!r}"
+            for name, value in self._given().items()
+        )
+        return f"AwsConfig({', '.join(shown)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,30 +300,6 @@ def _amount(text: str, units: dict[str, int], option: str, rule: str) -> int:
     return amount
 
 
-def _given(config: AwsConfig) -> list[tuple[str, object]]:
-    pairs = [(field.name, getattr(config, field.name)) for field in fields(config)]
-    return [(name, value) for name, value in pairs if value is not None]
-
-
-def _masked(name: str, value: object) -> str:
-    if name in _SECRETS:
-        return "'***'"
-    return repr(_without_password(str(value))) if name == "endpoint_url" else repr(value)
-
-
-def _without_password(url: str) -> str:
-    head, at, tail = url.rpartition("@")
-    return f"{head.partition('//')[0]}//***@{tail}" if at else url
-
-
-def _check_not_blank(config: AwsConfig) -> None:
-    for name, value in _given(config):
-        if not isinstance(value, str) or not value or value != value.strip():
-            raise ConfigError.of(
-                name, "is empty, not text, or has blanks around it; leave it out, or give its value"
-            )
-
-
 def _check_endpoint_url(url: str) -> None:
     rule = (
         "is not an endpoint; expected http:// or https://, a host and maybe a port, like "
@@ -294,63 +316,3 @@ def _check_endpoint_url(url: str) -> None:
         )
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of("endpoint_url", rule, url)
-
-
-def _check_keys(config: AwsConfig) -> None:
-    if config.access_key_id is None and config.secret_access_key is not None:
-        raise ConfigError.of(
-            "access_key_id", "is missing beside secret_access_key; give both, or neither"
-        )
-    if config.secret_access_key is None and config.access_key_id is not None:
-        raise ConfigError.of(
-            "secret_access_key", "is missing beside access_key_id; give both, or neither"
-        )
-    if config.session_token is not None and config.access_key_id is None:
-        raise ConfigError.of(
-            "session_token",
-            "is given without access_key_id and secret_access_key; give all three, or none",
-        )
-    if config.profile is not None and config.access_key_id is not None:
-        raise ConfigError.of(
-            "profile", "is given beside access_key_id; give one of them", config.profile
-        )
-
-
-def _check_role(config: AwsConfig) -> None:
-    if config.role_arn is None:
-        if config.role_external_id is not None:
-            raise ConfigError.of(
-                "role_external_id", "is given without role_arn; give the role that it belongs to"
-            )
-        return
-    if not _ROLE_ARN.fullmatch(config.role_arn):
-        raise ConfigError.of(
-            "role_arn",
-            "is not the ARN of a role; expected arn:aws:iam::<account>:role/<name>",
-            config.role_arn,
-        )
-    if not _ROLE_SESSION.fullmatch(config.role_session_name):
-        raise ConfigError.of(
-            "role_session_name",
-            "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-",
-            config.role_session_name,
-        )
-
-
-def is_consumer_name(text: str) -> bool:
-    """Whether a consumer may have this name (API reference of RegisterStreamConsumer)."""
-    return _CONSUMER_NAME.fullmatch(text) is not None
-
-
-def stream_of_consumer(arn: str) -> str | None:
-    """The ARN of the stream that a consumer's ARN belongs to; None if it is not a consumer's."""
-    match = _CONSUMER_ARN.fullmatch(arn)
-    return None if match is None else match["stream"]
-
-
-def is_consumer_of(arn: str, stream: StreamRef) -> bool:
-    """Whether a consumer's ARN is one of this stream, as far as the stream's is known."""
-    own = stream_of_consumer(arn)
-    if own is None:
-        return False
-    return own == stream.arn if stream.arn else own.rpartition("/")[2] == stream.name

@@ -72,13 +72,6 @@ class ConfigError(KinesisError, ValueError):
             str(self).replace(f"option {self.option}:", f"option {option}:", 1), option=option
         )
 
-    def __reduce__(self) -> tuple[object, tuple[str, str | None]]:
-        return _config_error, (str(self), self.option)
-
-
-def _config_error(message: str, option: str | None) -> ConfigError:
-    return ConfigError(message, option=option)
-
 
 class CredentialsError(KinesisError):
     """No credentials, half of them, or credentials that the service does not accept."""

@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.config import (
     AwsConfig,
     StreamRef,
-    is_consumer_name,
-    is_consumer_of,
     parse_bool,
     parse_duration_ms,
     parse_size_bytes,
-    stream_of_consumer,
 )
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.shards.start_position import RequestedStart
@@ -36,6 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _WHOLE = re.compile(r"\s*([0-9]{1,18})\s*", re.ASCII)
+# API reference of RegisterStreamConsumer.
+_CONSUMER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
+_CONSUMER_ARN = re.compile(
+    r"(?P<stream>arn:[^:]+:kinesis:[^:]+:[0-9]+:stream/(?P<name>[^/]+))/consumer/[^:/]+:[0-9]+",
+    re.ASCII,
+)
 _JSON_START = '{"default": "LATEST"}'
 
 
@@ -58,7 +61,7 @@ class Option:
     meaning: str
     default: str | None = None
     parse: Callable[[str, str], Any] = lambda _, text: text
-    fits: Callable[[Any], bool] = lambda _: True
+    fits: Callable[[Any], object] = lambda _: True
     rule: str = ""
     bounds: str = ""
     required: bool = False
@@ -363,13 +366,13 @@ _READING = by_field(
         "consumerName",
         "with `readMode` `efo`: name of the consumer, which is registered when it is missing; "
         "give this or `consumerArn`",
-        fits=is_consumer_name,
+        fits=_CONSUMER_NAME.fullmatch,
         rule="1 to 128 letters, digits, dots, dashes or underscores",
     ),
     Option(
         "consumerArn",
         "with `readMode` `efo`: ARN of a consumer of the stream that exists",
-        fits=lambda arn: stream_of_consumer(arn) is not None,
+        fits=_CONSUMER_ARN.fullmatch,
         rule="the ARN of a consumer, like "
         "arn:aws:kinesis:<region>:<account>:stream/<name>/consumer/<name>:<number>",
     ),
@@ -476,7 +479,8 @@ def check_consumer(
         )
     elif arn is not None:
         SHARED["consumer_arn"].check(spelt("consumer_arn"), arn)
-        if not is_consumer_of(arn, stream):
+        of = _CONSUMER_ARN.fullmatch(arn)
+        if of is None or stream not in (StreamRef(of["name"]), StreamRef(of["name"], of["stream"])):
             raise ConfigError.of(
                 spelt("consumer_arn"),
                 f"is not of stream {stream.name}; give the ARN of a consumer of that stream",

@@ -49,11 +49,7 @@ pytest_plugins = (
     "tests.support.outcomes.tracked",
 )
 
-TAKE_MINUTES = (
-    "test_product_drills.py",
-    "test_outcomes_at_scale.py",
-    "test_kill_at_failpoints.py",
-)
+TAKE_MINUTES = ("test_product_drills.py", "test_kill_at_failpoints.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

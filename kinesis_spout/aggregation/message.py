@@ -18,7 +18,7 @@ the magic number, a message `AggregatedRecord`, and the MD5 of the message's byt
 
 `Aggregate` has the records as bytes, and the keys too: on the wire, a message, a string and bytes
 are the same. So parsing an aggregate creates no object of protobuf for each user record
-(benchmarks/aggregates.py measures it); `record_scan` reads the bytes of all records side by side.
+(benchmarks/aggregates.py measures it); `user_records` reads the bytes of all records side by side.
 """
 
 from __future__ import annotations

@@ -95,11 +95,6 @@ class Packer:
         self._open.clear()
         return packed
 
-    @property
-    def held_bytes(self) -> int:
-        """Size of what is packed and not returned yet."""
-        return sum(current.size_bytes for current in self._open.values())
-
 
 class _AggregateBuilder:
     """An aggregate that more records may be added to."""

@@ -70,12 +70,13 @@ class Unpacker:
             yield records
             return
         # numpy and protobuf are loaded where the first aggregate is met.
-        from kinesis_spout.aggregation.unpacked_rows import batches, unpacked_rows  # noqa: PLC0415
+        from kinesis_spout.aggregation.user_records import batches, unpacked_rows  # noqa: PLC0415
 
         before = self.left_out
-        for part, rows in unpacked_rows(records, self._hash_range, keep_others=keep_others):
-            self.left_out += rows.left_out
-            yield from batches(part, rows, with_owned=keep_others)
+        for part, rows in unpacked_rows(records, self._hash_range):
+            kept = rows if keep_others else rows.owned()
+            self.left_out += len(rows.parents) - len(kept.parents)
+            yield from batches(part, kept, with_owned=keep_others)
         if self._place and self.left_out and not before:
             log.warning(
                 "%s: user records of aggregates are left out, because their hash keys belong to "

@@ -1,8 +1,9 @@
-"""What is in aggregates: their user records, side by side, and by which rules.
+"""Pages with aggregates as rows of their user records, in Arrow columns: nothing runs per user
+record in Python.
 
-`open_aggregate` opens one; `user_records` reads the records of several. A payload that cannot be
-read as a whole is no aggregate, and stays the record that it is: nothing of it is lost, and nothing
-is made up. So are
+The records of many aggregates are read side by side by numpy; protobuf parses only those that are
+written in an unusual way. A payload that cannot be read as a whole is no aggregate, and stays the
+record that it is: nothing of it is lost, and nothing is made up. So are
 
 - a payload without a message, or with another checksum than its message's,
 - a message that protobuf does not parse, or that lacks a required field,
@@ -24,22 +25,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from kinesis_spout.aggregation.hash_range import UserRecord, explicit_hash_key_in
+from kinesis_spout.aggregation.hash_range import IS_OWNED, UserRecord, explicit_hash_key_in
 from kinesis_spout.aggregation.message import Aggregate, Record, message_in
-from kinesis_spout.aggregation.record_scan import NO_INDEX, ScannedUserRecords, scan_user_records
-from scheme.record import KPL_MAGIC
+from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from kinesis_spout.aggregation.hash_range import HashRange
-    from kinesis_spout.aggregation.record_scan import Numbers
 
+    Numbers = NDArray[np.int64]
+
+# What is unpacked at a time. A key of 1 KiB may be that of each row, so this bounds memory.
+MAX_ROWS = 65_536
+_SUB_FIELD = pa.field(SUB_SEQUENCE_NUMBER, pa.int64(), nullable=False)
+_OWNED_FIELD = pa.field(IS_OWNED, pa.bool_(), nullable=False)
+_FROM_AGGREGATE = ("data", "partitionKey")
 _MAX_KEY_BYTES = 256 * 4  # API reference, PutRecordsRequestEntry: 256 characters
+_NO_INDEX = -1
+_PARTITION_KEY, _EXPLICIT_HASH_KEY, _DATA = 0x08, 0x10, 0x1A  # tags: field number and wire type
+_MORE = 0x80  # in each byte of a varint but the last one
+_MAX_VARINT = 5  # bytes that are read; an index or a length in an aggregate needs four
+_PADDING = b"\0" * 32  # more than all that is before the data, so that no read is out of bounds
 
 
 class OpenAggregate(NamedTuple):
@@ -51,15 +63,13 @@ class OpenAggregate(NamedTuple):
 
 
 class UserRecords(NamedTuple):
-    """User records of some aggregates, in their order: those that belong to the shard, or all.
+    """User records of some aggregates, in their order, also those that belong to other shards.
 
     - `is_aggregate`: for each aggregate that was given, whether it was read: one that is False is a
       plain record.
     - `is_owned`: for each record, whether it belongs to the shard.
     - `parents`: for each record, the index of its aggregate; `subs`: its number in there, from 0.
-      A record that is left out has its number too.
     - `data`: binary; record i has value `data_at[i]`. `keys`: text; record i has `keys_at[i]`.
-    - `left_out`: how many records belong to another shard.
     """
 
     is_aggregate: NDArray[np.bool_]
@@ -70,10 +80,116 @@ class UserRecords(NamedTuple):
     data_at: Numbers
     keys: pa.Array
     keys_at: Numbers
-    left_out: int
+
+    def owned(self) -> UserRecords:
+        """Those that belong to the shard."""
+        if self.is_owned.all():
+            return self
+        return self._replace(
+            is_owned=self.is_owned[self.is_owned],
+            parents=self.parents[self.is_owned],
+            subs=self.subs[self.is_owned],
+            data_at=self.data_at[self.is_owned],
+            keys_at=self.keys_at[self.is_owned],
+        )
 
 
-def open_aggregate(payload: memoryview) -> OpenAggregate | None:
+def unpacked_rows(
+    records: pa.RecordBatch, hash_range: Callable[[], HashRange | None]
+) -> Iterator[tuple[pa.RecordBatch, UserRecords]]:
+    """The parts of a page, and the rows of each: its user records, and its plain records as they
+    are. `parents` are indices in the part. A part ends when its aggregates have `MAX_ROWS` records.
+    """
+    first = 0
+    at: list[int] = []
+    opened: list[OpenAggregate] = []
+    rows = 0
+    for index, payload in _candidates(records):
+        aggregate = _open_aggregate(payload)
+        if aggregate is None:
+            continue
+        at.append(index - first)
+        opened.append(aggregate)
+        rows += len(aggregate.records)
+        if rows >= MAX_ROWS:
+            part = records.slice(first, index + 1 - first)
+            yield part, _with_plain_rows(part, at, _user_records(opened, hash_range()))
+            first, at, opened, rows = index + 1, [], [], 0
+    if first < records.num_rows:
+        users = _user_records(opened, hash_range() if opened else None)
+        part = records.slice(first)
+        yield part, _with_plain_rows(part, at, users)
+
+
+def batches(
+    part: pa.RecordBatch, rows: UserRecords, *, with_owned: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, `MAX_ROWS` at a time. Columns that are not of a user record have what the
+    row's parent has.
+    """
+    for first in range(0, len(rows.parents), MAX_ROWS):
+        at = slice(first, first + MAX_ROWS)
+        parents = _as_arrow(rows.parents[at])
+        columns = {
+            name: part.column(name).take(parents)
+            for name in part.schema.names
+            if name not in _FROM_AGGREGATE
+        }
+        columns["data"] = rows.data.take(_as_arrow(rows.data_at[at]))
+        columns["partitionKey"] = rows.keys.take(_as_arrow(rows.keys_at[at]))
+        schema = part.schema.append(_SUB_FIELD)
+        arrays = [*(columns[name] for name in part.schema.names), _as_arrow(rows.subs[at])]
+        if with_owned:
+            schema = schema.append(_OWNED_FIELD)
+            arrays.append(_flags(rows.is_owned[at]))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _candidates(records: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
+    """The records that begin with the magic number: their indices and payloads, not copied."""
+    data = records.column("data")
+    _, offsets, values = data.buffers()
+    edges = memoryview(offsets).cast("i")[data.offset : data.offset + len(data) + 1]
+    payloads = memoryview(values).cast("B")
+    for index in pc.indices_nonzero(pc.starts_with(data, KPL_MAGIC)).to_pylist():
+        yield index, payloads[edges[index] : edges[index + 1]]
+
+
+def _with_plain_rows(part: pa.RecordBatch, at: list[int], users: UserRecords) -> UserRecords:
+    """The rows of a part in which the records with the indices `at` were given as aggregates."""
+    rows_at = np.array(at, np.int64)
+    is_plain = np.ones(part.num_rows, np.bool_)
+    is_plain[rows_at[users.is_aggregate]] = False
+    rows = users._replace(parents=rows_at[users.parents])
+    if not is_plain.any():
+        return rows
+    plain = np.flatnonzero(is_plain)
+    parents = np.concatenate((plain, rows.parents))
+    order = np.argsort(parents, kind="stable")
+    # The values of plain records come first, so those of user records begin after them.
+    count = part.num_rows
+    return rows._replace(
+        is_owned=np.concatenate((np.ones(len(plain), np.bool_), rows.is_owned))[order],
+        parents=parents[order],
+        subs=np.concatenate((np.zeros_like(plain), rows.subs))[order],
+        data=pa.concat_arrays([part.column("data"), rows.data]),
+        data_at=np.concatenate((plain, rows.data_at + count))[order],
+        keys=pa.concat_arrays([part.column("partitionKey"), rows.keys]),
+        keys_at=np.concatenate((plain, rows.keys_at + count))[order],
+    )
+
+
+def _flags(values: NDArray[np.bool_]) -> pa.Array:
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+
+
+def _as_arrow(values: NDArray[np.int64]) -> pa.Array:
+    """The values without a copy. Not by `pa.array`, which imports pandas."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _open_aggregate(payload: memoryview) -> OpenAggregate | None:
     """The parts of a payload that begins with the magic number; None if it is no aggregate. Whether
     its parts are damaged is not known yet.
     """
@@ -89,51 +205,34 @@ def open_aggregate(payload: memoryview) -> OpenAggregate | None:
     )
 
 
-def user_records(
-    aggregates: Sequence[OpenAggregate],
-    hash_range: HashRange | None = None,
-    *,
-    keep_others: bool = False,
-) -> UserRecords:
-    """The records of these aggregates, without those whose hash key is not in the shard's range;
-    all of them where the range is not known, or with `keep_others`.
-    """
+def _user_records(aggregates: Sequence[OpenAggregate], hash_range: HashRange | None) -> UserRecords:
+    """The records of these aggregates. Where the range is not known, all belong to the shard."""
     mended: list[OpenAggregate | None] = list(aggregates)
     tables = _Tables.of(mended)
-    scanned = scan_user_records(tables.records)
+    scanned = _scan(tables.records)
     keys = _key_array(tables.partition_keys)
     if damaged := range(len(mended)) if keys is None else tables.damaged(scanned):
         for one in damaged:
             mended[one] = _mended(aggregates[one])
         tables = _Tables.of(mended)
-        scanned = scan_user_records(tables.records)
+        scanned = _scan(tables.records)
         keys = _key_array(tables.partition_keys)
-    is_owned = tables.are_owned(scanned, hash_range)
     index = np.arange(len(scanned.begins), dtype=np.int64)
-    keys_at = scanned.partition_keys + tables.first_key[tables.aggregate]
-    subs = index - tables.first_record[tables.aggregate]
-    aggregate = tables.aggregate
-    left_out = 0
-    if not keep_others and not is_owned.all():
-        index = index[is_owned]
-        keys_at, subs, aggregate = keys_at[is_owned], subs[is_owned], aggregate[is_owned]
-        left_out, is_owned = len(is_owned) - len(index), is_owned[is_owned]
     return UserRecords(
         is_aggregate=np.array([one is not None for one in mended], np.bool_),
-        is_owned=is_owned,
-        parents=aggregate,
-        subs=subs,
+        is_owned=tables.are_owned(scanned, hash_range),
+        parents=tables.aggregate,
+        subs=index - tables.first_record[tables.aggregate],
         data=_data(scanned),
         data_at=index * 2 + 1,
         keys=keys,
-        keys_at=keys_at,
-        left_out=left_out,
+        keys_at=scanned.partition_keys + tables.first_key[tables.aggregate],
     )
 
 
 def unpacked(payload: bytes) -> list[UserRecord] | None:
     """The user records of an aggregate, to be put again one by one; None for any other payload."""
-    opened = open_aggregate(memoryview(payload)) if payload.startswith(KPL_MAGIC) else None
+    opened = _open_aggregate(memoryview(payload)) if payload.startswith(KPL_MAGIC) else None
     records = None if opened is None else _checked(opened)
     if opened is None or records is None:
         return None
@@ -176,13 +275,13 @@ class _Tables(NamedTuple):
             aggregate=np.repeat(np.arange(len(opened), dtype=np.int64), counts),
         )
 
-    def damaged(self, scanned: ScannedUserRecords) -> list[int]:
+    def damaged(self, scanned: _Scanned) -> list[int]:
         """The aggregates with records that the scan did not read, or that name no key."""
         key_counts, explicit_counts = np.diff(self.first_key), np.diff(self.first_explicit)
         good = scanned.is_regular & (scanned.partition_keys < key_counts[self.aggregate])
-        if len(self.explicit_hash_keys) or bool((scanned.explicit_hash_keys != NO_INDEX).any()):
+        if len(self.explicit_hash_keys) or bool((scanned.explicit_hash_keys != _NO_INDEX).any()):
             good &= scanned.explicit_hash_keys < explicit_counts[self.aggregate]
-            named = np.flatnonzero(good & (scanned.explicit_hash_keys != NO_INDEX))
+            named = np.flatnonzero(good & (scanned.explicit_hash_keys != _NO_INDEX))
             is_number = np.array([one is not None for one in self.explicit_hash_keys], np.bool_)
             at = scanned.explicit_hash_keys[named] + self.first_explicit[self.aggregate[named]]
             good[named] = is_number[at]
@@ -191,13 +290,11 @@ class _Tables(NamedTuple):
         damaged: list[int] = np.unique(self.aggregate[~good]).tolist()
         return damaged
 
-    def are_owned(
-        self, scanned: ScannedUserRecords, hash_range: HashRange | None
-    ) -> NDArray[np.bool_]:
+    def are_owned(self, scanned: _Scanned, hash_range: HashRange | None) -> NDArray[np.bool_]:
         """Whether each record belongs to the shard."""
         if hash_range is None or hash_range.is_whole:
             return np.ones(len(scanned.begins), np.bool_)
-        with_explicit = np.flatnonzero(scanned.explicit_hash_keys != NO_INDEX)
+        with_explicit = np.flatnonzero(scanned.explicit_hash_keys != _NO_INDEX)
         if len(with_explicit) == len(scanned.begins):
             is_owned = np.empty(len(scanned.begins), np.bool_)
         else:
@@ -263,7 +360,7 @@ def _key_array(keys: list[bytes]) -> pa.Array | None:
         return None
 
 
-def _data(scanned: ScannedUserRecords) -> pa.Array:
+def _data(scanned: _Scanned) -> pa.Array:
     """An array in which every second value is a record's data, without a copy. The values between
     them are what the encoding has before the data.
     """
@@ -276,3 +373,63 @@ def _data(scanned: ScannedUserRecords) -> pa.Array:
 def _firsts(counts: Iterable[int]) -> Numbers:
     """Where each one's begin, and the end of the last."""
     return np.array(list(accumulate(counts, initial=0)), np.int64)
+
+
+# the records of aggregates, side by side --------------------------------------------------------
+class _Scanned(NamedTuple):
+    """An entry for each record: where its data begins and ends in `octets`, and the indices of its
+    keys in the tables of its aggregate (`_NO_INDEX`: it has no explicit hash key).
+
+    Where `is_regular` is false, the others mean nothing.
+    """
+
+    octets: bytes
+    begins: Numbers
+    ends: Numbers
+    partition_keys: Numbers
+    explicit_hash_keys: Numbers
+    is_regular: NDArray[np.bool_]
+
+
+def _scan(records: Sequence[bytes]) -> _Scanned:
+    """Read encoded `Record` messages, of 2 GiB at most together.
+
+    On the wire a `Record` (see `message`) is a sequence of fields, each a tag and a value. Most
+    producers write each field once, in the order of their numbers: `08 <index> [10 <index>] 1a
+    <length> <data>`. This form is read, and others are marked: protobuf parses them one by one.
+    """
+    octets = b"".join((*records, _PADDING))
+    view = np.frombuffer(octets, np.uint8)
+    ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+    starts = np.empty_like(ends)
+    starts[:1], starts[1:] = 0, ends[:-1]
+    is_regular = view[starts] == _PARTITION_KEY
+    keys, at = _varints(view, starts + 1)
+    explicit = np.full(len(records), _NO_INDEX, np.int64)
+    with_explicit = np.flatnonzero(view[at] == _EXPLICIT_HASH_KEY)
+    if len(with_explicit):
+        explicit[with_explicit], at[with_explicit] = _varints(view, at[with_explicit] + 1)
+    is_regular &= view[at] == _DATA
+    sizes, begins = _varints(view, at + 1)
+    # What follows the last byte of a varint that was too long to read is no end of a record.
+    is_regular &= (begins + sizes == ends) & (sizes >= 0) & (keys >= 0) & (explicit >= _NO_INDEX)
+    return _Scanned(octets, begins, ends, keys, explicit, is_regular)
+
+
+def _varints(view: NDArray[np.uint8], at: Numbers) -> tuple[Numbers, Numbers]:
+    """The numbers that begin at these places, and where they end. A number that is longer than the
+    scan reads is far below 0.
+    """
+    octets = view[at]
+    values = (octets & 0x7F).astype(np.int64)
+    ends = at + 1
+    longer = np.flatnonzero(octets >= _MORE)
+    for shift in range(7, 7 * _MAX_VARINT, 7):
+        if not len(longer):
+            return values, ends
+        octets = view[ends[longer]]
+        values[longer] |= (octets & 0x7F).astype(np.int64) << shift
+        ends[longer] += 1
+        longer = longer[octets >= _MORE]
+    values[longer] = np.iinfo(np.int64).min // 2
+    return values, ends

@@ -1,6 +1,6 @@
 """Every metric: its name, kind, labels and meaning, and who has it. The one place that names them.
 
-A metric of both exporters means the same in both. `shard` metrics come twice: with the label
+A metric of both exporters means the same in both. Metrics of shards come twice: with the label
 `shard`, for the shards that are read now, and as `kinesis_spout_stream_...` over all shards.
 """
 
@@ -11,7 +11,8 @@ from enum import StrEnum
 
 PREFIX = "kinesis_spout_"
 APPLICATION = ("application", "stream")
-PER_SHARD = (*APPLICATION, "shard")
+SPOUT, SPARK = "spout", "Spark"
+BOTH = (SPOUT, SPARK)
 
 
 class Kind(StrEnum):
@@ -20,27 +21,15 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Exporter(StrEnum):
-    """Who has a metric."""
-
-    SPOUT = "spout"
-    SPARK = "spark"
-
-
-BOTH = frozenset(Exporter)
-SPOUT = frozenset({Exporter.SPOUT})
-SPARK = frozenset({Exporter.SPARK})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Definition:
     """One metric. `name`: of the family, without `_total`. `by`: who has it."""
 
     name: str
     kind: Kind
     meaning: str
-    labels: tuple[str, ...] = APPLICATION
-    by: frozenset[Exporter]
+    labels: tuple[str, ...]
+    by: tuple[str, ...]
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -53,181 +42,183 @@ class Definition:
         return (self.name,)
 
 
-def _shard_and_stream(
-    name: str,
-    kind: Kind,
-    meaning: str,
-    *,
-    by: frozenset[Exporter],
-    per_shard_by: frozenset[Exporter] | None = None,
-) -> list[Definition]:
-    per_shard = by if per_shard_by is None else per_shard_by
-    found = [Definition(name=f"{PREFIX}stream_{name}", kind=kind, meaning=meaning, by=by)]
-    if per_shard:
-        found.insert(
-            0,
-            Definition(
-                name=PREFIX + name, kind=kind, meaning=meaning, labels=PER_SHARD, by=per_shard
-            ),
-        )
-    return found
+def _metric(name: str, kind: Kind, meaning: str, *by: str, label: str | None = None) -> Definition:
+    labels = APPLICATION if label is None else (*APPLICATION, label)
+    return Definition(PREFIX + name, kind, meaning, labels, by)
 
 
-def _counter(
-    name: str,
-    meaning: str,
-    *,
-    by: frozenset[Exporter],
-    per_shard_by: frozenset[Exporter] | None = None,
-) -> list[Definition]:
-    return _shard_and_stream(
-        f"records_{name}", Kind.COUNTER, meaning, by=by, per_shard_by=per_shard_by
+def _of_shards(
+    name: str, kind: Kind, meaning: str, *by: str, shards_by: tuple[str, ...] | None = None
+) -> tuple[Definition, Definition]:
+    """A metric of each shard, and over all shards. `shards_by`: who has it of each shard, unless
+    both are had by the same.
+    """
+    return (
+        _metric(name, kind, meaning, *(by if shards_by is None else shards_by), label="shard"),
+        _metric(f"stream_{name}", kind, meaning, *by),
     )
 
 
-def _gauge(
-    name: str,
-    meaning: str,
-    *,
-    by: frozenset[Exporter],
-    per_shard_by: frozenset[Exporter] | None = None,
-) -> list[Definition]:
-    return _shard_and_stream(name, Kind.GAUGE, meaning, by=by, per_shard_by=per_shard_by)
-
-
-def _of_application(
-    name: str, kind: Kind, meaning: str, *extra: str, by: frozenset[Exporter]
-) -> list[Definition]:
-    labels = (*APPLICATION, *extra)
-    return [Definition(name=PREFIX + name, kind=kind, meaning=meaning, labels=labels, by=by)]
-
-
 DEFINITIONS: tuple[Definition, ...] = (
-    *_counter("emitted", "Deliveries, retries included", by=BOTH),
-    *_counter("acked", "Records that were acked", by=BOTH, per_shard_by=SPOUT),
-    *_counter("failed", "Deliveries that failed, time-outs included", by=BOTH, per_shard_by=SPOUT),
-    *_counter("retried", "Deliveries after the first of a record", by=BOTH),
-    *_counter("timed_out", "Deliveries without an outcome by their deadline", by=SPOUT),
-    *_counter("dead_lettered", "Records that were dead-lettered", by=BOTH, per_shard_by=SPOUT),
-    *_counter(
-        "dropped",
+    *_of_shards("records_emitted", Kind.COUNTER, "Deliveries, retries included", *BOTH),
+    *_of_shards(
+        "records_acked", Kind.COUNTER, "Records that were acked", *BOTH, shards_by=(SPOUT,)
+    ),
+    *_of_shards(
+        "records_failed",
+        Kind.COUNTER,
+        "Deliveries that failed, time-outs included",
+        *BOTH,
+        shards_by=(SPOUT,),
+    ),
+    *_of_shards("records_retried", Kind.COUNTER, "Deliveries after the first of a record", *BOTH),
+    *_of_shards(
+        "records_timed_out",
+        Kind.COUNTER,
+        "Deliveries without an outcome by their deadline",
+        SPOUT,
+    ),
+    *_of_shards(
+        "records_dead_lettered",
+        Kind.COUNTER,
+        "Records that were dead-lettered",
+        *BOTH,
+        shards_by=(SPOUT,),
+    ),
+    _metric(
+        "stream_records_dropped",
+        Kind.COUNTER,
         "Records that were given up without a dead letter, as on_exhausted says",
-        by=SPARK,
-        per_shard_by=frozenset(),
+        SPARK,
     ),
-    *_counter(
-        "pushed",
+    _metric(
+        "stream_records_pushed",
+        Kind.COUNTER,
         "Records that came by subscription, with enhanced fan-out",
-        by=SPARK,
-        per_shard_by=frozenset(),
+        SPARK,
     ),
-    *_counter(
-        "polled",
+    _metric(
+        "stream_records_polled",
+        Kind.COUNTER,
         "Records that were polled though the query has enhanced fan-out",
-        by=SPARK,
-        per_shard_by=frozenset(),
+        SPARK,
     ),
-    *_counter("malformed", "Records that do not decode", by=SPOUT),
-    *_counter("left_out", "User records of aggregates that belong to other shards", by=SPOUT),
-    *_gauge("pending_records", "Records that were delivered and have no outcome", by=SPOUT),
-    *_gauge("queued_records", "Records that wait for a retry or a dead letter", by=BOTH),
-    *_gauge("refused_letters", "Dead letters that were refused several times in a row", by=SPOUT),
-    *_gauge(
-        "oldest_unresolved_seconds",
+    *_of_shards("records_malformed", Kind.COUNTER, "Records that do not decode", SPOUT),
+    *_of_shards(
+        "records_left_out",
+        Kind.COUNTER,
+        "User records of aggregates that belong to other shards",
+        SPOUT,
+    ),
+    *_of_shards(
+        "pending_records",
+        Kind.GAUGE,
+        "Records that were delivered and have no outcome",
+        SPOUT,
+    ),
+    *_of_shards(
+        "queued_records", Kind.GAUGE, "Records that wait for a retry or a dead letter", *BOTH
+    ),
+    *_of_shards(
+        "refused_letters",
+        Kind.GAUGE,
+        "Dead letters that were refused several times in a row",
+        SPOUT,
+    ),
+    _metric(
+        "stream_oldest_unresolved_seconds",
+        Kind.GAUGE,
         "How long ago the oldest record that is not resolved failed first; 0 without one",
-        by=SPARK,
-        per_shard_by=frozenset(),
+        SPARK,
     ),
-    *_gauge(
+    *_of_shards(
         "lag_seconds",
+        Kind.GAUGE,
         "How far the reader is behind, in time of arrival: 0 at the tip; over all shards, of the "
         "one that is farthest behind. Of a Spark job, at most so far",
-        by=BOTH,
+        *BOTH,
     ),
-    *_gauge(
+    *_of_shards(
         "retention_left_seconds",
+        Kind.GAUGE,
         "Seconds until the oldest record that is not read expires, at the earliest; over all "
         "shards, of the one that is farthest behind",
-        by=SPARK,
+        SPARK,
     ),
-    *_shard_and_stream(
-        "latency_seconds", Kind.HISTOGRAM, "From a record's arrival to its ack", by=SPOUT
-    ),
-    *_of_application(
-        "wait_seconds", Kind.COUNTER, "Seconds that emissions() waited", "reason", by=SPOUT
-    ),
-    *_of_application(
+    *_of_shards("latency_seconds", Kind.HISTOGRAM, "From a record's arrival to its ack", SPOUT),
+    _metric("wait_seconds", Kind.COUNTER, "Seconds that emissions() waited", SPOUT, label="reason"),
+    _metric(
         "failing_seconds",
         Kind.GAUGE,
         "How long a part of the spout's work has failed and been tried again; 0 when it does not",
-        "part",
-        by=SPOUT,
+        SPOUT,
+        label="part",
     ),
-    *_of_application(
+    _metric(
         "outages",
         Kind.COUNTER,
         "Outages of a part of the spout's work: fetch, retries, listing, commit, letters",
-        "part",
-        by=SPOUT,
+        SPOUT,
+        label="part",
     ),
-    *_of_application(
+    _metric(
         "subscriptions",
         Kind.COUNTER,
         "Subscriptions to shards that gave an event, with enhanced fan-out",
-        by=SPOUT,
+        SPOUT,
     ),
-    *_of_application(
+    _metric(
         "subscription_failures",
         Kind.COUNTER,
         "Subscriptions that could not be had or that broke, with enhanced fan-out",
-        by=SPOUT,
+        SPOUT,
     ),
-    *_of_application(
+    _metric(
         "subscription_fallbacks",
         Kind.COUNTER,
         "Reads of a shard that were polled in the end, as their subscription had failed, with "
         "enhanced fan-out: refused, in_use, missing, broken, silent, ended",
-        "reason",
-        by=SPARK,
+        SPARK,
+        label="reason",
     ),
-    *_of_application(
+    _metric(
         "polled_shards",
         Kind.GAUGE,
         "Shards that are polled because no subscription could be had, with enhanced fan-out",
-        by=SPOUT,
+        SPOUT,
     ),
-    *_of_application(
+    _metric(
         "reading_held",
         Kind.GAUGE,
         "1 while no new record is read because most records fail, else 0",
-        by=SPARK,
+        SPARK,
     ),
-    *_of_application("readable_shards", Kind.GAUGE, "Shards that are read now", by=SPARK),
-    *_of_application("batches", Kind.COUNTER, "Batches that had a plan", by=SPARK),
-    *_of_application(
+    _metric("readable_shards", Kind.GAUGE, "Shards that are read now", SPARK),
+    _metric("batches", Kind.COUNTER, "Batches that had a plan", SPARK),
+    _metric(
         "last_batch_age_seconds",
         Kind.GAUGE,
         "How long ago the last batch with a plan ended",
-        by=SPARK,
+        SPARK,
     ),
-    *_of_application(
+    _metric(
         "report_age_seconds",
         Kind.GAUGE,
         "How long ago the driver reported these figures: while a batch runs, they stand still",
-        by=SPARK,
+        SPARK,
     ),
-    *_of_application(
+    _metric(
         "data_losses",
         Kind.COUNTER,
         "Reports that records may be lost, with which the query goes on or fails; kept after the "
         "query's end",
-        by=SPARK,
+        SPARK,
     ),
-    *_of_application(
+    _metric(
         "query_failures",
         Kind.COUNTER,
         "Queries that ended with an error; kept after the query's end",
-        by=SPARK,
+        SPARK,
     ),
 )
 BY_NAME = {one.name: one for one in DEFINITIONS}

@@ -19,7 +19,7 @@ from kinesis_spout.prometheus_exporter.server import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -36,6 +36,12 @@ _COUNTS = (
     "malformed",
     "left_out",
 )
+_GAUGES: dict[str, Callable[[ShardMetrics], float | None]] = {
+    "pending_records": lambda one: one.pending,
+    "queued_records": lambda one: one.queued,
+    "refused_letters": lambda one: one.refused,
+    "lag_seconds": lambda one: None if one.lag_ms is None else one.lag_ms / 1000,
+}
 
 
 class SpoutCollector:
@@ -90,10 +96,10 @@ def _families(
         for values, one in found:
             counter.add_metric(values, getattr(one.counts, name))
         yield counter
-    for name in ("pending_records", "queued_records", "refused_letters", "lag_seconds"):
+    for name, of in _GAUGES.items():
         gauge = family(scope + name)
         for values, one in found:
-            if (value := _gauge(one, name)) is not None:
+            if (value := of(one)) is not None:
                 gauge.add_metric(values, value)
         yield gauge
     histogram = family(f"{scope}latency_seconds")
@@ -106,30 +112,17 @@ def _families(
     yield histogram
 
 
-def _gauge(one: ShardMetrics, name: str) -> float | None:
-    if name == "lag_seconds":
-        return None if one.lag_ms is None else one.lag_ms / 1000
-    counts = {
-        "pending_records": one.pending,
-        "queued_records": one.queued,
-        "refused_letters": one.refused,
-    }
-    return counts[name]
-
-
 def _of_application(here: tuple[str, ...], metrics: SpoutMetrics) -> Iterator[Metric]:
-    waits = family("wait_seconds")
-    waits.add_metric((*here, "idle"), metrics.waits.idle_s)
-    waits.add_metric((*here, "at_limit"), metrics.waits.at_limit_s)
-    yield waits
-    failing = family("failing_seconds")
-    for part, seconds in metrics.failing_s.items():
-        failing.add_metric((*here, part), seconds)
-    yield failing
-    outages = family("outages")
-    for part, count in metrics.outages.items():
-        outages.add_metric((*here, part), count)
-    yield outages
+    waits = {"idle": metrics.waits.idle_s, "at_limit": metrics.waits.at_limit_s}
+    for name, by_label in (
+        ("wait_seconds", waits),
+        ("failing_seconds", metrics.failing_s),
+        ("outages", metrics.outages),
+    ):
+        labelled = family(name)
+        for label, value in by_label.items():
+            labelled.add_metric((*here, label), value)
+        yield labelled
     subscribed = metrics.subscriptions
     if subscribed is None:
         return

@@ -7,12 +7,11 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS, Definition, Exporter, Kind
+from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS, Definition, Kind
 from scripts.reference.markdown import code, page, plain, table
 from scripts.reference.words import PROGRESS
 
 DRIVER = Path(__file__).resolve().parents[2] / "spark_job" / "driver"
-WHO = {Exporter.SPOUT: "spout", Exporter.SPARK: "Spark"}
 
 
 def progress_keys(folder: Path = DRIVER) -> list[str]:
@@ -43,7 +42,7 @@ def metrics_page() -> str:
                     code(shown_name(one)),
                     one.kind.value,
                     ", ".join(map(code, one.labels)),
-                    ", ".join(WHO[who] for who in Exporter if who in one.by),
+                    ", ".join(one.by),
                     plain(one.meaning),
                 )
                 for one in DEFINITIONS

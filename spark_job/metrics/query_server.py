@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS, PREFIX, Exporter
+from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS, PREFIX, SPARK
 from kinesis_spout.prometheus_exporter.server import (
     LOOPBACK,
     CollectorServer,
@@ -58,7 +58,7 @@ class QueryCollector:
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        names = [each.name for each in DEFINITIONS if Exporter.SPARK in each.by]
+        names = [each.name for each in DEFINITIONS if SPARK in each.by]
         families = {name: family(name) for name in (each.removeprefix(PREFIX) for each in names)}
         for sample in self._ledger.samples(self._clock.monotonic_s()):
             families[sample.name].add_metric(sample.labels, sample.value)

@@ -1,80 +1,190 @@
-"""The real job, which does not track its records, killed with SIGKILL at steps of a batch and
-started again: nothing is lost, and the checkpoints are right. `kinesis-spout drill` kills one that
-tracks them, at every step (`test_product_drills`).
+"""The real job, killed with SIGKILL and started again: nothing is lost, and the checkpoints are
+right. `kinesis-spout drill` kills one that tracks its records, at every step
+(`test_product_drills`). Here are a job that does not track them, several streams, a report in
+parts, and a record that kills its job.
+
+Most records state their own outcome, so the results are compared with the stream record by record.
 """
 
 from __future__ import annotations
 
+import json
+import signal
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from tests.support.spark.job_process import JobProcess
-from tests.support.spark.source import READ_MODES
+from tests.support.kinesis.services import create_stream
+from tests.support.spark.job_process import JobProcess, rows_below
+from tests.support.spark.source import READ_MODES, STREAM
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.support.spark.source import StreamUnderTest
 
-RECORDS = 200
-STEPS = ("sink-written", "plan-closed", "shard-states-half-written")
-"""Where it differs from a job that tracks its records: its batch has no report."""
-"""A step of a task that reads more than it appends at once."""
+pytestmark = pytest.mark.spark
+CLICKS = "clicks"
+KILLER, MOST_RESTARTS = 137, 30
 
 
-@pytest.fixture(params=READ_MODES)
-def stream(request: pytest.FixtureRequest, stream: StreamUnderTest) -> StreamUnderTest:
-    """Read in both modes."""
-    stream.read_mode = READ_MODES[request.param]
-    return stream
+def job_of(of: StreamUnderTest, tmp_path: Path, **source: Any) -> dict[str, Any]:
+    places = {name: str(tmp_path / name) for name in ("out", "dead", "checkpoint")}
+    return {"source": of.fields(**source), **places}
 
 
-@pytest.fixture
-def job(stream: StreamUnderTest, tmp_path: Path) -> dict[str, Any]:
-    """A job of several batches."""
-    return {
-        "source": stream.fields(max_records_per_shard=40),
-        "out": str(tmp_path / "out"),
-        "checkpoint": str(tmp_path / "checkpoint"),
-    }
+@dataclass
+class Expected:
+    """The records that were put, by number, with kind, and shard and sequence number. Malformed
+    records have no number.
+    """
+
+    kinds: dict[int, str] = field(default_factory=dict)
+    ids: dict[int, str] = field(default_factory=dict)
+    malformed: set[str] = field(default_factory=set)
+
+    def of(self, *kinds: str) -> set[int]:
+        return {n for n, its in self.kinds.items() if its in kinds}
+
+    def put(self, stream: StreamUnderTest, kinds: Mapping[int, str], name: str = STREAM) -> None:
+        """Put at most 500 records of these kinds."""
+        entries = [
+            {
+                "Data": b"{not json"
+                if kind == "malformed"
+                else json.dumps({"n": n, "kind": kind}).encode(),
+                "PartitionKey": f"key {n}",
+            }
+            for n, kind in kinds.items()
+        ]
+        answers = stream.client.put_records(StreamName=name, Records=entries)["Records"]
+        for (n, kind), answer in zip(kinds.items(), answers, strict=True):
+            shard, number = answer["ShardId"], answer["SequenceNumber"]
+            if name == STREAM:
+                stream.records.setdefault(shard, []).append(number)
+            if kind == "malformed":
+                self.malformed.add(f"{shard}:{number}")
+            else:
+                self.kinds[n], self.ids[n] = kind, f"{shard}:{number}"
 
 
-def written(out: Path) -> Counter[str]:
-    """How often each record occurs in the output, by shard and sequence number."""
-    files = sorted(out.glob("batch=*/*.parquet"))
-    rows = [
-        row
-        for file in files
-        for row in pq.ParquetFile(file).read(["shardId", "sequenceNumber"]).to_pylist()
-    ]
-    return Counter(f"{row['shardId']}:{row['sequenceNumber']}" for row in rows)
-
-
-@pytest.mark.spark
+@pytest.mark.parametrize("mode", READ_MODES)
 def test_a_job_killed_at_its_steps_goes_on_without_loss(
-    stream: StreamUnderTest, job: dict[str, Any], tmp_path: Path
+    stream: StreamUnderTest, tmp_path: Path, mode: str
 ) -> None:
     """At one step after the other, with more to read each time: every record is in the output, and
-    the checkpoints are at the tips.
+    the checkpoints are at the tips. The steps are those at which it differs from a job that tracks
+    its records, as its batch has no report; and one of a task that reads more than it appends.
     """
-    process = JobProcess(job, tmp_path)
-    for name in STEPS:
-        stream.put(RECORDS)
-        process.stop_at = name
-        process.start()
-        process.wait_for_failpoint()
-        process.kill()
-
-    process.stop_at = None
-    process.start()
-    assert process.wait() == 0, process.tail()
-
-    counts = written(tmp_path / "out")
+    stream.read_mode = READ_MODES[mode]
+    process = JobProcess(job_of(stream, tmp_path, max_records_per_shard=40), tmp_path)
+    for step in ("sink-written", "plan-closed", "shard-states-half-written"):
+        stream.put(200)
+        process.kill_at(step)
+    process.finish()
+    rows = rows_below(tmp_path / "out", "shardId", "sequenceNumber")
+    counts = Counter(f"{row['shardId']}:{row['sequenceNumber']}" for row in rows)
     assert set(counts) == stream.ids()
     assert stream.checkpoints() == stream.tips()
     # A replayed batch has the same rows and overwrites its own directory, so not even a kill makes
     # a duplicate.
     assert max(counts.values()) == 1
+
+
+def test_a_tracked_job_over_two_streams_is_killed_and_loses_nothing(
+    stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """Also between the steps of one stream and of the other. Poison is on one stream only; its
+    letters are of that stream, each once.
+    """
+    create_stream(stream.client, CLICKS, shards=4)
+    job = job_of(stream, tmp_path, stream=f"{STREAM},{CLICKS}", max_records_per_shard=40)
+    process = JobProcess(job | {"tracked": True, "retryLimit": 1}, tmp_path)
+    expected = Expected()
+    steps = (
+        *("plan-created", "plan-logged", "report-opened", "sink-written"),
+        *("dead-letters-written", "plan-closed", "plan-settled"),
+    )
+    for first, step in zip(range(0, 10_000, 1_000), steps, strict=False):
+        expected.put(stream, dict.fromkeys(range(first, first + 60), "good"))
+        expected.put(stream, dict.fromkeys(range(first + 500, first + 560), "good"), CLICKS)
+        expected.put(stream, dict.fromkeys(range(first + 900, first + 903), "always"), CLICKS)
+        process.kill_at(step)
+    process.finish()
+    assert {row["n"] for row in rows_below(tmp_path / "out", "n")} == expected.of("good")
+    letters = rows_below(tmp_path / "dead", "streamName", "data")
+    assert {row["streamName"] for row in letters} == {CLICKS}
+    dead = sorted(json.loads(row["data"])["n"] for row in letters)
+    assert dead == sorted(expected.of("always"))
+    for name in (STREAM, CLICKS):
+        assert not any(state.unresolved for state in stream.states(name=name).values())
+
+
+def kind_of(n: int) -> str:
+    """40 % fail twice: too many for a report in one piece, and too few for an outage. 1 % fail
+    always, 0.1 % are malformed.
+    """
+    if n % 100 == 7:
+        return "always"
+    return "malformed" if n % 1_000 == 333 else "twice" if n % 5 < 2 else "good"
+
+
+@pytest.mark.timeout(900)
+def test_a_report_in_parts_survives_a_kill_between_them(
+    stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """The job is killed while a part of a report is written: no part counts, and the whole batch
+    comes again. Every good record is in the output, every bad one in the dead letters with its
+    attempts and reason.
+    """
+    expected = Expected()
+    for start in range(0, 20_000, 500):
+        expected.put(stream, {n: kind_of(n) for n in range(start, start + 500)})
+    limits = {"max_records_per_shard": 5_000, "max_tasks": 2, "idle_wait": "200ms"}
+    process = JobProcess(job_of(stream, tmp_path, **limits) | {"tracked": True}, tmp_path)
+    process.kill_at("report-part-written")
+    process.finish(600)
+    written = {row["n"] for row in rows_below(tmp_path / "out", "n")}
+    assert written == expected.of("good", "twice")
+    letters = rows_below(tmp_path / "dead", "messageId", "attempts", "reason")
+    found = {(row["messageId"], row["attempts"], row["reason"]) for row in letters}
+    malformed = {letter for letter in found if letter[1] == 1}
+    assert found - malformed == {
+        (f"{expected.ids[n]}:4", 4, f"ValueError: record {n} is poison")
+        for n in expected.of("always")
+    }
+    assert {message_id.rpartition(":")[0] for message_id, _, _ in malformed} == expected.malformed
+    assert all(reason.startswith("not valid JSON") for _, _, reason in malformed)
+    # A dead letter's partition is its plan's, and a repeated plan overwrites it: not even a
+    # kill duplicates a letter.
+    assert len(letters) == len(found)
+    assert stream.checkpoints() == stream.tips()
+    assert not any(state.unresolved for state in stream.states().values())
+
+
+def test_a_job_that_is_killed_by_one_record_dead_letters_it_and_processes_the_others_once(
+    stream: StreamUnderTest, tmp_path: Path
+) -> None:
+    """It is started again each time, as a supervisor would do."""
+    expected = Expected()
+    expected.put(stream, dict.fromkeys(range(500), "good"))
+    job = job_of(stream, tmp_path) | {"tracked": True, "kills": KILLER, "retryLimit": 1}
+    process = JobProcess(job, tmp_path)
+    for _ in range(MOST_RESTARTS):
+        process.start()
+        code = process.wait()
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, process.tail()
+    assert code == 0, f"the record was not found over {MOST_RESTARTS} restarts"
+    rows = rows_below(tmp_path / "out", "n", "attempt")
+    others = expected.of("good") - {KILLER}
+    assert Counter((row["n"], row["attempt"]) for row in rows) == Counter((n, 1) for n in others)
+    (letter,) = rows_below(tmp_path / "dead", "messageId", "reason", "attempts")
+    assert letter["messageId"].rpartition(":")[0] == expected.ids[KILLER]
+    assert letter["attempts"] == 2
+    assert letter["reason"] == "its process ended without an answer 2 times"
+    assert stream.checkpoints() == stream.tips()

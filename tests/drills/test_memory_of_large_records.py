@@ -13,7 +13,7 @@ import pytest
 from spark_job.options import OPTIONS
 from tests.support.kinesis import memory_of_reading
 from tests.support.kinesis.large_records import MIB, largest
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.kinesis.services import fields_of
 
 if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
@@ -35,10 +35,7 @@ def test_a_task_holds_some_of_them_however_many_it_reads(
     for key in [key for key in map(str, range(8)) for _ in range(8)]:
         model.put("orders", key, payload, explicit_hash_key=int(key) * 2**125)
     fields: dict[str, object] = {
-        "endpoint_url": fake_kinesis.endpoint_url,
-        "region": REGION,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
+        **fields_of(fake_kinesis.endpoint_url),
         "reads_per_second": 1000,
         "read_bytes_per_second": "1GiB",
         "max_tasks": 1,

@@ -13,7 +13,11 @@ import pytest
 
 from kinesis_spout.service.permissions import Use
 from tests.support.kinesis.recorded_calls import allowed
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.kinesis.services import (
+    fields_of,
+    options_of,
+    words_of,
+)
 from tests.support.shell.command_line import run_cli
 from tests.support.spark import executors_elsewhere
 from tests.support.spark.job_process import ROOT, JobProcess
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
 
 pytestmark = pytest.mark.spark
-KEYS = {"awsAccessKeyId": ACCESS_KEY, "awsSecretAccessKey": SECRET_KEY}
 
 
 def test_a_job_reads_dead_letters_and_writes_each_with_its_own_policy(
@@ -40,12 +43,8 @@ def test_a_job_reads_dead_letters_and_writes_each_with_its_own_policy(
         fake_kinesis.model.create(name, max_record_kib=2048)
     for data in (b"small", bytes(1_200_000)):
         fake_kinesis.model.put("orders", "key", data)
-    connection = {"region": REGION, "endpointUrl": fake_kinesis.endpoint_url, **KEYS}
     where = {
-        "region": REGION,
-        "endpoint_url": fake_kinesis.endpoint_url,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
+        **fields_of(fake_kinesis.endpoint_url),
     }
     job = JobProcess(
         {
@@ -58,7 +57,7 @@ def test_a_job_reads_dead_letters_and_writes_each_with_its_own_policy(
             },
             "letters": where | {"payload_only": True},
             "poison": "",
-            "sink": connection | {"streamName": "copies"},
+            "sink": options_of(fake_kinesis.endpoint_url) | {"streamName": "copies"},
             "directory": str(tmp_path),
         },
         tmp_path,
@@ -100,11 +99,9 @@ def test_a_redrive_only_puts(
         "application": "etl",
     }
     (folder / "letters.json").write_text(json.dumps(letter) + "\n")
-    options = [word for key, value in KEYS.items() for word in ("--option", f"{key}={value}")]
-    where = ("--region", REGION, "--endpoint-url", fake_kinesis.endpoint_url)
     ended = run_cli(
         *("redrive", "dead", "--format", "json", "--yes"),
-        *(*where, *options, *COMMAND_OPTIONS),
+        *(*words_of(fake_kinesis.endpoint_url), *COMMAND_OPTIONS),
         cwd=tmp_path,
     )
     assert ended.returncode == 0, ended.stderr

@@ -20,7 +20,7 @@ from kinesis_spout.programs.processes import kill_family
 from kinesis_spout.testing import Fault, slow
 from spark_job.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake, serve
+from tests.support.kinesis.services import SECRET_KEY, ServedFake, serve, words_of
 from tests.support.outcomes.letters import Story, frame_of, gone
 from tests.support.shell.command_line import command_line, environment, run_cli
 from tests.support.spark.session import COMMAND_OPTIONS
@@ -46,10 +46,7 @@ class Dead:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        keys = (f"awsAccessKeyId={ACCESS_KEY}", f"awsSecretAccessKey={SECRET_KEY}")
-        options = [word for key in keys for word in ("--option", key)]
-        where = ("--region", REGION, "--endpoint-url", self.fake.endpoint_url)
-        return ("redrive", "dead", *where, *options, *COMMAND_OPTIONS)
+        return ("redrive", "dead", *words_of(self.fake.endpoint_url), *COMMAND_OPTIONS)
 
     def run(self, *more: str) -> subprocess.CompletedProcess[str]:
         return run_cli(*self.arguments, *more, cwd=self.cwd)

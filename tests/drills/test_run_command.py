@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.kinesis.services import (
-    ACCESS_KEY,
-    REGION,
     SECRET_KEY,
     create_stream,
     kinesis_client,
+    words_of,
 )
 from tests.support.shell.command_line import command_line, environment, run_cli
 from tests.support.spark.session import COMMAND_OPTIONS
@@ -51,11 +50,8 @@ def orders(moto_endpoint: str, zookeeper_chroot: str) -> Orders:
         ]
         client.put_records(StreamName=stream, Records=records)
     named = ("--stream", stream, "--application", "etl", "--zookeeper", zookeeper_chroot)
-    where = ("--region", REGION, "--endpoint-url", moto_endpoint)
-    keys = (f"awsAccessKeyId={ACCESS_KEY}", f"awsSecretAccessKey={SECRET_KEY}")
-    options = [word for key in keys for word in ("--option", key)]
     start = ("--from", "TRIM_HORIZON")
-    return Orders(stream, (*named, *start, *where, *options, *COMMAND_OPTIONS))
+    return Orders(stream, (*named, *start, *words_of(moto_endpoint), *COMMAND_OPTIONS))
 
 
 def ids_in(path: Path) -> list[int]:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinesis_spout.testing import slow
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, ServedFake
+from tests.support.kinesis.services import ServedFake, options_of
 from tests.support.spark import sink_job_under_test
 from tests.support.spark.job_process import JobProcess
 
@@ -51,10 +51,7 @@ def test_a_driver_that_is_killed_puts_all_when_it_is_started_again(
         pq.write_table(pa.table(columns), rows / f"{file}.parquet")
     sink = {
         "streamName": STREAM,
-        "endpointUrl": fake_kinesis.endpoint_url,
-        "region": REGION,
-        "awsAccessKeyId": ACCESS_KEY,
-        "awsSecretAccessKey": SECRET_KEY,
+        **options_of(fake_kinesis.endpoint_url),
         "requestsInFlight": "2",
     }
     job = {"master": "local[2,4]", "rows": str(rows), "sink": sink}

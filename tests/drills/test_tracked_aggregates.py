@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.drills.test_outcomes_at_scale import rows_in
 from tests.support.aggregates.random_producer import RandomProducer
 from tests.support.kinesis.services import wait_until_active
 from tests.support.shell.wheel import separate_executors
-from tests.support.spark.job_process import JobProcess
+from tests.support.spark.job_process import JobProcess, rows_below
 from tests.support.spark.source import STREAM
 
 if TYPE_CHECKING:
@@ -72,9 +71,7 @@ def test_every_user_record_has_its_outcome_over_reshards_and_kills(
     stream = localstack_orders
     producer.put(IN_A_PHASE)
     one_of_many = producer.put_aggregate(LARGE, bad=BAD)
-    process.stop_at = "sink-written"
-    process.start()
-    process.wait_for_failpoint()
+    process.start_until("sink-written")
     for reshard in (stream.split, stream.merge):
         reshard()
         wait_until_active(stream.client, STREAM)
@@ -82,8 +79,7 @@ def test_every_user_record_has_its_outcome_over_reshards_and_kills(
         producer.refresh()
         producer.put(IN_A_PHASE // 3)
     process.kill()
-    process.stop_at = None
-    process.start()
+    process.start_again()
     for kill in (kill_executor, kill_worker):
         more = partial(has_more_files, tmp_path / "out", files_in(tmp_path / "out"))
         process.wait_until(more, "wrote another batch")
@@ -111,12 +107,12 @@ def job_of(stream: StreamUnderTest, wheel: Path, tmp_path: Path) -> dict[str, An
 
 
 def check(stream: StreamUnderTest, producer: RandomProducer, tmp_path: Path) -> None:
-    rows = rows_in(tmp_path / "out", ["n", "attempt"])
+    rows = rows_below(tmp_path / "out", "n", "attempt")
     assert {row["n"] for row in rows} == producer.of("good") | producer.of("twice")
     attempts = {(producer.kinds[row["n"]], row["attempt"]) for row in rows}
     assert attempts == {("good", 1), ("twice", 3)}
 
-    letters = rows_in(tmp_path / "dead", ["messageId", "attempts", "reason"])
+    letters = rows_below(tmp_path / "dead", "messageId", "attempts", "reason")
     tried = {(row["messageId"], row["reason"]) for row in letters if row["attempts"] > 1}
     assert tried == {
         (f"{producer.ids[n]}:4", f"ValueError: record {n} is poison") for n in producer.of("always")

@@ -103,7 +103,7 @@ def test_what_is_packed_is_unpacked_by_their_package(
     for one in packed:
         size_bytes = len(one.data) + len(one.partition_key.encode())
         assert size_bytes <= max_bytes or len(one.users) == 1
-    assert packer.held_bytes == 0
+    assert packer.flush() == []
 
 
 # A page of any records, and what a simple reader finds in it -------------------------------------

@@ -20,6 +20,21 @@ from scripts.virtual_environment import Environment, pip_version
 NO_JVMS = Path("/nonexistent")
 
 
+@pytest.fixture
+def project(tmp_path: Path) -> Environment:
+    """A made-up project, and the environment that its lock asks for, which is not made yet."""
+    requirements = tmp_path / "requirements"
+    requirements.mkdir()
+    for name in ("lock.txt", "docs.txt", "localstack.txt", "build.txt", "../pyproject.toml"):
+        (requirements / name).write_text("one")
+    return Environment(
+        root=tmp_path,
+        folder=tmp_path / ".venv",
+        lock=requirements / "lock.txt",
+        log=tmp_path / "set-up.log",
+    )
+
+
 def program(path: Path, *lines: str, stream: int = 1) -> Path:
     """An executable that prints these lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,17 +132,14 @@ def test_a_package_is_unpacked_whole_or_not_at_all(
     assert [entry.name for entry in folder.parent.iterdir()] == ["prometheus"] * downloads
 
 
-def test_sparks_zip_gives_way_to_the_package_beside_it(tmp_path: Path) -> None:
+def test_sparks_zip_gives_way_to_the_package_beside_it(project: Environment) -> None:
     """Python keeps no compiled files for a zip."""
-    package = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages" / "pyspark"
+    package = project.folder / "lib" / "python3.11" / "site-packages" / "pyspark"
     archive = package / "python" / "lib" / "pyspark.zip"
     archive.parent.mkdir(parents=True)
     archive.touch()
-    environment = Environment(
-        root=tmp_path, folder=tmp_path / ".venv", lock=tmp_path / "lock", log=tmp_path / "log"
-    )
     for _ in range(2):
-        environment.take_pyspark_from_its_folder()
+        project.take_pyspark_from_its_folder()
         assert not archive.exists()
 
 
@@ -164,114 +176,76 @@ def test_a_network_that_is_down_is_named() -> None:
     assert "check the network" not in reason_in("ERROR: No space left on device")
 
 
-def test_an_environment_is_ready_only_for_what_it_was_made_from(tmp_path: Path) -> None:
+def test_an_environment_is_ready_only_for_what_it_was_made_from(project: Environment) -> None:
     """Another lock means new packages, another pyproject.toml a new installation of the project, a
     half-made one is not ready.
     """
-    requirements = tmp_path / "requirements"
-    requirements.mkdir()
-    lock = requirements / "lock.txt"
-    for path in (lock, requirements / "build.txt", tmp_path / "pyproject.toml"):
-        path.write_text("one")
-    environment = Environment(
-        root=tmp_path, folder=tmp_path / ".venv", lock=lock, log=tmp_path / "set-up.log"
-    )
-    assert not environment.is_ready()
-    assert environment.needs_new_packages()
-    environment.folder.mkdir()
-    environment.write_stamp(environment.wanted())
-    assert environment.is_ready()
-    (tmp_path / "pyproject.toml").write_text("two")
-    assert not environment.is_ready()
-    assert not environment.needs_new_packages()
-    lock.write_text("two")
-    assert environment.needs_new_packages()
+    assert not project.is_ready()
+    assert project.needs_new_packages()
+    project.folder.mkdir()
+    project.write_stamp(project.wanted())
+    assert project.is_ready()
+    (project.root / "pyproject.toml").write_text("two")
+    assert not project.is_ready()
+    assert not project.needs_new_packages()
+    project.lock.write_text("two")
+    assert project.needs_new_packages()
 
 
-def test_the_packages_of_a_second_lock_are_added_and_stay(tmp_path: Path) -> None:
+def test_the_packages_of_a_second_lock_are_added_and_stay(project: Environment) -> None:
     """`make docs` adds Sphinx to what `make setup` made; the next `make setup` does nothing."""
-    requirements = tmp_path / "requirements"
-    requirements.mkdir()
-    lock, docs = requirements / "lock.txt", requirements / "docs.txt"
-    for path in (lock, docs, requirements / "build.txt", tmp_path / "pyproject.toml"):
-        path.write_text("one")
-    plain = Environment(
-        root=tmp_path, folder=tmp_path / ".venv", lock=lock, log=tmp_path / "set-up.log"
-    )
-    with_docs = replace(plain, added_lock=docs)
-    plain.folder.mkdir()
-    plain.write_stamp(plain.wanted())
+    docs = project.lock.with_name("docs.txt")
+    with_docs = replace(project, added_lock=docs)
+    project.folder.mkdir()
+    project.write_stamp(project.wanted())
     assert not with_docs.is_ready()
     assert not with_docs.needs_new_packages()
     with_docs.write_stamp(with_docs.wanted())
     assert with_docs.is_ready()
-    assert plain.is_ready()
+    assert project.is_ready()
     docs.write_text("two")
-    assert plain.is_ready()
+    assert project.is_ready()
     assert not with_docs.is_ready()
 
 
-def test_an_environment_of_another_checkout_is_not_emptied_through_a_link(tmp_path: Path) -> None:
+def test_an_environment_of_another_checkout_is_not_emptied_through_a_link(
+    project: Environment, tmp_path: Path
+) -> None:
     """It was made from the same locks, for another folder."""
-    lock = tmp_path / "requirements" / "lock.txt"
-    lock.parent.mkdir()
-    for path in (lock, lock.parent / "build.txt", tmp_path / "pyproject.toml"):
-        path.write_text("one")
     others = tmp_path / "other" / ".venv"
     others.mkdir(parents=True)
     kept = others / "set-up.json"
     kept.write_text("{}")
-    (tmp_path / ".venv").symlink_to(others)
-    environment = Environment(
-        root=tmp_path, folder=tmp_path / ".venv", lock=lock, log=tmp_path / "set-up.log"
-    )
+    project.folder.symlink_to(others)
     with pytest.raises(SetUpError, match="is a link"):
-        environment.make()
+        project.make()
     assert kept.exists()
 
 
-def test_a_tools_environment_is_not_created_again_for_the_project(tmp_path: Path) -> None:
+def test_a_tools_environment_is_not_created_again_for_the_project(project: Environment) -> None:
     """LocalStack's holds its lock's packages and nothing of the project, so pyproject.toml is none
     of its business.
     """
-    requirements = tmp_path / "requirements"
-    requirements.mkdir()
-    for path in (
-        requirements / "localstack.txt",
-        requirements / "build.txt",
-        tmp_path / "pyproject.toml",
-    ):
-        path.write_text("one")
-    environment = localstack_environment(tmp_path)
-    assert environment.folder == tmp_path / ".tools" / "localstack" / "venv"
+    environment = localstack_environment(project.root)
+    assert environment.folder == project.root / ".tools" / "localstack" / "venv"
     environment.folder.mkdir(parents=True)
     environment.write_stamp(environment.wanted())
-    (tmp_path / "pyproject.toml").write_text("two")
+    (project.root / "pyproject.toml").write_text("two")
     assert environment.is_ready()
-    (requirements / "localstack.txt").write_text("two")
+    environment.lock.write_text("two")
     assert environment.needs_new_packages()
 
 
 def test_a_security_update_of_python_leaves_the_environment_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Debian's keep the version and change the build; the environment links to the interpreter, so
     it has the update.
     """
-    requirements = tmp_path / "requirements"
-    requirements.mkdir()
-    for path in (
-        requirements / "lock.txt",
-        requirements / "build.txt",
-        tmp_path / "pyproject.toml",
-    ):
-        path.write_text("one")
-    environment = Environment(
-        root=tmp_path, folder=tmp_path, lock=requirements / "lock.txt", log=tmp_path / "set-up.log"
-    )
-    environment.write_stamp(environment.wanted())
+    project.folder.mkdir()
+    project.write_stamp(project.wanted())
     monkeypatch.setattr(sys, "version", f"{sys.version} of another day")
-    assert environment.is_ready()
+    assert project.is_ready()
 
 
 def test_the_version_of_pip_is_read(tmp_path: Path) -> None:

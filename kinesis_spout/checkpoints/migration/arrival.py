@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.user_records import open_aggregate, user_records
+from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
 from kinesis_spout.checkpoints.migration.origin import MigrationError, wish_of
 from kinesis_spout.checkpoints.migration.placing import placed, unlisted
@@ -176,11 +176,7 @@ def _exact(search: ShardSearch, position: Position) -> Position:
 
 def _user_records(page: Page) -> int:
     """How many user records the page's first record has; 0 where it is no aggregate."""
-    payload = page.records.column("data")[0].as_py()
-    opened = open_aggregate(memoryview(payload))
-    if opened is None or not user_records([opened]).is_aggregate[0]:
-        return 0
-    return len(opened.records)
+    return len(unpacked(page.records.column("data")[0].as_py()) or ())
 
 
 def _is_before(position: Position, horizon_ms: int) -> bool:

@@ -7,12 +7,8 @@ from base64 import b64encode
 from contextlib import closing
 
 import pytest
-from msgspec.structs import replace
 
 from state.process import this_process
-from state.sequence_number import SequenceNumber
-from state.shard_state import UnresolvedRecord
-from state.store.shard_states import StateChange
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.operators_shell import SHARD, Shell
@@ -141,20 +137,7 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     assert alone.stdout.splitlines()[0] == number
     assert alone.stdout.splitlines()[2:] == ["  key      key", r"  data     a\x1b[31m"]
     shell.consume()
-    with closing(shell.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
-        stored = store.shard_states.load()[SHARD]
-        failed = UnresolvedRecord(
-            first=SequenceNumber.parse(number),
-            last=SequenceNumber.parse(number),
-            attempts=3,
-            due_ms=1_000,
-            first_failure_ms=0,
-            last_failure_ms=500,
-            reason="no rates\x07",
-        )
-        after = replace(stored.state, unresolved=(failed,), checkpoint=None)
-        store.shard_states.move([StateChange(before=stored, after=after)])
+    shell.leave_unresolved(number, reason="no rates\x07")
     named = ("--application", "etl", "--zookeeper", shell.zookeeper)
     shown = shell.run("peek", *place, *named, *shell.endpoint)
     assert shown.stdout.splitlines()[4:] == [

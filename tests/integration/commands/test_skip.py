@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
 
 from state.failpoint import SKIP_STEPS
-from state.process import this_process
-from state.sequence_number import SequenceNumber
-from state.shard_state import UnresolvedRecord
-from state.store.shard_states import StateChange
 from tests.support.shell.consuming import run
 from tests.support.shell.operators_shell import SHARD, Shell
-
-
-def leave_unresolved(shell: Shell, *numbers: str) -> None:
-    """As if these records had failed."""
-    with closing(shell.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=60)
-        stored = store.shard_states.load()[SHARD]
-        failed = tuple(
-            UnresolvedRecord(
-                first=SequenceNumber.parse(one),
-                last=SequenceNumber.parse(one),
-                attempts=3,
-                due_ms=1_000,
-                reason="no rates",
-            )
-            for one in numbers
-        )
-        after = replace(stored.state, unresolved=failed, checkpoint=None)
-        store.shard_states.move([StateChange(before=stored, after=after)])
 
 
 def test_records_are_given_up_shown_and_put_back(shell: Shell) -> None:
     """A dry run writes nothing. The file's lines are those that `produce --json` takes."""
     numbers = shell.put("a", "b", "c")
     assert shell.consume() == ["a", "b", "c"]
-    leave_unresolved(shell, numbers[0], numbers[1])
+    shell.leave_unresolved(numbers[0], numbers[1])
     named = ("skip", numbers[0], "--shard", "0")
     dry = shell.checkpoint(*named, "--dry-run")
     assert (dry.returncode, dry.stderr) == (0, "")
@@ -79,7 +55,7 @@ def test_a_kill_one_line_later_is_safe(shell: Shell, step: str) -> None:
     """
     numbers = shell.put("a", "b")
     shell.consume()
-    leave_unresolved(shell, *numbers)
+    shell.leave_unresolved(*numbers)
     before = shell.states()[SHARD]
     shell.kill_at(step, "skip", numbers[0], "--shard", "0", "--to", "letters.jsonl", "--yes")
     assert json.loads((shell.folder / "letters.jsonl").read_text())["data"] == "a"

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +20,11 @@ from state.store.shard_states import StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import serve
 from tests.support.shell.consuming import run
+from tests.support.shell.operators_shell import Shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from subprocess import CompletedProcess
 
     from tests.support.kinesis.services import ServedFake
@@ -31,31 +33,20 @@ IDLE, BUSY = "shardId-000000000000", "shardId-000000000001"
 MINUTE_MS = 60_000
 
 
-class At(NamedTuple):
-    """Where the application is."""
-
-    fake: ServedFake
-    zookeeper: str
-
-
-def words(command: str, at: At, *more: str) -> list[str]:
-    place = ("--application", "etl", "--stream", "orders", "--zookeeper", at.zookeeper)
-    return [command, *more, *place]
-
-
-def run_on(at: At, command: str, *more: str) -> CompletedProcess[str]:
-    return run(at.fake, *words(command, at, *more))
+def look(shell: Shell, command: str, *more: str) -> CompletedProcess[str]:
+    return shell.operate(command, *more, *shell.endpoint)
 
 
 @pytest.fixture
-def at(fake_kinesis: ServedFake, zookeeper_chroot: str) -> At:
-    return At(fake_kinesis, zookeeper_chroot)
+def shell(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> Shell:
+    """Its stream is made by the test."""
+    return Shell(fake_kinesis, zookeeper_chroot, tmp_path)
 
 
 @pytest.fixture
-def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
+def store(shell: Shell) -> Iterator[ZookeeperStateStore]:
     """The store of the application's owner."""
-    with closing(ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")) as made:
+    with closing(shell.store()) as made:
         made.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
         made.identity.pin_start(
             StartPin(time_ms=0, requested="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
@@ -107,11 +98,11 @@ def behind_by_a_minute(fake: ServedFake, store: ZookeeperStateStore) -> None:
 
 
 def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
-    at: At, store: ZookeeperStateStore
+    shell: Shell, store: ZookeeperStateStore
 ) -> None:
     """And an idle shard is ok. The owner keeps its ownership, and can write afterwards."""
-    behind_by_a_minute(at.fake, store)
-    ended = run_on(at, "status", "--json", "--window", "1s")
+    behind_by_a_minute(shell.fake, store)
+    ended = look(shell, "status", "--json", "--window", "1s")
     assert (ended.returncode, ended.stderr) == (1, "")
     found = json.loads(ended.stdout)
     assert found["verdict"] == "stalled"
@@ -127,36 +118,38 @@ def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
     save(store, ShardState(shard_id="shardId-000000000009", read_position=TRIM_HORIZON))
 
 
-def test_the_same_as_a_screen_and_explained(at: At, store: ZookeeperStateStore) -> None:
-    behind_by_a_minute(at.fake, store)
-    ended = run_on(at, "status", "--window", "1s")
+def test_the_same_as_a_screen_and_explained(shell: Shell, store: ZookeeperStateStore) -> None:
+    behind_by_a_minute(shell.fake, store)
+    ended = look(shell, "status", "--window", "1s")
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "stalled: 1 of 2 shards stands still" in ended.stdout
-    explained = run_on(at, "explain", "1", "--window", "1s")
+    explained = look(shell, "explain", "1", "--window", "1s")
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "shard 1  stalled" in explained.stdout
     assert re.search(r"has records that were not read, the oldest of \d+ \w+ ago", explained.stdout)
     assert "-> wait a moment and look again" in explained.stdout
-    as_json = run_on(at, "explain", "1", "--json", "--window", "1s")
+    as_json = look(shell, "explain", "1", "--json", "--window", "1s")
     (stalled,) = json.loads(as_json.stdout)
     assert (stalled["shards"], stalled["health"]) == ([BUSY], "stalled")
-    unknown = run_on(at, "explain", "99", "--window", "0s")
+    unknown = look(shell, "explain", "99", "--window", "0s")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "does not list shardId-000000000099" in unknown.stderr.replace("\n", " ")
 
 
 def test_without_an_application_all_of_them_are_shown_the_worst_first(
-    at: At, store: ZookeeperStateStore
+    shell: Shell, store: ZookeeperStateStore
 ) -> None:
     """Of each stream. One whose stream is gone is a line, and does not hide the others."""
-    behind_by_a_minute(at.fake, store)
-    at.fake.model.create("clicks", shards=1)
+    behind_by_a_minute(shell.fake, store)
+    shell.fake.model.create("clicks", shards=1)
     for stream in ("clicks", "deleted"):
-        with closing(ZookeeperStateStore(at.zookeeper, application="web", stream=stream)) as other:
+        with closing(
+            ZookeeperStateStore(shell.zookeeper, application="web", stream=stream)
+        ) as other:
             other.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=10)
             save(other, ShardState(shard_id=IDLE, read_position=TRIM_HORIZON))
-    asked = ("status", "--zookeeper", at.zookeeper, "--window", "1s")
-    ended = run(at.fake, *asked, "--json")
+    asked = ("status", "--zookeeper", shell.zookeeper, "--window", "1s")
+    ended = run(shell.fake, *asked, "--json")
     assert (ended.returncode, ended.stderr) == (1, "")
     found = json.loads(ended.stdout)
     assert [(one["application"], one["stream"], one["verdict"]) for one in found] == [
@@ -168,24 +161,24 @@ def test_without_an_application_all_of_them_are_shown_the_worst_first(
     assert stalled["lagMs"] >= MINUTE_MS - 1_000
     assert stalled["owners"][0]["process"] == os.getpid()
     assert "was deleted" in deleted["why"]
-    shown = run(at.fake, *asked)
+    shown = run(shell.fake, *asked)
     assert shown.returncode == 1
-    assert re.search(rf"^etl +orders +stalled +\d+ \w+ +pid {os.getpid()} on", shown.stdout, re.M)
+    assert re.search(rf"^etl +orders +stalled +\d+ \w+ +pid {os.getpid()} on", shown.stdout, re.MULTILINE)
     assert "note: application web on stream deleted" in shown.stderr
-    one_stream = run(at.fake, *asked, "--stream", "clicks")
+    one_stream = run(shell.fake, *asked, "--stream", "clicks")
     assert (one_stream.returncode, one_stream.stdout.count("\n")) == (0, 2)
-    assert run(at.fake, *asked, "--application", "etl").returncode == 2  # of which stream?
-    nothing = run(at.fake, *asked, "--zookeeper-root", "elsewhere")
+    assert run(shell.fake, *asked, "--application", "etl").returncode == 2  # of which stream?
+    nothing = run(shell.fake, *asked, "--zookeeper-root", "elsewhere")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert "no application has state under elsewhere" in nothing.stderr
 
 
-def test_names_that_nobody_knows_are_told_by_the_exit_code(at: At) -> None:
+def test_names_that_nobody_knows_are_told_by_the_exit_code(shell: Shell) -> None:
     """1: no state. 2: a wrong stream, a wrong option."""
-    assert run_on(at, "status").returncode == 2  # there is no such stream
-    at.fake.model.create("orders")
-    assert run_on(at, "status").returncode == 1
-    assert run_on(at, "explain").returncode == 0
-    assert run_on(at, "explain", "shardId-000000000000").returncode == 0
-    assert run_on(at, "status", "--window", "soon").returncode == 2
-    assert run_on(at, "status", "--watch", "--json").returncode == 2
+    assert look(shell, "status").returncode == 2  # there is no such stream
+    shell.fake.model.create("orders")
+    assert look(shell, "status").returncode == 1
+    assert look(shell, "explain").returncode == 0
+    assert look(shell, "explain", "shardId-000000000000").returncode == 0
+    assert look(shell, "status", "--window", "soon").returncode == 2
+    assert look(shell, "status", "--watch", "--json").returncode == 2

@@ -19,7 +19,7 @@ from kinesis_spout.service.botocore_connection import CredentialsInUse
 from kinesis_spout.service.permissions import PERMISSIONS, READING, Use, action_of
 from kinesis_spout.testing import FakeKinesisSettings, alter, error
 from kinesis_spout.testing.service import requests
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, fields_of, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,10 +47,7 @@ FAN_OUT = {
 
 def aws_of(endpoint_url: str, **changes: Any) -> AwsConfig:
     given = {
-        "region": REGION,
-        "endpoint_url": endpoint_url,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
+        **fields_of(endpoint_url),
     }
     return AwsConfig(**(given | changes))
 

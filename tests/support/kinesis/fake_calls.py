@@ -41,8 +41,3 @@ def data(answer: GetRecordsAnswer) -> list[bytes]:
 
 def listed(fake: FakeKinesis, **members: Any) -> list[ShardAnswer]:
     return fake.list_shards(requests.ListShards(stream_name=STREAM, **members)).shards
-
-
-def status(fake: FakeKinesis) -> str:
-    request = requests.DescribeStreamSummary(stream_name=STREAM)
-    return fake.describe_stream_summary(request).stream_description_summary.stream_status

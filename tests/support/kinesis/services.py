@@ -31,6 +31,33 @@ ACCESS_KEY = "AKIDEXAMPLE"
 SECRET_KEY = "not-a-secret"
 
 
+def fields_of(endpoint_url: str) -> dict[str, str]:
+    """The connection to this service as `AwsConfig` and `KinesisSource` have it."""
+    return {
+        "region": REGION,
+        "endpoint_url": endpoint_url,
+        "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+    }
+
+
+def options_of(endpoint_url: str) -> dict[str, str]:
+    """The same as options of Spark's readers and writers."""
+    return {
+        "region": REGION,
+        "endpointUrl": endpoint_url,
+        "awsAccessKeyId": ACCESS_KEY,
+        "awsSecretAccessKey": SECRET_KEY,
+    }
+
+
+def words_of(endpoint_url: str) -> tuple[str, ...]:
+    """The same on a command line."""
+    keys = (f"awsAccessKeyId={ACCESS_KEY}", f"awsSecretAccessKey={SECRET_KEY}")
+    options = [word for key in keys for word in ("--option", key)]
+    return ("--region", REGION, "--endpoint-url", endpoint_url, *options)
+
+
 @cache
 def _session() -> boto3.session.Session:
     """One for all tests: parsing the service's description takes longer than most tests."""

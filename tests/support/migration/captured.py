@@ -117,21 +117,19 @@ def progress_of(model: FakeKinesis) -> str:
     """A progress with the offsets that Databricks documents: shard 1 was not begun."""
     here = numbers(model)
     offsets = [
-        {
-            "shard": {"stream": "orders", "shardId": "shardId-000000000000"},
-            "firstSeqNum": here["shardId-000000000000:0"],
-            "lastSeqNum": here["shardId-000000000000:2"],
-            "closed": False,
-            "msBehindLatest": "0",
-            "lastRecordSeqNum": here["shardId-000000000000:2"],
-        },
-        {
-            "shard": {"stream": "orders", "shardId": "shardId-000000000001"},
-            "firstSeqNum": None,
-            "lastSeqNum": None,
-            "closed": False,
-            "msBehindLatest": None,
-            "lastRecordSeqNum": None,
-        },
+        databricks_offset("shardId-000000000000", here["shardId-000000000000:2"]),
+        databricks_offset("shardId-000000000001", None),
     ]
     return json.dumps({"sources": [{"endOffset": offsets}]})
+
+
+def databricks_offset(shard: str, last: str | None) -> dict[str, Any]:
+    """Of a shard that was read up to this record, or was not begun."""
+    return {
+        "shard": {"stream": STREAM, "shardId": shard},
+        "firstSeqNum": last,
+        "lastSeqNum": last,
+        "closed": False,
+        "msBehindLatest": None if last is None else "0",
+        "lastRecordSeqNum": last,
+    }

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from state import failpoint
+from state.process import this_process
+from state.sequence_number import SequenceNumber
+from state.shard_state import UnresolvedRecord
+from state.store.shard_states import StateChange
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.shell.command_line import call_cli, command_line, environment, run_cli
@@ -101,6 +106,26 @@ class Shell:
 
     def store(self, application: str = "etl") -> ZookeeperStateStore:
         return ZookeeperStateStore(self.zookeeper, application=application, stream="orders")
+
+    def leave_unresolved(self, *numbers: str, reason: str = "no rates") -> None:
+        """As if these records of the shard had failed three times."""
+        with closing(self.store()) as store:
+            store.ownership.acquire(this_process(0), timeout_s=60)
+            stored = store.shard_states.load()[SHARD]
+            failed = tuple(
+                UnresolvedRecord(
+                    first=SequenceNumber.parse(one),
+                    last=SequenceNumber.parse(one),
+                    attempts=3,
+                    due_ms=1_000,
+                    first_failure_ms=0,
+                    last_failure_ms=500,
+                    reason=reason,
+                )
+                for one in numbers
+            )
+            after = replace(stored.state, unresolved=failed, checkpoint=None)
+            store.shard_states.move([StateChange(before=stored, after=after)])
 
     def states(self) -> Mapping[str, ShardState]:
         with closing(self.store()) as store:

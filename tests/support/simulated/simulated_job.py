@@ -7,7 +7,7 @@ A sleep advances the clock, so an idle hour takes no time and its requests can b
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -30,9 +30,10 @@ from spark_job.driver.coordinator import Coordinator
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore
+from state.process import this_process
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.subscriptions import InlineFeed, wait_in
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.kinesis.services import fields_of
 from tests.support.spark.source import READ_MODES
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ class SimulatedJob:
             "stream": STREAM,
             "application": APPLICATION,
             "zookeeper": "in-memory:2181",
-            "endpoint_url": self.endpoint_url,
-            "region": REGION,
-            "access_key_id": ACCESS_KEY,
-            "secret_access_key": SECRET_KEY,
+            **fields_of(self.endpoint_url),
             "starting_position": "TRIM_HORIZON",
             "reads_per_second": 1000,
             "read_bytes_per_second": "1GiB",
@@ -82,6 +80,13 @@ class SimulatedJob:
     def store(self) -> MemoryStateStore:
         """Another process's store of the same state."""
         return MemoryStateStore(self.backend, application=APPLICATION, stream=STREAM)
+
+    @contextmanager
+    def owned_store(self) -> Iterator[MemoryStateStore]:
+        """A store whose process owns the application meanwhile."""
+        with closing(self.store()) as store:
+            store.ownership.acquire(this_process(0), timeout_s=1)
+            yield store
 
     def client(self, settings: SourceSettings | None = None) -> KinesisClient:
         """Another process's client, to close."""

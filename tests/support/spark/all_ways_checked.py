@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.kinesis.large_records import KEY, MIB, digests, take_large_records
 from tests.support.kinesis.services import (
-    ACCESS_KEY,
-    REGION,
-    SECRET_KEY,
     create_stream,
+    fields_of,
     kinesis_client,
     records_on,
     serve,
@@ -41,10 +39,7 @@ STREAMS = (STREAM, DEAD, COPY, BACK)
 
 def program(stream: StreamUnderTest, folder: Path, **job: Any) -> dict[str, Any]:
     aws = {
-        "region": REGION,
-        "endpoint_url": stream.endpoint_url,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
+        **fields_of(stream.endpoint_url),
     }
     tracking = {"retry_limit": 2, "retry_first_delay": "10ms", "retry_max_delay": "20ms"}
     return {

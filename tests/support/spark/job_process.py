@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
+
 from kinesis_spout.programs.processes import kill_family
 from state import failpoint
 from tests.support.spark.session import QUICK_JVM
@@ -77,13 +79,28 @@ class JobProcess:
                 f"the job did not end within {timeout_s} s; its log ends with:\n{self.tail()}"
             ) from None
 
-    def wait_for_failpoint(self, timeout_s: float = LIMIT_S) -> None:
-        """Wait until the armed failpoint has stopped a process of the job."""
+    def start_until(self, step: str) -> None:
+        """Start it, and wait until this failpoint has stopped a process of it."""
+        self.stop_at = step
+        self.start()
         self.wait_until(
-            lambda: self.marker.exists() and bool(self.marker.read_text()),
-            f"came to {self.stop_at}",
-            timeout_s,
+            lambda: self.marker.exists() and bool(self.marker.read_text()), f"came to {step}"
         )
+
+    def kill_at(self, step: str) -> None:
+        """A run that is killed at this failpoint."""
+        self.start_until(step)
+        self.kill()
+
+    def start_again(self) -> None:
+        """With no failpoint armed."""
+        self.stop_at = None
+        self.start()
+
+    def finish(self, timeout_s: float = LIMIT_S) -> None:
+        """A run to its end, which is in order."""
+        self.start_again()
+        assert self.wait(timeout_s) == 0, self.tail()
 
     def wait_until(
         self, condition: Callable[[], bool], what: str, timeout_s: float = LIMIT_S
@@ -111,3 +128,13 @@ class JobProcess:
 
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def rows_below(folder: Path, *columns: str) -> list[dict[str, Any]]:
+    """These columns of all Parquet files that were committed in the folder."""
+    return [
+        row
+        for file in sorted(folder.rglob("*.parquet"))
+        if "_temporary" not in file.parts
+        for row in pq.ParquetFile(file).read(list(columns)).to_pylist()
+    ]

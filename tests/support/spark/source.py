@@ -13,11 +13,10 @@ from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import (
-    ACCESS_KEY,
-    REGION,
-    SECRET_KEY,
     create_stream,
+    fields_of,
     kinesis_client,
+    options_of,
     serve,
 )
 from tests.support.state.zookeeper import wait_until
@@ -123,10 +122,7 @@ class StreamUnderTest:
         """The options of a batch read and of the sink."""
         return {
             "streamName": STREAM,
-            "endpointUrl": self.endpoint_url,
-            "region": REGION,
-            "awsAccessKeyId": ACCESS_KEY,
-            "awsSecretAccessKey": SECRET_KEY,
+            **options_of(self.endpoint_url),
         } | more
 
     def fields(self, **changes: Any) -> dict[str, Any]:
@@ -135,10 +131,7 @@ class StreamUnderTest:
             "stream": STREAM,
             "application": APPLICATION,
             "zookeeper": self.zookeeper,
-            "endpoint_url": self.endpoint_url,
-            "region": REGION,
-            "access_key_id": ACCESS_KEY,
-            "secret_access_key": SECRET_KEY,
+            **fields_of(self.endpoint_url),
             "starting_position": "TRIM_HORIZON",
             "reads_per_second": 1000,
             "read_bytes_per_second": "1GiB",
@@ -154,8 +147,8 @@ class StreamUnderTest:
             pointer = store.plans.pointer()
             return {} if pointer is None else dict(store.plans.read_ends(pointer.id))
 
-    def states(self, application: str = APPLICATION) -> dict[str, ShardState]:
-        with self._store(application) as store:
+    def states(self, application: str = APPLICATION, name: str = STREAM) -> dict[str, ShardState]:
+        with self._store(application, name) as store:
             return {shard: stored.state for shard, stored in store.shard_states.load().items()}
 
     def tells_errors(self) -> bool:
@@ -170,10 +163,10 @@ class StreamUnderTest:
             ends = [run.end for log in store.runs.read().values() for run in log.runs if run.end]
             return ends[-1].says if ends else None
 
-    def _store(self, application: str) -> closing[ZookeeperStateStore]:
+    def _store(self, application: str, name: str = STREAM) -> closing[ZookeeperStateStore]:
         return closing(
             ZookeeperStateStore(
-                self.zookeeper, root="kinesis-spout", application=application, stream=STREAM
+                self.zookeeper, root="kinesis-spout", application=application, stream=name
             )
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.kinesis.services import fields_of
 
 if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
@@ -17,10 +17,7 @@ def spout_on(fake: ServedFake, **settings: Any) -> KinesisSpout:
     unless `settings` say otherwise.
     """
     aws = AwsConfig(
-        region=REGION,
-        endpoint_url=fake.endpoint_url,
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
+        **fields_of(fake.endpoint_url),
     )
     return spout_of(aws, **settings)
 

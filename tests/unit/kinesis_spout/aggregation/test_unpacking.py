@@ -7,9 +7,9 @@ import hashlib
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.aggregation import unpacked_rows
 from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, hash_key_of
 from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.aggregation.user_records import MAX_ROWS
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from tests.support.aggregates.wire import aggregate, number, page, sealed, string, user
 
@@ -127,8 +127,7 @@ def test_the_records_of_other_shards_are_counted() -> None:
 
 def test_batches_have_bounded_numbers_of_rows() -> None:
     """Whether one aggregate has many records, or many aggregates have few."""
-    most = unpacked_rows.MAX_ROWS
-    many = aggregate([b"k" * 1000], [user(0, b"")] * (2 * most + 1))
+    many = aggregate([b"k" * 1000], [user(0, b"")] * (2 * MAX_ROWS + 1))
     batches = list(Unpacker(lambda: None).unpack(page([BY_HAND] * 3 + [many] + [BY_HAND])))
-    assert [one.num_rows for one in batches] == [most, most, 7, 2]
-    assert batches[1].slice(0, 1).to_pylist()[0]["subSequenceNumber"] == most - 6
+    assert [one.num_rows for one in batches] == [MAX_ROWS, MAX_ROWS, 7, 2]
+    assert batches[1].slice(0, 1).to_pylist()[0]["subSequenceNumber"] == MAX_ROWS - 6

@@ -73,8 +73,7 @@ def run_job(job: SimulatedJob, start: str = "") -> tuple[str, list[int]]:
 
 def leave_unresolved(job: SimulatedJob, *failed: SequenceNumber) -> None:
     """As if these records of the first shard had failed."""
-    with closing(job.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
+    with job.owned_store() as store:
         stored = store.shard_states.load()[shard(0)]
         records = tuple(
             UnresolvedRecord(first=one, last=one, attempts=1, due_ms=0) for one in failed
@@ -87,21 +86,6 @@ def leave_unresolved(job: SimulatedJob, *failed: SequenceNumber) -> None:
 
 def effect(move: Move) -> tuple[str, str]:
     return str(move.skipped), str(move.repeated)
-
-
-def test_a_shard_moved_back_is_read_again_exactly_from_there(one: SimulatedJob) -> None:
-    """And only once: then the job is where it was. The old plan is named by the job, as by one that
-    has its checkpoint location still.
-    """
-    numbers = one.put(6)
-    plan, read = run_job(one)
-    assert read == numbers
-    move = moved(one, f"AT:{numbers[2]}", shard(0))[shard(0)]
-    assert effect(move) == ("0", "4")
-    assert move.before.read_position == Position.after(SequenceNumber(numbers[-1]))
-    assert move.arrival_ms == START_MS
-    assert run_job(one, plan)[1] == numbers[2:]
-    assert one.states()[shard(0)].checkpoint == SequenceNumber(numbers[-1])
 
 
 @pytest.mark.parametrize("skip", range(4))
@@ -279,8 +263,7 @@ def test_a_shard_that_answers_though_it_is_not_listed_stays(job: SimulatedJob) -
 def test_the_loss_of_shards_that_nobody_has_seen_is_accepted(job: SimulatedJob, lost: str) -> None:
     """A job would report it at each start."""
     listed = (shard(0), shard(1))
-    with closing(job.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
+    with job.owned_store() as store:
         shards = (*listed, shard(9)) if lost == "a shard of the start" else listed
         if lost == "a parent":
             job.fake.split(STREAM, shard(0))
@@ -378,8 +361,7 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
     plan, _ = run_job(one)
     one.put(3)
     one.clock.advance(10)
-    with closing(one.client()) as client, closing(one.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
+    with closing(one.client()) as client, one.owned_store() as store:
         wanted = WantedPosition.parse("LATEST")
         found = find_moves(client, store, wanted, (), clock=machines, max_counted=9)
         (move,) = found.moves

@@ -54,27 +54,6 @@ class Run:
         return self.job.clock.now_ms()
 
 
-def test_all_that_was_not_acked_then_is_read_again_and_nothing_else(one: SimulatedJob) -> None:
-    """A dry run changes nothing. Later, one can go back to what was in between."""
-    run_ = Run(one)
-    early = one.put(3)
-    assert run_.read() == early
-    then_ms = run_.now_ms()
-    late = one.put(4)
-    assert run_.read() == late
-    done_ms = run_.now_ms()
-    dry = rewound(one, then_ms, write=False)
-    (move,) = dry.move.moves
-    assert (str(move.repeated), str(move.skipped), move.lost_until_ms) == ("4", "0", None)
-    assert then_ms - 120_000 < dry.past_ms <= then_ms
-    assert run_.read() == []
-    rewound(one, then_ms)
-    assert run_.read() == late
-    rewound(one, then_ms)
-    (move,) = rewound(one, done_ms, write=False).move.moves
-    assert str(move.skipped) == "4"
-
-
 def test_a_start_that_was_imported_since_is_not_where_a_younger_shard_begins(
     one: SimulatedJob,
 ) -> None:
@@ -86,8 +65,7 @@ def test_a_start_that_was_imported_since_is_not_where_a_younger_shard_begins(
     one.fake.split(STREAM, shard(0))
     late = one.put(3)
     assert run_.read() == late
-    with closing(one.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
+    with one.owned_store() as store:
         now_ms = run_.now_ms()
         imported = StartPin(
             time_ms=now_ms,
@@ -111,8 +89,7 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
         rewound(one, start_ms)
     with pytest.raises(MoveRefusedError, match="in the future"):
         rewound(one, run_.now_ms() + 1_000)
-    with closing(one.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
+    with one.owned_store() as store:
         index = store.history.index()
         store.history.write(index, [], remove=index.marks)
     with pytest.raises(MoveRefusedError, match=r"no history yet.* `checkpoint set --to 20"):

@@ -1,7 +1,8 @@
-"""Unresolved records that are given up, and the job that goes on without them."""
+"""Unresolved records that are given up: the file of them, and the job that goes on without them."""
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,9 @@ from msgspec.structs import replace
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.record import unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
+from kinesis_spout.cli.checkpoint.skip import save_records
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
-from state.process import this_process
 from state.report import OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
@@ -25,7 +26,10 @@ from tests.support.simulated.simulated_driver import next_plan, pointer, run_tra
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.simulated.played_outcomes import Row
+    from tests.support.simulated.simulated_job import SimulatedJob
 
 
 def number(sequence: int, sub: int = 0) -> SequenceNumber:
@@ -106,8 +110,7 @@ def test_what_is_not_unresolved_is_refused(named: SequenceNumber, said: str) -> 
 
 def write(job: SimulatedJob, *numbers: int) -> Skip:
     """What `checkpoint skip` does."""
-    with closing(job.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
+    with job.owned_store() as store:
         found = find_skip(
             store.shard_states.load(), shard(0), [number(one) for one in numbers] or None
         )
@@ -203,3 +206,31 @@ def test_of_a_range_the_records_of_other_shards_are_not_read(job: SimulatedJob) 
         b"x", b"y", b"y", b"z", b"x", b"y", b"z",
     ]  # fmt: skip
     assert read_back(job, replace(every, first=second, last=second, count=1)) == [b"y"]
+
+
+def test_what_has_expired_is_counted_and_the_others_are_saved(
+    one: SimulatedJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a range with the number of those that are missing."""
+    put = [SequenceNumber(number) for number in one.put(4)]
+    one.clock.advance(20 * 3_600)
+    put += [SequenceNumber(number) for number in one.put(3, data=b"later")]
+    one.clock.advance(5 * 3_600)
+    records = (
+        UnresolvedRecord(first=put[0], last=put[0], attempts=1, due_ms=0),
+        UnresolvedRecord(first=put[1], last=put[4], count=4, attempts=1, due_ms=0),
+        UnresolvedRecord(first=put[5], last=put[6], count=2, attempts=1, due_ms=0),
+    )
+    state = ShardState(shard_id=shard(0), read_position=Position.after(put[6]), unresolved=records)
+    path = tmp_path / "letters.jsonl"
+    with closing(one.client()) as client:
+        save_records(client, Skip(StoredState(state, 0), state, records), path)
+    missing = "  not saved, since not in the stream any more:"
+    together = f"records from {put[1]} to {put[4]}, which are unresolved together"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{missing} {put[0]}",
+        f"{missing} 3 of the 4 {together}",
+        f"saved 3 records to {path}",
+    ]
+    letters = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [one["sequence"] for one in letters] == [str(number) for number in put[4:]]

@@ -1,4 +1,6 @@
-"""What an import does to the shards of an application."""
+"""What an import does to the shards of an application. Killed at any of its writes, it leaves the
+application as before, or says so.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,35 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
+from kinesis_spout.checkpoints.migration import storm_spout
+from kinesis_spout.checkpoints.migration.arrival import find_arrival
 from kinesis_spout.checkpoints.transfer import (
     check_positions,
+    check_states,
+    export_application,
+    import_application,
     import_of,
 )
+from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.codec.exported import ExportedApplication
-from state.errors import StoredDataError
+from state.errors import StoredDataError, UnfinishedImportError
+from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.position import TRIM_HORIZON, Position
+from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.store.identity import StartPin
 from state.store.shard_states import StoredState
-from tests.support.simulated.simulated_job import shard
+from state.znodes.topics import StoreTopics
+from state.znodes.tree import Create
+from tests.support.simulated.micro_batch_engine import Crash
+from tests.support.simulated.simulated_driver import read_all
+from tests.support.simulated.simulated_job import STREAM, shard, simulated
+from tests.support.state.dying_store import DyingTree
 
 if TYPE_CHECKING:
+    from state.znodes.tree import ZnodeTree
     from tests.support.simulated.simulated_job import SimulatedJob
 
 
@@ -83,3 +100,174 @@ def test_an_export_with_a_number_that_a_shard_refuses_is_refused(
                 application="etl", exported_ms=0, states=(states[0], other, gone), start=start
             ),
         )
+
+
+MOST_WRITES = 40
+
+
+def run_job(job: SimulatedJob) -> list[int]:
+    coordinator = job.coordinator(starting_position="LATEST")
+    try:
+        return read_all(job, coordinator, "")[1]
+    finally:
+        coordinator.close()
+
+
+def exported_from_before_its_start(job: SimulatedJob) -> tuple[ExportedApplication, list[int]]:
+    """An application that started at LATEST, and was moved back over its start: what it reads."""
+    numbers = [number for index in (0, 1) for number in job.put(3, key=job.key_of(index))]
+    job.clock.advance(60)
+    assert run_job(job) == []
+    with closing(job.client()) as client, job.owned_store() as store:
+        back = WantedPosition.parse("TRIM_HORIZON")
+        write_moves(
+            store,
+            find_moves(client, store, back, (), clock=job.clock, max_counted=10),
+        )
+        exported = export_application(store, "app", now_ms=job.clock.now_ms())
+    assert exported is not None
+    return exported, sorted(numbers)
+
+
+def import_into(job: SimulatedJob, exported: ExportedApplication) -> None:
+    with job.owned_store() as store:
+        import_application(store, exported, now_ms=job.clock.now_ms)
+
+
+def killed_import(job: SimulatedJob, exported: ExportedApplication, writes: int) -> bool:
+    """Whether the import was killed; after so many writes it is not."""
+    tree = DyingTree(MemoryTree(job.backend), writes, after=False)
+    store = StoreTopics(tree, job.store().paths, reset_command="kinesis-spout reset")
+    try:
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        import_application(store, exported, now_ms=job.clock.now_ms)
+    except Crash:
+        return True
+    finally:
+        tree.close()
+    return False
+
+
+def is_started(job: SimulatedJob) -> bool:
+    try:
+        return job.store().identity.read_start() is not None
+    except UnfinishedImportError:
+        return True
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_killed_import_loses_nothing_unseen(*, is_over: bool) -> None:
+    """Into an empty application, and over one that has read all: some shards have gone back then,
+    and others have not. The exported application was moved back over its start: shards without a
+    state of their own would begin at that start, and miss what is before. The import given again
+    goes on.
+    """
+    refused = 0
+    for writes in range(MOST_WRITES):
+        with simulated(shards=2) as job:
+            exported, numbers = exported_from_before_its_start(job)
+            if is_over:
+                assert sorted(run_job(job)) == numbers
+            else:
+                with closing(job.store()) as store:
+                    store.identity.reset(this_process(0), timeout_s=1)
+            was_killed = killed_import(job, exported, writes)
+            if is_started(job) or job.store().identity.read() is not None:
+                try:
+                    assert sorted(run_job(job)) == ([] if is_over and was_killed else numbers)
+                except UnfinishedImportError:
+                    assert was_killed
+                    refused += 1
+                    import_into(job, exported)
+                    assert sorted(run_job(job)) == numbers
+            if not was_killed:
+                break
+    else:
+        raise AssertionError(f"the import has more than {MOST_WRITES} writes")
+    assert refused >= 2
+
+
+def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
+    job: SimulatedJob,
+) -> None:
+    """Its positions are not all there. A reset removes it."""
+    exported, _ = exported_from_before_its_start(job)
+    job.backend = MemoryBackend()
+    assert any(
+        killed_import(job, exported, writes) and job.store().identity.read() and is_started(job)
+        for writes in range(MOST_WRITES)
+    )
+    with closing(job.client()) as client, closing(job.store()) as store:
+        with pytest.raises(UnfinishedImportError, match="again, `kinesis-spout checkpoint import`"):
+            export_application(store, "app", now_ms=0)
+        latest = WantedPosition.parse("LATEST")
+        with pytest.raises(UnfinishedImportError):
+            find_moves(client, store, latest, [shard(0)], clock=job.clock, max_counted=10)
+        store.identity.reset(this_process(0), timeout_s=1)
+        assert store.identity.read_start() is None
+
+
+@pytest.mark.parametrize("name", ["paused", "a/b", "..", "", "a\x1b[2J", "a" * 201])
+def test_an_export_that_cannot_be_stored_is_refused_before_anything_is_written(name: str) -> None:
+    """Else the application is one of a stopped import, that no import of the file ends."""
+    store = MemoryStateStore(MemoryBackend(), application="etl", stream=STREAM)
+    state = ShardState(shard_id=name, read_position=TRIM_HORIZON)
+    exported = ExportedApplication(application="etl", exported_ms=0, states=(state,))
+    with pytest.raises(StoredDataError, match="the export of application 'etl' cannot be imported"):
+        check_states(store, exported)
+    whole = ExportedApplication(application="etl", exported_ms=0)
+    check_states(store, whole)
+
+
+def write_topology(job: SimulatedJob) -> list[int]:
+    """A topology in the application's own paths, with a shard that was read to its end: what it has
+    not read.
+    """
+    paths, tree = job.store().paths, MemoryTree(job.backend)
+    left = []
+    for index in (0, 1):
+        numbers = job.put(4, key=job.key_of(index))
+        path = paths.shard(shard(index))
+        tree.ensure(path)
+        checkpoint = numbers[3 if index == 0 else 1]
+        tree.commit([Create(f"{path}/state", b'{"checkpoint":"%d"}' % checkpoint)])
+        left += [number for number in numbers if number > checkpoint]
+    job.fake.split(STREAM, shard(0))
+    return sorted(left + job.put(2, key=job.key_of(0)))
+
+
+def import_in_place(job: SimulatedJob, tree: ZnodeTree) -> None:
+    """What `kinesis-spout import --from storm-spout` does where the topology's znodes are."""
+    store = StoreTopics(tree, job.store().paths, reset_command="kinesis-spout reset")
+    with closing(job.client()) as client, closing(store):
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        found = find_arrival(
+            client,
+            storm_spout.origin_of(store, "/words/orders"),
+            client.describe(),
+            "app",
+            at=None,
+            now_ms=job.clock.now_ms(),
+            clock=job.clock,
+            max_counted=10,
+        )
+        import_application(store, found.application, now_ms=job.clock.now_ms)
+
+
+def test_a_killed_import_in_place_goes_on_from_what_it_has_left() -> None:
+    """Some of the topology's states are the application's by then."""
+    stopped = 0
+    for writes in range(MOST_WRITES):
+        with simulated(shards=2) as job:
+            left = write_topology(job)
+            try:
+                import_in_place(job, DyingTree(MemoryTree(job.backend), writes, after=False))
+            except Crash:
+                stopped += 1
+                import_in_place(job, MemoryTree(job.backend))
+                assert sorted(run_job(job)) == left
+            else:
+                break
+    else:
+        raise AssertionError(f"the import has more than {MOST_WRITES} writes")
+    assert stopped >= 5

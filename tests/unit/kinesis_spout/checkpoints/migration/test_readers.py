@@ -12,7 +12,7 @@ import pytest
 from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl
 from kinesis_spout.checkpoints.migration.origin import MigrationError
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from tests.support.migration.captured import write_files
+from tests.support.migration.captured import databricks_offset, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,19 +159,8 @@ def test_what_is_no_checkpoint_of_awslabs_is_a_sentence(
 # databricks
 
 
-def shard_offset(shard: str, last: str | None) -> dict[str, Any]:
-    return {
-        "shard": {"stream": "orders", "shardId": shard},
-        "firstSeqNum": last,
-        "lastSeqNum": last,
-        "closed": False,
-        "msBehindLatest": "0",
-        "lastRecordSeqNum": last,
-    }
-
-
 def test_offsets_of_the_documented_form_are_read_from_a_location(tmp_path: Path) -> None:
-    text = json.dumps([shard_offset(A, "5"), shard_offset(B, None)])
+    text = json.dumps([databricks_offset(A, "5"), databricks_offset(B, None)])
     files = {"offsets/3": f'v1\n{{"batchTimestampMs":1}}\n{text}\n', "commits/3": ""}
     found = databricks.of_location(write_files(tmp_path, files), "orders")
     assert {shard: one.position for shard, one in found.shards.items()} == {
@@ -182,7 +171,7 @@ def test_offsets_of_the_documented_form_are_read_from_a_location(tmp_path: Path)
 
 def test_a_stream_in_two_sources_of_a_query_stands_at_no_one_record(tmp_path: Path) -> None:
     """The later source was taken, and what the other one had not read was lost."""
-    texts = [json.dumps([shard_offset(A, number)]) for number in ("5", "9")]
+    texts = [json.dumps([databricks_offset(A, number)]) for number in ("5", "9")]
     files = {"offsets/0": 'v1\n{"batchTimestampMs":1}\n' + "\n".join(texts), "commits/0": ""}
     with pytest.raises(MigrationError, match=f"reads shard {A} of stream orders in several"):
         databricks.of_location(write_files(tmp_path, files), "orders")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
-from tests.support.inspection.looks import look, shard, state
+from tests.support.inspection.looks import look, state
 from tests.support.inspection.streams import timed
 
 if TYPE_CHECKING:
@@ -73,28 +72,3 @@ def test_after_a_fault_the_last_good_look_stays_and_looks_go_on(quick: None) -> 
             window.error = None
             window.wait_for(window.count + 2)
             assert watcher.newest().trouble is None
-
-
-def test_pages_are_made_once_for_a_look() -> None:
-    """Addresses of any kind have an answer, and hostile ones cost no more."""
-    window, clock = MadeUpWindow(), ManualClock()
-    with watcher_on(window, clock) as watcher:
-        pages = ApplicationPages(watcher.newest, ())
-        assert pages.answer("/").body is pages.answer("/").body
-        statuses = {
-            target: int(pages.answer(target).status)
-            for target in (
-                "/?q=%00%ff&page=99999999999999999999&span=%22",
-                f"/shard/{shard(0)}",
-                "/shard/0",
-                "/shard/%3Cscript%3E",
-                "/shard/",
-                "/status.json",
-                "/live.js",
-                "/../etc/passwd",
-                "/?" + "&".join(["a=1"] * 99),
-                "http://[",
-                "*",
-            )
-        }
-        assert sorted(status for status in statuses.values()) == [200] * 5 + [400] * 2 + [404] * 4

@@ -1,12 +1,17 @@
-"""A tree can only become text that is escaped, with elements and attributes of the lists."""
+"""A tree can only become text that is escaped, with elements and attributes of the lists. Texts
+have bounds, and hide nothing.
+"""
 
 from __future__ import annotations
 
+import sys
+import unicodedata
 from typing import Any, cast
 
 import pytest
 
 from kinesis_spout.html.element import Element, element, render
+from kinesis_spout.html.text import cut, visible
 
 
 def test_a_string_is_text_between_tags_and_in_attributes() -> None:
@@ -43,3 +48,20 @@ def test_what_is_not_in_the_lists_is_refused(
     """Also when an `Element` is made without `element`, and whatever a type checker was told."""
     with pytest.raises(ValueError, match=message):
         Element(cast("Any", tag), cast("Any", attributes), children)
+
+
+def test_no_character_is_unseen_and_what_is_seen_stays() -> None:
+    """Controls, formats, surrogates and separators of lines get an escape, all that Unicode has."""
+    hidden = [
+        char
+        for char in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and visible(char) == char
+    ]
+    assert hidden == []
+    seen = "Zürich 東京 שלום नमस्ते e\u0301 & <b> \"' 😀 → ✓"
+    assert visible(seen) == seen
+
+
+def test_a_cut_text_says_how_much_is_missing() -> None:
+    assert cut("x" * 100) == "x" * 100
+    assert cut("x" * 10_000, 3) == "xxx… (9,997 more characters)"

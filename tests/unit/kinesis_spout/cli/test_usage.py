@@ -1,4 +1,4 @@
-"""`consume`, `produce` and `shards` say in a sentence that options are wrong, before they read."""
+"""Wrong options are said in a sentence, before anything is read or started."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from kinesis_spout.cli.main import app
+from tests.support.shell.command_line import call_cli
 from tests.support.shell.consuming import connection
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typer.testing import Result
 
     from tests.support.kinesis.services import ServedFake
@@ -80,3 +83,34 @@ def test_a_bad_value_is_one_sentence(
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"error: {sentence}")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "name a drill"),
+        (("kill-drivr",), "did you mean kill-driver"),
+        (("kill-driver", "--spout", "--process", "m:f"), "for a Spark job"),
+        (("kill-driver", "--region", "eu-west-1"), "--stream-prefix"),
+        (("kill-driver", "--process", "nocolon"), "module:function"),
+        (("kill-driver", "--payload", "no_such_module:f"), "no_such_module"),
+    ],
+)
+def test_wrong_usage_starts_nothing_and_says_why(
+    tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    ended = call_cli("drill", *arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert says in " ".join(ended.stderr.replace("│", " ").split())
+    assert not ended.stdout
+
+
+def test_a_kinesis_that_does_not_answer_has_an_exit_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing listens on port 1."""
+    monkeypatch.setattr("kinesis_spout.drills.world.remote_stream._FIRST_ANSWER_S", 0.1)
+    arguments = ("kill-driver", "--spout", "--localstack", "--endpoint-url", "http://127.0.0.1:1")
+    ended = call_cli("drill", *arguments, cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "http://127.0.0.1:1" in ended.stderr

@@ -1,0 +1,211 @@
+"""FakeKinesis as the real service is and its emulators are not: times, limits, ends, subscriptions.
+The test moves the clock; nothing waits.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_spout.testing import ManualClock, ServiceError
+from kinesis_spout.testing.service import requests
+from tests.support.kinesis.fake_calls import (
+    SHARD,
+    STREAM,
+    data,
+    iterator,
+    listed,
+    new_fake,
+    page,
+)
+from tests.support.kinesis.fake_consumers import event_of, pushed, register, subscribe
+
+HOUR_S = 3_600
+
+
+def test_records_are_gone_after_the_retention_period() -> None:
+    """A record cannot be read 24 hours after its arrival; a later one still can."""
+    fake, clock = new_fake()
+    fake.put(STREAM, "key", b"old")
+    clock.advance(HOUR_S)
+    fake.put(STREAM, "key", b"newer")
+    clock.advance(23 * HOUR_S + 1)
+    assert data(page(fake, iterator(fake))) == [b"newer"]
+
+
+def test_a_closed_shard_is_forgotten_after_the_retention_period() -> None:
+    """Once all of its records are past retention, a closed shard is not listed and not found."""
+    fake, clock = new_fake()
+    fake.split(STREAM, SHARD)
+    clock.advance(24 * HOUR_S)
+    assert len(listed(fake)) == 3
+    clock.advance(1)
+    assert [shard.shard_id for shard in listed(fake)] == [
+        "shardId-000000000001",
+        "shardId-000000000002",
+    ]
+    with pytest.raises(ServiceError, match="ResourceNotFoundException"):
+        iterator(fake)
+
+
+def test_an_iterator_lives_for_five_minutes() -> None:
+    """At 300 s an iterator is valid; after that it has expired."""
+    fake, clock = new_fake()
+    start = iterator(fake)
+    clock.advance(300)
+    following = page(fake, start).next_shard_iterator
+    clock.advance(0.001)
+    with pytest.raises(ServiceError, match="ExpiredIteratorException"):
+        page(fake, start)
+    assert data(page(fake, following)) == []
+
+
+def test_what_was_read_before_the_clock_was_set_back_is_still_a_position() -> None:
+    """Sequence numbers of records that are "in the future" by now, and of the shards' starts."""
+    fake, clock = new_fake()
+    clock.advance(6 * HOUR_S)
+    _, _, first = fake.put(STREAM, "key", b"1").partition(":")
+    fake.put(STREAM, "key", b"2")
+    clock.set_back(6 * HOUR_S)
+    fake.put(STREAM, "key", b"3")
+    after = iterator(fake, "AFTER_SEQUENCE_NUMBER", starting_sequence_number=first)
+    assert data(page(fake, after)) == [b"2", b"3"]
+
+
+MIB = 1024 * 1024
+
+
+def test_every_reader_gets_a_run_of_empty_pages() -> None:
+    """Every reader gets the records before the run, the run, and the records after it.
+
+    MillisBehindLatest is 0 at the tip only.
+    """
+    fake, clock = new_fake()
+    fake.put(STREAM, "key", b"before")
+    fake.insert_empty_pages(STREAM, SHARD, 3)
+    fake.put(STREAM, "key", b"after")
+    clock.advance(1)
+    for _ in range(2):
+        pages = [page(fake, iterator(fake))]
+        while not pages[-1].records or pages[-1].records[-1].data != b"after":
+            pages.append(page(fake, pages[-1].next_shard_iterator))
+        assert [data(one) for one in pages] == [[b"before"], [], [], [], [b"after"]]
+        assert [one.millis_behind_latest > 0 for one in pages] == [True, True, True, True, False]
+
+
+def test_arrival_times_need_not_be_in_order() -> None:
+    """AT_TIMESTAMP starts with the first record, in order of sequence number, that arrived then or
+    later.
+    """
+    fake, clock = new_fake()
+    now_ms = clock.now_ms()
+    for late_ms, text in ((0, b"a"), (500, b"b"), (100, b"c"), (600, b"d")):
+        fake.put(STREAM, "key", text, arrival_ms=now_ms + late_ms)
+    clock.advance(10)
+    assert data(page(fake, iterator(fake, "AT_TIMESTAMP", timestamp_s=now_ms / 1000 + 0.2))) == [
+        b"b",
+        b"c",
+        b"d",
+    ]
+
+
+def test_five_reads_a_second_are_allowed() -> None:
+    """The sixth GetRecords within a second is throttled; a second later it is not."""
+    fake, clock = new_fake(limits=True)
+    start = iterator(fake)
+    for _ in range(5):
+        page(fake, start)
+    with pytest.raises(ServiceError, match="ProvisionedThroughputExceededException"):
+        page(fake, start)
+    clock.advance(0.999)
+    with pytest.raises(ServiceError):
+        page(fake, start)
+    clock.advance(0.001)
+    page(fake, start)
+
+
+def test_a_mebibyte_a_second_is_accepted() -> None:
+    """The entry above the limit is refused with the code of throttling, and keeps its place among
+    the answers.
+    """
+    fake, _ = new_fake(limits=True)
+    sizes = (MIB // 2, MIB // 2, 100)
+    entries = [requests.PutRecordsEntry(data=b"x" * size, partition_key="key") for size in sizes]
+    answers = fake.put_records(requests.PutRecords(stream_name=STREAM, records=entries)).records
+    assert [answer.error_code for answer in answers] == [
+        None,
+        "ProvisionedThroughputExceededException",
+        None,
+    ]
+
+
+def test_a_quiet_shard_pushes_an_empty_event_every_five_seconds() -> None:
+    """The first comes at once; each says that the reader is at the tip."""
+    fake, clock = new_fake()
+    subscription = subscribe(fake, register(fake), "LATEST")
+    assert event_of(subscription).millis_behind_latest == 0
+    clock.advance(4.999)
+    assert subscription.next_event() is None
+    clock.advance(0.001)
+    assert event_of(subscription).records == []
+
+
+@pytest.mark.parametrize("kind", ["TRIM_HORIZON", "LATEST"])
+def test_reading_goes_on_after_the_continuation_number(kind: str) -> None:
+    """Also after an event without records. Nothing is missed or delivered twice."""
+    fake, clock = new_fake()
+    arn = register(fake)
+    if kind == "LATEST":
+        fake.put(STREAM, "key", b"before")
+    number = event_of(subscribe(fake, arn, kind)).continuation_sequence_number
+    for text in (b"a", b"b"):
+        clock.advance(5)
+        fake.put(STREAM, "key", text)
+        event = event_of(subscribe(fake, arn, "AFTER_SEQUENCE_NUMBER", sequence_number=number))
+        assert [record.data for record in event.records] == [text]
+        number = event.continuation_sequence_number
+
+
+def test_a_subscription_lives_for_five_minutes() -> None:
+    """It then ends without an error, even if there are records left."""
+    fake, clock = new_fake()
+    subscription = subscribe(fake, register(fake))
+    clock.advance(299.999)
+    fake.put(STREAM, "key", b"x")
+    assert pushed(subscription) == [b"x"]
+    clock.advance(0.001)
+    fake.put(STREAM, "key", b"y")
+    assert subscription.next_event() is None
+    assert subscription.ended
+
+
+def test_a_second_subscription_is_refused_within_five_seconds_and_takes_over_after_them() -> None:
+    """There is one per consumer and shard. The first one ends with one ResourceInUseException."""
+    fake, clock = new_fake()
+    arn = register(fake)
+    first = subscribe(fake, arn)
+    clock.advance(4.999)
+    with pytest.raises(ServiceError, match="ResourceInUseException"):
+        subscribe(fake, arn)
+    assert not first.ended
+    clock.advance(0.001)
+    second = subscribe(fake, arn)
+    with pytest.raises(ServiceError, match="ResourceInUseException"):
+        first.next_event()
+    assert first.ended
+    assert first.next_event() is None
+    assert pushed(second) == []
+
+
+def test_a_wait_that_rounding_leaves_is_over_in_the_end() -> None:
+    """Due times are sums, and the wait for one is a difference: it may be less than what the time
+    can be told to. Zero and negative waits are none.
+    """
+    clock = ManualClock()
+    clock.sleep(1.0255400912476837)
+    before_s = clock.monotonic_s()
+    clock.sleep(2.2e-16)
+    assert clock.monotonic_s() > before_s
+    before_s = clock.monotonic_s()
+    for none_s in (0.0, -1.0):
+        clock.sleep(none_s)
+    assert clock.monotonic_s() == before_s
