@@ -163,7 +163,9 @@ def test_without_an_application_all_of_them_are_shown_the_worst_first(
     assert "was deleted" in deleted["why"]
     shown = run(shell.fake, *asked)
     assert shown.returncode == 1
-    assert re.search(rf"^etl +orders +stalled +\d+ \w+ +pid {os.getpid()} on", shown.stdout, re.MULTILINE)
+    assert re.search(
+        rf"^etl +orders +stalled +\d+ \w+ +pid {os.getpid()} on", shown.stdout, re.MULTILINE
+    )
     assert "note: application web on stream deleted" in shown.stderr
     one_stream = run(shell.fake, *asked, "--stream", "clicks")
     assert (one_stream.returncode, one_stream.stdout.count("\n")) == (0, 2)
