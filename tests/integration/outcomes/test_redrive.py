@@ -21,9 +21,8 @@ from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
 from scheme.record import KPL_MAGIC
 from spark_job.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
-from spark_job.dead_letter.redrive import Found, Redrive, Selection
+from spark_job.dead_letter.redrive import Found, Redrive, RedriveError, Selection
 from spark_job.dead_letter.redrive_ledger import FOLDER, LEDGER_DDL, RedriveLedger
-from spark_job.dead_letter.redrive_letters import RedriveError
 from spark_job.dead_letter.stream_sink import PART_BYTES, envelopes
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.large_records import largest, take_large_records

@@ -11,8 +11,7 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
 from spark_job.dead_letter.letter import LETTER_COLUMNS
-from spark_job.dead_letter.payload_records import payload_records
-from spark_job.dead_letter.stream_sink import StreamSink
+from spark_job.dead_letter.stream_sink import StreamSink, payload_records
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
