@@ -56,14 +56,6 @@ def check_columns(frame: DataFrame) -> None:
         )
 
 
-def with_index(frame: DataFrame) -> DataFrame:
-    """The frame with a number per row, which ascends in the order of the rows.
-
-    A row keeps its number as long as partitions and their rows stay the same.
-    """
-    return frame.withColumn(INDEX, F.monotonically_increasing_id())
-
-
 class BatchFrame:
     """Rows of the source, of a whole batch or of a part of one (under bisect).
 
@@ -111,10 +103,6 @@ class BatchFrame:
         if self._given is None:
             self._given = without(self.rows(), [record.message_id for record in self.withheld()])
         return self._given
-
-    def shown(self) -> DataFrame:
-        """`given` in the columns of the user's frame, without the index column."""
-        return self.given().drop(INDEX) if INDEX in self._frame.columns else self.given()
 
     def withheld(self) -> list[FailedRecord]:
         """Records that the rules withhold. The first call runs a job if a rule withholds."""
@@ -229,11 +217,11 @@ class BatchFrame:
 
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records that these rules withhold. Runs a job."""
-        sorter = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
+        finder = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
         found = (
             map_in_arrow(
                 self.rows().select(self._shard.alias("shardId"), *_WITHHOLDING_COLUMNS),
-                sorter,
+                finder,
                 WITHHELD_DDL,
             )
             .toArrow()
@@ -288,19 +276,21 @@ class BatchFrame:
         return hashlib.sha256(f"{row['count']}:{first:x}:{second:x}".encode()).hexdigest()[:32]
 
     def indexes(self) -> list[int]:
-        """The indexes of the given rows, ascending. Needs a frame with an index. Runs a job."""
-        return sorted(self.given().select(INDEX).toArrow().column(INDEX).to_pylist())
+        """The indexes of the given rows, ascending, for `part`. Runs a job."""
+        return sorted(self._indexed().select(INDEX).toArrow().column(INDEX).to_pylist())
 
     def part(self, first: int, last: int) -> BatchFrame:
-        """The given rows from index `first` to `last`, both inclusive, as a frame of its own.
-
-        Needs a frame with an index.
-        """
-        rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
+        """The given rows from index `first` to `last`, both inclusive, as a frame of its own."""
+        rows = self._indexed().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last)).drop(INDEX)
         part = BatchFrame(self._frame, on_failure=self.on_failure, several=self.several)
         # Not persisted itself: its rows are a filter over persisted ones.
         part._persisted, part._is_part = rows, True
         return part
+
+    def _indexed(self) -> DataFrame:
+        # Of the persisted rows, whose partitions and order stay: so each row keeps its number.
+        numbered = self.rows().withColumn(INDEX, F.monotonically_increasing_id())
+        return without(numbered, [record.message_id for record in self.withheld()])
 
     def message_ids(self) -> list[str]:
         """The message ids of the given rows. Runs a job."""

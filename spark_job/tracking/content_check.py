@@ -70,7 +70,7 @@ def check_content(
     ends: Mapping[int, TaskResult],
     plan_id: str,
     *,
-    has_expired: Callable[[ShardContent, ShardReadResult], bool] = lambda _found, _end: False,
+    has_expired: Callable[[ShardContent, ShardReadResult], bool],
 ) -> list[str]:
     """The shards of which the first published rows have expired, ascending; an empty list if the
     batch holds all rows.

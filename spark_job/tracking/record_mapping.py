@@ -21,6 +21,7 @@ from __future__ import annotations
 import secrets
 import sys
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ from spark_job.tracking.outcomes import (
     order_key,
     reason_of,
 )
-from spark_job.tracking.withholding import BEFORE_ALL, Ordinals, ShardRules
+from spark_job.tracking.withholding import BEFORE_ALL, ShardRules
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 
@@ -175,6 +176,7 @@ class _Calls:
 class _Partition:
     """One evaluation of one partition. `run` is its random id.
 
+    - `rows_before`: how many rows of each shard there were, which gives their ordinals.
     - `waiting`: by shard, the hashed keys of records that failed and block others; "" stands for
       the whole shard.
     - `latest`: by shard, the number of the last row, to check the order.
@@ -182,7 +184,7 @@ class _Partition:
 
     mapper: RecordMapper
     run: str
-    ordinals: Ordinals = field(default_factory=Ordinals)
+    rows_before: Counter[str] = field(default_factory=Counter)
     waiting: dict[str, set[str]] = field(default_factory=dict)
     latest: dict[str, Number] = field(default_factory=dict)
 
@@ -198,7 +200,8 @@ class _Partition:
         for start, stop in _stretches(shards):
             shard_id = shards[start].as_py()
             rules = self.mapper.rules.get(shard_id, _NO_RULES)
-            before.append((start, self.ordinals.take(shard_id, stop - start) - start))
+            before.append((start, self.rows_before[shard_id] - start))
+            self.rows_before[shard_id] += stop - start
             if rules.withholds or self.mapper.on_failure is not OnFailure.CONTINUE:
                 self._call_in_order(shard_id, records, range(start, stop), calls, rules)
             else:
@@ -406,15 +409,15 @@ class OutputColumns:
             raise WrongOutputError(
                 f"the function returned {_kind(output)}; it may return {_ACCEPTED}"
             )
-        return [self._item(item) for item in output]
-
-    def _item(self, item: object) -> dict[str, Any]:
-        row = self._row(item)
-        if row is None:
-            raise WrongOutputError(
-                f"the function returned {_kind(item)} among its rows; it may return {_ACCEPTED}"
-            )
-        return row
+        rows = []
+        for item in output:
+            row = self._row(item)
+            if row is None:
+                raise WrongOutputError(
+                    f"the function returned {_kind(item)} among its rows; it may return {_ACCEPTED}"
+                )
+            rows.append(row)
+        return rows
 
     def _row(self, item: object) -> dict[str, Any] | None:
         if type(item) is dict:
@@ -451,19 +454,20 @@ class OutputColumns:
         arrays = self._arrays(rows)
         if arrays is not None:
             return arrays, {}
-        bad = self._wrong_names(rows, owners)
-        rows, owners = _without(rows, owners, bad)
+        owned = list(zip(rows, owners, strict=True))
+        names = [column.name for column in self.columns]
+        bad = {owner: _names_mismatch(row, names) for row, owner in owned if row.keys() != {*names}}
+        owned = [(row, owner) for row, owner in owned if owner not in bad]
         for column in self.columns:
-            values = [row[column.name] for row in rows]
-            if _array(column, values) is None:
+            if _array(column, [row[column.name] for row, _ in owned]) is None:
                 bad |= {
-                    owner: _mismatch(column, value)
-                    for owner, value in zip(owners, values, strict=True)
-                    if _array(column, [value]) is None and owner not in bad
+                    owner: _mismatch(column, row[column.name])
+                    for row, owner in owned
+                    if _array(column, [row[column.name]]) is None and owner not in bad
                 }
-        rows, _ = _without(rows, owners, bad)
+        fitting = [row for row, owner in owned if owner not in bad]
         return [
-            pa.array([row[column.name] for row in rows], column.type) for column in self.columns
+            pa.array([row[column.name] for row in fitting], column.type) for column in self.columns
         ], bad
 
     def _arrays(self, rows: Sequence[dict[str, Any]]) -> list[pa.Array] | None:
@@ -485,15 +489,6 @@ class OutputColumns:
             arrays.append(array)
         return arrays
 
-    def _wrong_names(self, rows: Sequence[dict[str, Any]], owners: Sequence[int]) -> dict[int, str]:
-        names = [column.name for column in self.columns]
-        known = set(names)
-        return {
-            owner: _names_mismatch(row, names)
-            for row, owner in zip(rows, owners, strict=True)
-            if row.keys() != known
-        }  # fmt: skip
-
 
 def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
     """The values as a column, or None if one of them does not fit."""
@@ -504,15 +499,6 @@ def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
     except BaseException:  # noqa: BLE001  # a value's own conversion may raise anything
         return None
     return None if column.required and array.null_count else array
-
-
-def _without(
-    rows: Sequence[dict[str, Any]], owners: Sequence[int], bad: Mapping[int, str]
-) -> tuple[Sequence[dict[str, Any]], Sequence[int]]:
-    if not bad:
-        return rows, owners
-    kept = [(row, owner) for row, owner in zip(rows, owners, strict=True) if owner not in bad]
-    return [row for row, _ in kept], [owner for _, owner in kept]
 
 
 def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -86,7 +86,7 @@ class TrackedBatch:
         They are read from Kinesis by the first action, and persisted while the batch runs. Records
         that wait for an earlier one (`on_failure`), or that are exhausted, are not in it.
         """
-        return self._frame.shown()
+        return self._frame.given()
 
     @property
     def failures(self) -> Mapping[str, FailedRecord]:
