@@ -17,7 +17,7 @@ from kinesis_spout.errors import ConfigError
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.tracking.content_check import PartitionContent, ShardContent, merge_content
 from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
-from spark_job.tracking.spark_sql import map_in_arrow, only, without
+from spark_job.tracking.spark_sql import map_in_arrow, only, values, without
 from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder, number_of
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
@@ -116,11 +116,8 @@ class BatchFrame:
     ) -> list[FailedRecord]:
         """Records that `rules` block because of `failed`, without the failed records themselves."""
         known = {record.message_id for record in failed}
-        return (
-            [record for record in self.withheld_by(rules) if record.message_id not in known]
-            if rules
-            else []
-        )
+        found = self.withheld_by(rules) if rules else []
+        return [record for record in found if record.message_id not in known]
 
     def content(self, firsts: Mapping[str, SequenceNumber | None]) -> dict[str, ShardContent]:
         """The content of the frame by shard. Runs a job.
@@ -187,7 +184,7 @@ class BatchFrame:
         """The numbers of the first `count` rows of a shard, ascending. Runs a job."""
         number = _number("sequenceNumber", "subSequenceNumber")
         rows = self.rows().where(self._shard == shard_id).select(number.alias("number"))
-        found = rows.orderBy("number").limit(count).toArrow().column("number").to_pylist()
+        found = values(rows.orderBy("number").limit(count), "number")
         return [SequenceNumber(int(one["sequence"]), one["sub"]) for one in found]
 
     def first_rows(
@@ -237,24 +234,25 @@ class BatchFrame:
     def order_keys(self, ids: Collection[str]) -> dict[str, str]:
         """`order_key` by message id, of those ids that the function got. Runs a job."""
         found = only(self.given(), ids).select("messageId", "partitionKey").toArrow().to_pylist()
-        return {
-            row["messageId"]: _order_key(row["messageId"], row["partitionKey"]) for row in found
-        }
+        keys = {}
+        for row in found:
+            shard_id, sequence, _ = parse_message_id(row["messageId"])
+            keys[row["messageId"]] = order_key(row["partitionKey"], shard_id, number_of(sequence))
+        return keys
 
     def ordinals(self) -> dict[str, int]:
         """The ordinal of each message id among the batch's records of its shard.
 
         Runs a job and holds all message ids in memory, so it is for outages only.
         """
-        table = self.rows().select("messageId").toArrow()
-        by_shard: dict[str, list[tuple[int, int, str]]] = {}
-        for message_id in table.column("messageId").to_pylist():
+        by_shard: dict[str, list[tuple[SequenceNumber, str]]] = {}
+        for message_id in values(self.rows(), "messageId"):
             shard_id, sequence, _ = parse_message_id(message_id)
-            by_shard.setdefault(shard_id, []).append((sequence.sequence, sequence.sub, message_id))
+            by_shard.setdefault(shard_id, []).append((sequence, message_id))
         return {
             message_id: ordinal
             for shard in by_shard.values()
-            for ordinal, (_, _, message_id) in enumerate(sorted(shard))
+            for ordinal, (_, message_id) in enumerate(sorted(shard))
         }  # fmt: skip
 
     def token(self) -> str:
@@ -277,7 +275,7 @@ class BatchFrame:
 
     def indexes(self) -> list[int]:
         """The indexes of the given rows, ascending, for `part`. Runs a job."""
-        return sorted(self._indexed().select(INDEX).toArrow().column(INDEX).to_pylist())
+        return sorted(values(self._indexed(), INDEX))
 
     def part(self, first: int, last: int) -> BatchFrame:
         """The given rows from index `first` to `last`, both inclusive, as a frame of its own."""
@@ -294,10 +292,7 @@ class BatchFrame:
 
     def message_ids(self) -> list[str]:
         """The message ids of the given rows. Runs a job."""
-        return [
-            str(one)
-            for one in self.given().select("messageId").toArrow().column("messageId").to_pylist()
-        ]
+        return values(self.given(), "messageId")
 
     @property
     def _shard(self) -> Column:
@@ -308,11 +303,6 @@ class BatchFrame:
         if self._persisted is not None and not self._is_part:
             self._persisted.unpersist()
         self._persisted = self._given = None
-
-
-def _order_key(message_id: str, partition_key: str | None) -> str:
-    shard_id, sequence, _ = parse_message_id(message_id)
-    return order_key(partition_key, shard_id, number_of(sequence))
 
 
 def _number(sequence: str, sub: str) -> Column:

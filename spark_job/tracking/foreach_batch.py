@@ -144,7 +144,7 @@ class Tracked:
         # are done and hold as well.
         if (
             closed
-            and all(_is_reported(stream, plan) for stream, plan in still_open)
+            and all(_store(stream).reports.read(plan.plan_id) for stream, plan in still_open)
             and self._is_held(frame, closed, batch_id)
         ):
             return
@@ -503,10 +503,6 @@ def _open_plan(stream: SourceSettings) -> Plan | None:
     if pointer is None or pointer.status is not PlanStatus.OPEN:
         return None
     return plans.read(pointer.id)
-
-
-def _is_reported(stream: SourceSettings, plan: Plan) -> bool:
-    return _store(stream).reports.read(plan.plan_id) is not None
 
 
 def _answer(parts: Sequence[StreamPart]) -> None:
