@@ -7,6 +7,7 @@ them by message id.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,8 +15,8 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from kinesis_spout.errors import ConfigError
-from spark_job.rows import ARROW_SCHEMA
-from spark_job.tracking.content_check import PartitionContent, ShardContent, merge_content
+from spark_job.rows import COLUMNS
+from spark_job.tracking.content_check import ShardContent, counted, merge_content
 from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
 from spark_job.tracking.spark_sql import map_in_arrow, only, values, without
 from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder, number_of
@@ -31,14 +32,7 @@ if TYPE_CHECKING:
     from spark_job.tracking.withholding import ShardRules
 
 INDEX = "_ks_index"
-SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
-_WITHHOLDING_COLUMNS = (
-    "messageId",
-    "sequenceNumber",
-    "subSequenceNumber",
-    "partitionKey",
-    "attempt",
-)
+_WITHHOLDING_COLUMNS = ("messageId", "sequenceNumber", "subSequenceNumber", "partitionKey")
 _WORD = 2**64
 
 
@@ -47,7 +41,7 @@ def check_columns(frame: DataFrame) -> None:
 
     Without these columns a record can be neither identified nor retried.
     """
-    missing = [name for name in SOURCE_COLUMNS if name not in frame.columns]
+    missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise ConfigError(
             f"the frame given to tracked(...) has no column {', '.join(missing)}, because it was "
@@ -171,10 +165,8 @@ class BatchFrame:
         partitions would read and publish their records, though the function has not seen them.
         """
         rdd = self.rows().select("messageId").rdd
-        counted = self.rows().sparkSession.sparkContext.runJob(
-            rdd, PartitionContent(firsts), list(partitions)
-        )
-        return merge_content(counted)
+        context = self.rows().sparkSession.sparkContext
+        return merge_content(context.runJob(rdd, partial(counted, firsts), list(partitions)))
 
     def count(self) -> int:
         """The number of rows. Runs a job over all partitions, which persists them."""

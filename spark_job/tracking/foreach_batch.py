@@ -140,26 +140,17 @@ class Tracked:
         plans = [(stream, _open_plan(stream)) for stream in self._streams]  # 2
         still_open = [(stream, plan) for stream, plan in plans if plan is not None]
         closed = [stream for stream, plan in plans if plan is None]
-        # Before a report is opened, since that voids it: those of the open plans, if there are any,
-        # are done and hold as well.
-        if (
-            closed
-            and all(_store(stream).reports.read(plan.plan_id) for stream, plan in still_open)
-            and self._is_held(frame, closed, batch_id)
-        ):
-            return
         parts: list[StreamPart] = []
         try:
+            # Before a report is opened, since that voids it: what a done report of an open plan
+            # acks holds as well. An open plan without one is delivered again.
+            if closed and self._is_held(frame, closed, batch_id):
+                return
             if not still_open:
                 self._run_unreported(frame, batch_id)
                 return
             for stream, plan in still_open:  # 3
                 parts.append(self._open_report(stream, plan, parts))
-            # Only of a batch that was begun before can a part be reported.
-            is_repeated = any(part.opened.reopened for part in parts)
-            if closed and is_repeated and self._is_held(frame, closed, batch_id):
-                _answer(parts)
-                return
             rows = self._rows_of(frame, [part.settings for part in parts])
             self._process_reported(parts, rows, batch_id)  # 4 to 7
         except RowsExpiredError as exc:

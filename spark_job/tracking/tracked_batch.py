@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError
 from scheme.record import Record
-from spark_job.tracking.batch_frame import SOURCE_COLUMNS
+from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.evaluation import evaluate, output_schema
 from spark_job.tracking.outcomes import MAX_DELAY_S, FailedRecord, Outcome, one_line
@@ -176,7 +176,7 @@ class TrackedBatch:
         )
         rows = frame.rows() if self._begun else frame.cheapest
         self._begun.append(mapper)
-        evaluation = evaluate(rows.select(*SOURCE_COLUMNS), mapper, struct)
+        evaluation = evaluate(rows.select(*COLUMNS), mapper, struct)
         self._evaluations.append(evaluation)
         if frame.on_failure is not OnFailure.CONTINUE and not evaluation.in_order:
             raise BatchContentError(NOT_IN_ORDER)
