@@ -155,7 +155,7 @@ class ServedFake:
     model: FakeKinesis
 
     @property
-    def aws(self) -> dict[str, str]:
+    def aws(self) -> dict[str, Any]:
         """The fields of `AwsConfig` that lead to it."""
         keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
         return {"region": REGION, "endpoint_url": self.endpoint_url} | keys
