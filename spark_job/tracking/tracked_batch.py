@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spark_job.tracking.evaluation import Evaluation
 
 _CAUSE = "_ks_cause"
-_MET, _NULL, _MALFORMED = "t", "n", "m"  # the first letter of a cause
+_NULL, _MET, _MALFORMED = range(3)  # of the rows of a record, the greatest counts
 _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch", default=None)
 
 
@@ -235,7 +235,7 @@ class TrackedBatch:
         """
         malformed: dict[str, str] = {}
         failed: dict[str, str] = {}
-        for message_id, kind, why in _failing_rows(df, predicate):
+        for message_id, (kind, why) in _failing(df, predicate):
             if message_id is None:
                 raise ConfigError(
                     "a row that failed has no messageId (it is NULL, perhaps after an outer join); "
@@ -243,12 +243,10 @@ class TrackedBatch:
                 )
             if kind == _MALFORMED:
                 malformed[message_id] = why
-            elif kind == _NULL:
-                failed.setdefault(message_id, f"{one_line(reason)} (the condition is NULL)")
             else:
-                failed[message_id] = reason
-        only_failed = {one: why for one, why in failed.items() if one not in malformed}
-        gone = self._fail(malformed, Outcome.REJECT) | self._fail(only_failed, outcome)
+                is_null = " (the condition is NULL)" if kind == _NULL else ""
+                failed[message_id] = f"{one_line(reason)}{is_null}"
+        gone = self._fail(malformed, Outcome.REJECT) | self._fail(failed, outcome)
         return without(df, gone)
 
     def _fail(
@@ -304,11 +302,9 @@ def current_batch() -> TrackedBatch:
     return batch
 
 
-def _failing_rows(
-    df: DataFrame, predicate: Column | str | None
-) -> list[tuple[str | None, str, str]]:
-    """Message id, kind and reason of the rows that are malformed or meet the predicate. A predicate
-    that is NULL counts as met. Runs a job.
+def _failing(df: DataFrame, predicate: Column | str | None) -> list[Row]:
+    """The message ids of the records that are malformed or meet the predicate, each with its cause:
+    a kind, and the reason of a malformed one. A predicate that is NULL counts as met. Runs a job.
 
     A record scheme makes structs of exactly `value` and `malformed`; a row is malformed if
     `malformed` is set in one.
@@ -323,18 +319,19 @@ def _failing_rows(
         for one in df.schema.fields
         if isinstance(one.dataType, StructType) and one.dataType.names == ["value", "malformed"]
     ]
-    causes = [F.when(reason.isNotNull(), F.concat(F.lit(_MALFORMED), reason)) for reason in reasons]
+    causes = [
+        F.when(reason.isNotNull(), F.struct(F.lit(_MALFORMED), reason.cast("string")))
+        for reason in reasons
+    ]
     if predicate is not None:
         met = F.expr(predicate) if isinstance(predicate, str) else predicate
-        causes.append(F.when(met.isNull(), F.lit(_NULL)).when(met, F.lit(_MET)))
+        null, true = (F.struct(F.lit(kind), F.lit("")) for kind in (_NULL, _MET))
+        causes.append(F.when(met.isNull(), null).when(met, true))
     if not causes:
         return []
-    found = (
-        df.select("messageId", F.coalesce(*causes).alias(_CAUSE))
-        .where(F.col(_CAUSE).isNotNull())
-        .distinct()
-    )
-    return [(row["messageId"], row[_CAUSE][0], row[_CAUSE][1:]) for row in found.collect()]
+    found = df.select("messageId", F.coalesce(*causes).alias(_CAUSE))
+    by_record = found.where(F.col(_CAUSE).isNotNull()).groupBy("messageId")
+    return by_record.agg(F.max(_CAUSE)).collect()
 
 
 def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame) -> list[str]:
