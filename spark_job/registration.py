@@ -69,24 +69,18 @@ class RegisteredSource(KinesisDataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
     ) -> KinesisBatchWriter:
-        from spark_job.sink.sink_writers import (  # noqa: PLC0415  # not where a stream is read
-            KinesisBatchWriter,
-            Sink,
-        )
+        from spark_job.sink.sink_writers import KinesisBatchWriter  # noqa: PLC0415  # not in a read
 
-        return KinesisBatchWriter(Sink.checked(self._write_options, schema, overwrite=overwrite))
+        return KinesisBatchWriter.checked(self._write_options, schema, overwrite=overwrite)
 
     def streamWriter(
         self,
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
     ) -> KinesisStreamWriter:
-        from spark_job.sink.sink_writers import (  # noqa: PLC0415  # not where a stream is read
-            KinesisStreamWriter,
-            Sink,
-        )
+        from spark_job.sink.sink_writers import KinesisStreamWriter  # noqa: PLC0415  # as above
 
-        return KinesisStreamWriter(Sink.checked(self._write_options, schema, overwrite=overwrite))
+        return KinesisStreamWriter.checked(self._write_options, schema, overwrite=overwrite)
 
 
 def register(spark: SparkSession, name: str = "kinesis") -> None:

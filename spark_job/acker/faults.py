@@ -30,6 +30,7 @@ from spark_job.acker.shares import (
     X,
     anchors,
     group_anchor,
+    negated,
     sums,
     total_s,
     total_x,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from spark_job.acker.run import AckerRun, Merge
     from spark_job.tracking.tracked_batch import TrackedBatch
 
-_NODE, _STATUS, _GROUP, _DOUBLES, _FOREIGN = "node", "status", "merged", "doubles", "foreign"
+_NODE, _STATUS, _GROUP, _ARRIVED, _FOREIGN = "node", "status", "merged", "arrived", "foreign"
 # In this order: a root that has failed for several reasons shows the greatest (`_gravest`).
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
@@ -103,8 +104,14 @@ class _Graph:
             *(links.drop(ROOT).withColumnRenamed(_GROUP, ROOT) for links in self._links),
         ]
         differing = run.cut(_differing(_rows(issued), _rows(shares)))
-        _refuse_foreign(differing)
-        self._at_fault = self._upwards(run.cut(_judged(differing, _rows(shares))))
+        foreign = differing.where(_FOREIGN).count()
+        if foreign:
+            raise AckerError(
+                f"the rows given to acker.settle carry {foreign} anchors that are of no record of "
+                "this batch; their frame is one of another batch, or it has other rows each time "
+                "it is computed: persist such a frame"
+            )
+        self._at_fault = self._upwards(differing.drop(_FOREIGN))
         self._labels = component_labels(self._edges(), run.cut) if self._links else None
 
     def failed_nodes(self, failed_ids: set[str]) -> DataFrame:
@@ -187,55 +194,32 @@ def _links(merge: Merge) -> DataFrame:
     )
 
 
-def _by_root(shares: DataFrame) -> DataFrame:
-    """The combined shares of each root: columns node, x and s."""
-    return (
-        shares.groupBy(F.col(ROOT).alias(_NODE))
-        .agg(*totals(X, S))
-        .select(_NODE, total_x().alias(X), total_s().alias(S))
-    )
-
-
 def _differing(issued: DataFrame, arrived: DataFrame) -> DataFrame:
-    """The roots whose issued and arrived shares differ: columns node and foreign.
+    """The roots whose issued and arrived shares differ, and why: columns node, status and foreign.
 
     A root is foreign if nothing was issued for it.
     """
-    issued, arrived = _by_root(issued).alias("issued"), _by_root(arrived).alias("arrived")
-    same = (F.col(f"issued.{X}") == F.col(f"arrived.{X}")) & (
-        F.col(f"issued.{S}") == F.col(f"arrived.{S}")
+    # The arrived shares are taken from the issued ones: of a root that has lost nothing, 0 is left.
+    shares = issued.withColumn(_ARRIVED, F.lit(False)).unionByName(  # noqa: FBT003  # Spark's
+        negated(arrived).withColumn(_ARRIVED, F.lit(True))  # noqa: FBT003  # Spark's
     )
-    different = issued.join(arrived, _NODE, "full").where(~F.coalesce(same, F.lit(False)))  # noqa: FBT003  # Spark's
-    return different.select(_NODE, F.col(f"issued.{X}").isNull().alias(_FOREIGN))
-
-
-def _judged(differing: DataFrame, arrived: DataFrame) -> DataFrame:
-    """Why these roots differ: columns node and status."""
+    share = F.when(F.col(_ARRIVED), F.struct(X, S))
     # Two rows have equal shares only if one row was doubled.
-    doubled = F.count(F.lit(1)) > F.count_distinct(X, S)
-    shares = (
-        arrived.join(differing, arrived[ROOT] == differing[_NODE], "left_semi")
-        .groupBy(ROOT)
-        .agg(doubled.alias(_DOUBLES))
-    )
-    status = F.when(F.col(_DOUBLES), _DOUBLED).otherwise(_MISSING)
-    return differing.join(shares, differing[_NODE] == shares[ROOT], "left").select(
-        _NODE, status.alias(_STATUS)
+    is_doubled = F.count(share) > F.count_distinct(share)
+    return (
+        shares.groupBy(F.col(ROOT).alias(_NODE))
+        .agg(
+            *totals(X, S),
+            F.when(is_doubled, _DOUBLED).otherwise(_MISSING).alias(_STATUS),
+            F.bool_and(_ARRIVED).alias(_FOREIGN),
+        )
+        .where((total_x() != 0) | (total_s() != 0))
+        .select(_NODE, _STATUS, _FOREIGN)
     )
 
 
 def _rows(parts: Sequence[DataFrame]) -> DataFrame:
     return reduce(DataFrame.unionByName, parts).where(F.col(ROOT).isNotNull())
-
-
-def _refuse_foreign(differing: DataFrame) -> None:
-    foreign = differing.where(_FOREIGN).count()
-    if foreign:
-        raise AckerError(
-            f"the rows given to acker.settle carry {foreign} anchors that are of no record of this "
-            "batch; their frame is one of another batch, or it has other rows each time it is "
-            "computed: persist such a frame"
-        )
 
 
 def _gravest(nodes: DataFrame) -> DataFrame:

@@ -114,8 +114,7 @@ def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
     Like `explode`, but tracked. A row whose array is empty or NULL is dropped on purpose: its
     record does not fail. Raises `AckerError` for a column that is not an array.
     """
-    run = current_run(operator="split")
-    check_anchored(df, "the frame given to acker.split")
+    run = current_run("split", df)
     items = F.col(column) if isinstance(column, str) else column
     kind = df.select(items.alias(_ITEMS)).schema[_ITEMS].dataType
     if not isinstance(kind, ArrayType):
@@ -136,8 +135,7 @@ def filter(df: DataFrame, condition: Column | str) -> DataFrame:  # noqa: A001  
 
     Dropping a row here does not fail its record. A row for which the condition is NULL is dropped.
     """
-    run = current_run(operator="filter")
-    check_anchored(df, "the frame given to acker.filter")
+    run = current_run("filter", df)
     met = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))  # noqa: FBT003  # Spark's
     judged = run.repeatable(df.withColumn(_COUNT, met))
     run.drops.append(anchors(judged.where(~F.col(_COUNT))))
@@ -150,8 +148,7 @@ def branch(df: DataFrame, n: int) -> list[DataFrame]:
     A record is processed when its rows have arrived on all branches. Raises `AckerError` if `n` is
     below 1.
     """
-    run = current_run(operator="branch")
-    check_anchored(df, "the frame given to acker.branch")
+    run = current_run("branch", df)
     if n < 1:
         raise AckerError(f"acker.branch was called for {n} branches; give 1 or more")
     site = run.next_site()
@@ -167,8 +164,7 @@ def merge(
     written, and the other records of the group fail too. Without keys, all rows become one. Raises
     `AckerError` for a key that is different each time it is computed, like `rand()`.
     """
-    run = current_run(operator="merge")
-    check_anchored(df, "the frame given to acker.merge")
+    run = current_run("merge", df)
     by = [keys] if isinstance(keys, str | Column) else list(keys)
     run.repeatable(df)
     if is_deterministic(df) and not is_deterministic(df.select(*by)):
@@ -187,8 +183,7 @@ def unanchored(df: DataFrame) -> DataFrame:
 
     Their `_anchor` is NULL.
     """
-    run = current_run(operator="unanchored")
-    check_anchored(df, "the frame given to acker.unanchored")
+    run = current_run("unanchored", df)
     run.drops.append(anchors(run.repeatable(df)))
     return df.withColumn(ANCHOR, no_anchor())
 
@@ -206,7 +201,7 @@ def settle(*sinks: tuple[DataFrame, Write]) -> None:
     lost its anchors or rows carry anchors of another batch; nothing is written then. Raises it also
     if a sink's function did not write what was checked.
     """
-    run = current_run(operator="settle")
+    run = current_run("settle")
     batch = current_batch()
     named = _named(sinks)
     run.settled = True

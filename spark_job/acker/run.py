@@ -117,15 +117,20 @@ class AckerRun:
 _RUNS: WeakKeyDictionary[TrackedBatch, AckerRun] = WeakKeyDictionary()
 
 
-def current_run(*, operator: str) -> AckerRun:
-    """The run of the batch of this thread. Raises `AckerError` if nothing was anchored in it."""
+def current_run(operator: str, frame: DataFrame | None = None) -> AckerRun:
+    """The run of the batch of this thread, for an operator, and for the frame that it was given.
+    Raises `AckerError` if nothing was anchored in the batch, or the frame has no anchors.
+    """
     run = _RUNS.get(current_batch())
     if run is None:
         raise AckerError(
             f"acker.{operator}(...) was called before acker.anchor(batch); anchor the batch's "
             "frame first"
         )
-    return _unsettled(run, operator)
+    _refuse_settled(run, operator)
+    if frame is not None:
+        check_anchored(frame, f"the frame given to acker.{operator}")
+    return run
 
 
 def started_run() -> AckerRun:
@@ -134,7 +139,8 @@ def started_run() -> AckerRun:
     if batch not in _RUNS:
         _RUNS[batch] = run = AckerRun()
         batch.at_end(run.at_end)
-    return _unsettled(_RUNS[batch], "anchor")
+    _refuse_settled(_RUNS[batch], "anchor")
+    return _RUNS[batch]
 
 
 def check_anchored(frame: DataFrame, place: str) -> None:
@@ -163,10 +169,9 @@ def is_deterministic(frame: DataFrame) -> bool:
     return bool(plan.deterministic())
 
 
-def _unsettled(run: AckerRun, operator: str) -> AckerRun:
+def _refuse_settled(run: AckerRun, operator: str) -> None:
     if run.settled:
         raise AckerError(
             f"acker.{operator}(...) was called after settle(...), which checks all sinks together; "
             "give all sinks to one call of settle at the end"
         )
-    return run

@@ -121,6 +121,11 @@ def anchors(frame: DataFrame) -> DataFrame:
     return frame.select(f"{ANCHOR}.*")
 
 
+def negated(shares: DataFrame) -> DataFrame:
+    """Shares (columns x and s) that add up to nothing with these."""
+    return shares.withColumn(S, _minus(F.lit(0).cast("bigint"), F.col(S)))
+
+
 def sums(x: str, s: str) -> dict[str, Column]:
     """Aggregates that combine shares, by column name. `Total.of` and `group_anchor` read them.
 

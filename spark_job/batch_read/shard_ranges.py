@@ -146,14 +146,9 @@ def _check_listed(option: str, named: Iterable[str], listed: Sequence[str]) -> N
     for shard in named:
         if shard not in listed:
             nearest = nearest_name(shard, listed)
-            if nearest is None:
-                raise ConfigError(
-                    f"option {option} names shard {shard!r}, which the stream does not list; name "
-                    "shards as the stream lists them"
-                )
+            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
             raise ConfigError(
-                f"option {option} names shard {shard!r}, which the stream does not list; did you "
-                f"mean {nearest}?"
+                f"option {option} names shard {shard!r}, which the stream does not list; {hint}"
             )
 
 

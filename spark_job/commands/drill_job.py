@@ -54,21 +54,15 @@ _POLL_S = 0.2
 _COLUMNS = ("messageId", "shardId", "sequenceNumber", "partitionKey", "data", "attempt")
 
 
-class Outages:
-    """Raises while there is an outage (`SparkArguments.outages`). Executors get it, too."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-
-    def check(self, outage: Outage) -> None:
-        """Raises OSError while there is one."""
-        if (Path(self._directory) / outage).exists():
-            raise OSError(f"outage of {outage}")
+def fail_in(outage: Outage, outages: str) -> None:
+    """Raise OSError while there is an outage (`SparkArguments.outages`)."""
+    if (Path(outages) / outage).exists():
+        raise OSError(f"outage of {outage}")
 
 
-def by_fate(record: Record, outages: Outages) -> dict[str, object]:
+def by_fate(record: Record, outages: str) -> dict[str, object]:
     """The drill's own function for a record: it fails those whose number says so."""
-    outages.check(Outage.RECORDS)
+    fail_in(Outage.RECORDS, outages)
     key, number = key_and_number(record.data, record.partition_key)
     of = fate(number)
     if of is Fate.REJECTED:
@@ -89,9 +83,9 @@ def killing(of_record: Callable[[Record], object], driver: int) -> Callable[[Rec
     return poisoned
 
 
-def writing_to(given: SparkArguments, outages: Outages) -> Callable[[TrackedBatch], None]:
+def writing_to(given: SparkArguments) -> Callable[[TrackedBatch], None]:
     """The drill's own function for a batch."""
-    written: Callable[[Record], object] = partial(by_fate, outages=outages)
+    written: Callable[[Record], object] = partial(by_fate, outages=given.outages)
     if given.is_poisoned:
         written = killing(written, os.getpid())
     out = given.out
@@ -114,7 +108,7 @@ def users_function(given: SparkArguments) -> Callable[[TrackedBatch], object]:
 
 
 def telling(
-    process: Callable[[TrackedBatch], object], teller: Teller, outages: Outages
+    process: Callable[[TrackedBatch], object], teller: Teller, outages: str
 ) -> Callable[[TrackedBatch], None]:
     """`process`, with every delivery told before it and every outcome after it. It fails while the
     sink is out.
@@ -130,17 +124,17 @@ def telling(
                 teller.tell(*(_outcome(row, failures.get(row["messageId"])) for row in rows))
 
         batch.at_end(tell_outcomes)
-        outages.check(Outage.SINK)
+        fail_in(Outage.SINK, outages)
         process(batch)
 
     return telling_process
 
 
-def letters_to(teller: Teller, outages: Outages) -> Callable[[list[Letter]], None]:
+def letters_to(teller: Teller, outages: str) -> Callable[[list[Letter]], None]:
     """The function for dead letters."""
 
     def tell(letters: list[Letter]) -> None:
-        outages.check(Outage.LETTERS)
+        fail_in(Outage.LETTERS, outages)
         teller.tell(
             *(
                 _told(
@@ -185,8 +179,7 @@ def _told(step: Step, *, reason: str = "", **row: Any) -> Told:
 def run(given: SparkArguments, ending: threading.Event) -> None:
     """Run the query until it fails or the end is asked for. Raises the query's error."""
     teller = Teller(given.path)
-    outages = Outages(given.outages)
-    process = users_function(given) if given.process else writing_to(given, outages)
+    process = users_function(given) if given.process else writing_to(given)
     source = KinesisSource(**given.source)  # type: ignore[arg-type]  # it checks them
     builder = SparkSession.builder.master(given.master).appName("kinesis-spout drill")
     for name, value in given.conf.items():
@@ -197,8 +190,8 @@ def run(given: SparkArguments, ending: threading.Event) -> None:
         source.read_stream(spark)
         .writeStream.foreachBatch(
             source.tracked(
-                telling(process, teller, outages),
-                dead_letter=DeadLetter.to(letters_to(teller, outages)),
+                telling(process, teller, given.outages),
+                dead_letter=DeadLetter.to(letters_to(teller, given.outages)),
                 retry_limit=RETRY_LIMIT,
                 retry_first_delay=RETRY_FIRST_DELAY,
                 retry_max_delay=RETRY_MAX_DELAY,

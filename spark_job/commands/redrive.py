@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -40,7 +39,7 @@ from spark_job.commands.spark_session import (
     quiet,
     spark_session,
 )
-from spark_job.dead_letter.redrive import Found, Redrive, Selection
+from spark_job.dead_letter.redrive import Found, LetterFormat, Redrive, Selection
 from spark_job.options import OPTIONS
 from spark_job.query_failure import failure_sentence
 from spark_job.settings import texts_from_options
@@ -49,14 +48,6 @@ from state.position import StartingPosition
 
 _TIMES = "an ISO time like 2026-01-31T12:00:00Z, 14:00, or a time ago like -2h (s, m, h or d)"
 WHICH, WHERE = "Which dead letters", "The destination"
-
-
-class LetterFormat(StrEnum):
-    """The formats of dead letter files."""
-
-    PARQUET = "parquet"
-    JSON = "json"
-    ORC = "orc"
 
 
 def redrive(

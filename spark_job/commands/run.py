@@ -25,7 +25,7 @@ from kinesis_spout.cli.shared_options import (
 )
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs.modules import load_function, split_name
-from spark_job.commands.run_job import Progress, ProgressLine, RunJob, RunReporter, Sink, follow
+from spark_job.commands.run_job import Progress, ProgressLine, RunJob, Sink, follow
 from spark_job.commands.spark_session import (
     DEFAULT_LOG,
     PANEL,
@@ -249,7 +249,7 @@ def _run(
         progress = Progress()
         try:
             with stop.deferred(), ProgressLine(console) as line:
-                progress = follow(query, line, stop, log_file=log_file, reporter=RunReporter(job))
+                progress = follow(query, job, line, stop, log_file=log_file)
         finally:
             if query.isActive:
                 query.stop()

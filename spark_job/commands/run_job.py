@@ -192,36 +192,6 @@ class ProgressLine:
             self._console.print(str(progress), highlight=False, soft_wrap=True)
 
 
-class RunReporter:
-    """Reports in the application's state what the query's source cannot know: the trigger, and how
-    it ended. Blocks on ZooKeeper; raises nothing.
-    """
-
-    def __init__(self, job: RunJob) -> None:
-        self._source = job.source
-        self._trigger_ms = None if job.trigger is None else interval_ms(job.trigger)
-        self._has_reported = self._trigger_ms is None
-
-    def on_progress(self, progress: Progress) -> None:
-        # The source writes the run that is amended before it reports for the first time.
-        if not self._has_reported and progress.lag_ms is not None:
-            self._has_reported = True
-            self._amend(lambda runs: msgspec.structs.replace(runs, trigger_ms=self._trigger_ms))
-
-    def on_end(self, error: str | None, *, stopped: bool) -> None:
-        now_ms = SystemClock().now_ms()
-        end = RunEnd(time_ms=now_ms, kind=STOPPED if stopped else DONE)
-        if error is not None:
-            end = failure(error, now_ms)
-        self._amend(lambda runs: runs.ended(end))
-
-    def _amend(self, amended: Callable[[RunLog], RunLog]) -> None:
-        with suppress(Exception):
-            for settings in self._source.query().with_passwords().streams:
-                with closing(open_store(settings)) as store:
-                    amend_newest_run(store.runs, amended)
-
-
 _INTERVAL = re.compile(r"(?:interval )?(\d+) *(second|minute|hour|day)s?", re.IGNORECASE)
 _UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 
@@ -233,34 +203,47 @@ def interval_ms(trigger: str) -> int | None:
 
 
 def follow(
-    query: StreamingQuery,
-    line: ProgressLine,
-    stop: StopSignals,
-    *,
-    log_file: Path,
-    reporter: RunReporter,
+    query: StreamingQuery, job: RunJob, line: ProgressLine, stop: StopSignals, *, log_file: Path
 ) -> Progress:
-    """Show the query's progress until it ends, or stop the query at a signal.
+    """Show the query's progress until it ends, or stop the query at a signal. Note in the
+    application's state what its source cannot know: the trigger, and how the query ended.
 
     Blocks; call it with signals deferred. Raises `CliError` with the cause when the query failed.
     """
     progress = Progress()
+    trigger_ms = None if job.trigger is None else interval_ms(job.trigger)
+    is_noted = trigger_ms is None
     interrupted = False
     while query.isActive and not interrupted:
         interrupted = stop.wait(POLL_S)
         progress = _caught_up(query, progress)
         line.show(progress)
-        reporter.on_progress(progress)
+        # The source writes the run that is amended before it reports for the first time.
+        if not is_noted and progress.lag_ms is not None:
+            is_noted = True
+            _amend(job, lambda runs: msgspec.structs.replace(runs, trigger_ms=trigger_ms))
     if interrupted:
         query.stop()
     progress = _caught_up(query, progress)
     line.show(progress)
     error = None if interrupted else query.exception()
     cause = None if error is None else failure_sentence(str(error))
-    reporter.on_end(cause, stopped=interrupted)
+    now_ms = SystemClock().now_ms()
+    end = RunEnd(time_ms=now_ms, kind=STOPPED if interrupted else DONE)
+    if cause is not None:
+        end = failure(cause, now_ms)
+    _amend(job, lambda runs: runs.ended(end))
     if error is not None:
         raise CliError(f"the query failed: {cause}", log_file=log_file) from error
     return progress
+
+
+def _amend(job: RunJob, amended: Callable[[RunLog], RunLog]) -> None:
+    """Amend the newest run of each stream. Blocks on ZooKeeper; raises nothing."""
+    with suppress(Exception):
+        for settings in job.source.query().with_passwords().streams:
+            with closing(open_store(settings)) as store:
+                amend_newest_run(store.runs, amended)
 
 
 def _caught_up(query: StreamingQuery, progress: Progress) -> Progress:

@@ -161,10 +161,6 @@ class DeadLetter:
                 "so nothing of the batch is acked; repair the sink, and start the query again"
             ) from error
 
-    def partition(self, plan_id: str) -> str | None:
-        """The directory of a plan's letters; None for a sink that has no such directory."""
-        return self.sink.partition(plan_id) if isinstance(self.sink, WriterSink) else None
-
 
 def _text_of(exc: BaseException) -> str:
     # The text of a Spark error is complete; that of another error says little without its class.

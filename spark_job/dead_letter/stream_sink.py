@@ -1,4 +1,6 @@
-"""Sink that puts dead letters on another Kinesis stream, from the executors."""
+"""Sink that puts dead letters on another Kinesis stream, from the executors; and what is put of a
+letter: its payload alone, so that readers which unpack aggregates get all of it, or all as JSON.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.service.surroundings import for_executors
+from scheme.record import is_kpl_aggregate
 from spark_job.dead_letter.letter import Letter, letter_of, letters_with_plain_times
-from spark_job.dead_letter.payload_records import payload_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -101,6 +103,35 @@ class StreamSink:
 
     def without_secrets(self, text: str) -> str:
         return text  # the errors of the client hold no secrets
+
+
+def payload_records(letter: Letter) -> list[OutgoingRecord]:
+    """The records to put of a letter that has a payload: one, or the user records of an aggregate.
+
+    The service requires a partition key, unless the stream's record distribution strategy is AUTO.
+    A letter without one is put under its message id.
+
+    An aggregate under the letter's key would come to a shard that owns few of its user records, and
+    readers leave out the others. So it is put as its user records, unless the letter says that it
+    was one itself, in another aggregate: then it is put as that.
+    """
+    key, data = letter.partition_key or letter.message_id, letter.data
+    if data is None:
+        raise ValueError(f"the letter of {letter.message_id} has no payload to put")
+    if not is_kpl_aggregate(data):
+        return [OutgoingRecord(key, data)]
+    # protobuf and numpy are loaded where the first aggregate is met.
+    from kinesis_spout.aggregation.hash_range import UserRecord  # noqa: PLC0415
+    from kinesis_spout.aggregation.packing import alone  # noqa: PLC0415
+    from kinesis_spout.aggregation.user_records import unpacked  # noqa: PLC0415
+
+    users = unpacked(data) if letter.sub_sequence_number is None else None
+    if users is None:
+        users = [UserRecord(key, data)]
+    packed = (alone(user._replace(partition_key=user.partition_key or key)) for user in users)
+    return [
+        OutgoingRecord(user.partition_key, user.data, user.explicit_hash_key) for user in packed
+    ]
 
 
 def envelopes(letter: Letter) -> list[bytes]:

@@ -84,21 +84,18 @@ class WriterSink:
         shown = "".join(f", {name}='***'" for name, _ in self.options)
         return f"WriterSink({str(self)!r}{shown})"
 
-    def partition(self, plan_id: str) -> str | None:
-        """The directory of a plan's letters; None for a format that does not write files."""
-        if self.path is None or self.format.lower() not in FILE_FORMATS:
-            return None
-        return f"{self.path.rstrip('/') or '/'}/{PLAN_COLUMN}={_checked(plan_id)}"
-
     def write(self, letters: DataFrame, *, plan_id: str) -> None:
-        directory = self.partition(plan_id)
-        if directory is None and self.format.lower() == "delta":
-            letters = letters.withColumn(PLAN_COLUMN, F.lit(_checked(plan_id)))
-        defaults = _JSON_DEFAULTS if self.format.lower() == "json" else {}
+        if not _PLAN_ID.fullmatch(plan_id):  # it becomes part of a path, or of a condition
+            raise ValueError(f"{plan_id!r} is not a plan id")
+        kind = self.format.lower()
+        if kind == "delta":
+            letters = letters.withColumn(PLAN_COLUMN, F.lit(plan_id))
+        defaults = _JSON_DEFAULTS if kind == "json" else {}
         writer = letters.write.format(self.format).options(**defaults).options(**dict(self.options))
-        if directory is not None:
-            writer.mode("overwrite").save(directory)
-        elif self.format.lower() == "delta":
+        if kind in FILE_FORMATS and self.path is not None:
+            place = self.path.rstrip("/") or "/"
+            writer.mode("overwrite").save(f"{place}/{PLAN_COLUMN}={plan_id}")
+        elif kind == "delta":
             # Not by delta's transaction id: it would skip a repeated plan, which may have other
             # letters than the first time.
             replaced = f"{PLAN_COLUMN} = '{plan_id}'"
@@ -114,12 +111,6 @@ class WriterSink:
             if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET:
                 text = text.replace(value, "***")
         return text
-
-
-def _checked(plan_id: str) -> str:
-    if not _PLAN_ID.fullmatch(plan_id):
-        raise ValueError(f"{plan_id!r} is not a plan id")
-    return plan_id
 
 
 def _text(value: object) -> str:

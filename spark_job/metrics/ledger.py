@@ -12,19 +12,20 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.reading.fallback import Fallback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from spark_job.metrics.source_report import SourceProgress, SourceReport
 
-_Name = TypeVar("_Name", str, tuple[str, str])
 Key = tuple[str, str]
 """The application and the stream."""
 LASTING = ("data_losses", "query_failures")
+OF_SHARDS = ("records_emitted", "records_retried")
+FALLBACKS = "subscription_fallbacks"
 
 
 class MetricSample(NamedTuple):
@@ -35,27 +36,13 @@ class MetricSample(NamedTuple):
     value: float
 
 
-class _Totals(Generic[_Name]):
-    """Totals over all runs, from those that a run reports."""
-
-    def __init__(self) -> None:
-        self.sums: Counter[_Name] = Counter()
-        self._of_run: dict[_Name, int] = {}
-
-    def begin_run(self) -> None:
-        self._of_run = {}
-
-    def take(self, reported: Mapping[_Name, int]) -> None:
-        """Add what the run's totals have gained on its last report."""
-        for name, value in reported.items():
-            self.sums[name] += max(0, value - self._of_run.get(name, 0))
-            self._of_run[name] = value
-
-
 @dataclass(slots=True)
 class _Stream:
     """One application on one stream. `run`: the active one; None without. Its last `report` was of
     `batch_id`. Times are monotonic seconds.
+
+    `sums`: totals over all runs, by the name of a metric and its own label, where it has one.
+    `of_run`: those that the run has reported.
     """
 
     run: str | None = None
@@ -63,9 +50,25 @@ class _Stream:
     report: SourceReport | None = None
     reported_s: float = 0.0
     batch_s: float | None = None
-    totals: _Totals[str] = field(default_factory=_Totals)
-    by_shard: _Totals[tuple[str, str]] = field(default_factory=_Totals)
-    fallbacks: _Totals[str] = field(default_factory=_Totals)
+    sums: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    of_run: dict[tuple[str, ...], int] = field(default_factory=dict)
+
+    def take(self, report: SourceReport) -> None:
+        """Add what the run's totals have gained on its last report."""
+        reported: dict[tuple[str, ...], int] = {
+            (name,): total for name, total in report.totals.items()
+        }
+        for reason, count in (report.fallbacks or {}).items():
+            reported[FALLBACKS, reason] = count
+        for shard_id, shard in report.shards.items():
+            reported["records_emitted", shard_id] = shard.emitted
+            reported["records_retried", shard_id] = shard.retried
+        for name, total in reported.items():
+            self.sums[name] += max(0, total - self.of_run.get(name, 0))
+            self.of_run[name] = total
+        for name in [*self.sums]:
+            if name[0] in OF_SHARDS and name not in reported:  # the shard is over
+                del self.sums[name]
 
 
 class QueryLedger:
@@ -90,15 +93,15 @@ class QueryLedger:
             for stream in self._streams.values():
                 if stream.run == run:
                     stream.run = stream.report = stream.batch_s = None
-                    stream.totals.sums["query_failures"] += failed
-                    stream.totals.sums["data_losses"] += lost_data
+                    stream.sums["query_failures",] += failed
+                    stream.sums["data_losses",] += lost_data
 
     def samples(self, now_s: float) -> list[MetricSample]:
         """All values now."""
         with self._lock:
             found: list[MetricSample] = []
             for key, stream in sorted(self._streams.items()):
-                found += [MetricSample(name, key, stream.totals.sums[name]) for name in LASTING]
+                found += [MetricSample(name, key, stream.sums[name,]) for name in LASTING]
                 if stream.report is not None:
                     found += self._of_stream(key, stream, stream.report, now_s)
             return found
@@ -108,33 +111,23 @@ class QueryLedger:
         report = source.report
         stream = self._streams.setdefault((report.application, report.stream), _Stream())
         if stream.run != run:
-            stream.run, stream.batch_id = run, source.batch_id
-            for totals in (stream.totals, stream.by_shard, stream.fallbacks):
-                totals.begin_run()
+            stream.run, stream.batch_id, stream.of_run = run, source.batch_id, {}
         # Counted before an older report is left out: no later one has this batch again.
         if is_batch and source.had_plan:
-            stream.totals.sums["batches"] += 1
+            stream.sums["batches",] += 1
             stream.batch_s = now_s
         if source.batch_id < stream.batch_id:
             return  # an idle event was answered with a newer report than this one
         stream.batch_id = source.batch_id
         stream.report, stream.reported_s = report, now_s - source.age_s
-        stream.totals.take(report.totals)
-        stream.fallbacks.take(report.fallbacks or {})
-        by_shard = {}
-        for shard_id, shard in report.shards.items():
-            by_shard[shard_id, "records_emitted"] = shard.emitted
-            by_shard[shard_id, "records_retried"] = shard.retried
-        stream.by_shard.take(by_shard)
-        for ended in stream.by_shard.sums.keys() - by_shard.keys():
-            del stream.by_shard.sums[ended]
+        stream.take(report)
 
     def _of_stream(
         self, key: Key, stream: _Stream, report: SourceReport, now_s: float
     ) -> Iterator[MetricSample]:
         age_s = max(0.0, now_s - stream.reported_s)
         oldest_ms = report.oldest_unresolved_ms
-        totals = {name: stream.totals.sums[name] for name in ("batches", *report.totals)}
+        totals = {name: stream.sums[name,] for name in ("batches", *report.totals)}
         values: dict[str, float] = {
             **{name: total for name, total in totals.items() if name not in LASTING},
             "stream_queued_records": report.unresolved,
@@ -150,15 +143,14 @@ class QueryLedger:
             yield MetricSample(name, key, value)
         if report.fallbacks is not None:
             # All reasons from the beginning: an increase from nothing to one is not seen else.
-            for reason in sorted({*Fallback, *stream.fallbacks.sums}):
-                count = stream.fallbacks.sums[reason]
-                yield MetricSample("subscription_fallbacks", (*key, reason), count)
+            known = {name[1] for name in stream.sums if name[0] == FALLBACKS}
+            for reason in sorted({*Fallback, *known}):
+                yield MetricSample(FALLBACKS, (*key, reason), stream.sums[FALLBACKS, reason])
         if len(report.shards) > self._max_shards:
             return
         for shard_id, shard in report.shards.items():
             of_shard: dict[str, float] = {
-                "records_emitted": stream.by_shard.sums[shard_id, "records_emitted"],
-                "records_retried": stream.by_shard.sums[shard_id, "records_retried"],
+                **{name: stream.sums[name, shard_id] for name in OF_SHARDS},
                 "queued_records": shard.unresolved,
                 **_lag("", shard.lag_ms, age_s, report.retention_ms),
             }

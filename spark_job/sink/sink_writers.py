@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
@@ -31,18 +30,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("kinesis_spout")
 
 
-@dataclass(frozen=True)
-class Sink:
+class _Writer:
     """A checked write: its settings, its columns in the frame, and the surroundings of the process
     that planned it, which the executors do not have. Picklable.
     """
 
-    settings: SinkSettings
-    columns: SinkColumns
-    surroundings: Surroundings
+    def __init__(
+        self, settings: SinkSettings, columns: SinkColumns, surroundings: Surroundings
+    ) -> None:
+        self._settings = settings
+        self._columns = columns
+        self._surroundings = surroundings
 
     @classmethod
-    def checked(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Sink:
+    def checked(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
         """Check the options, the columns, and that the stream exists, before any task begins.
 
         Calls the service once. Raises `KinesisError`.
@@ -61,67 +62,44 @@ class Sink:
         here = Surroundings.of_this_process(settings.aws, settings.stream)
         return cls(settings, columns, here)
 
-    def put(self, batches: Iterator[pa.RecordBatch]) -> PutCounts:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutCounts:
         """Put the rows of one task. Runs on an executor and blocks until all are accepted. Raises
         `KinesisError`.
         """
-        with closing(RecordWriter(self.settings, self.columns, self.surroundings)) as writer:
-            return writer.write(batches)
-
-    @property
-    def target(self) -> str:
-        stream = self.settings.stream
-        return "the streams of column streamName" if stream is None else f"stream {stream.name}"
-
-
-class KinesisBatchWriter(DataSourceArrowWriter):
-    """`df.write.format("kinesis")`."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutCounts:
-        return self._sink.put(iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log.info("%s: %s", self._sink.target, summary(messages))
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log.warning(
-            "%s: the write failed after %s; these and others may be on the stream",
-            self._sink.target,
-            summary(messages),
-        )
-
-
-class KinesisStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("kinesis")`."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutCounts:
-        return self._sink.put(iterator)
+        with closing(RecordWriter(self._settings, self._columns, self._surroundings)) as writer:
+            return writer.write(iterator)
 
     def commit(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batchId: int,  # noqa: N803
+        batchId: int | None = None,  # noqa: N803
     ) -> None:
-        log.info("%s: batch %d: %s", self._sink.target, batchId, summary(messages))
+        log.info("%s: %s", self._target(batchId), summary(messages))
 
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batchId: int,  # noqa: N803
+        batchId: int | None = None,  # noqa: N803
     ) -> None:
         log.warning(
-            "%s: batch %d failed after %s; these and others may be on the stream, and are put "
-            "again with the batch",
-            self._sink.target,
-            batchId,
+            "%s: the write failed after %s; these and others may be on the stream%s",
+            self._target(batchId),
             summary(messages),
+            "" if batchId is None else ", and are put again with the batch",
         )
+
+    def _target(self, batch_id: int | None) -> str:
+        stream = self._settings.stream
+        named = "the streams of column streamName" if stream is None else f"stream {stream.name}"
+        return named if batch_id is None else f"{named}, batch {batch_id}"
+
+
+class KinesisBatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("kinesis")`."""
+
+
+class KinesisStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("kinesis")`."""
 
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:

@@ -7,6 +7,7 @@ them by message id.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,10 +15,10 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from kinesis_spout.errors import ConfigError
-from spark_job.rows import ARROW_SCHEMA
-from spark_job.tracking.content_check import PartitionContent, ShardContent, merge_content
+from spark_job.rows import COLUMNS
+from spark_job.tracking.content_check import ShardContent, counted, merge_content
 from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
-from spark_job.tracking.spark_sql import map_in_arrow, only, without
+from spark_job.tracking.spark_sql import map_in_arrow, only, values, without
 from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder, number_of
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
@@ -31,14 +32,7 @@ if TYPE_CHECKING:
     from spark_job.tracking.withholding import ShardRules
 
 INDEX = "_ks_index"
-SOURCE_COLUMNS = tuple(ARROW_SCHEMA.names)
-_WITHHOLDING_COLUMNS = (
-    "messageId",
-    "sequenceNumber",
-    "subSequenceNumber",
-    "partitionKey",
-    "attempt",
-)
+_WITHHOLDING_COLUMNS = ("messageId", "sequenceNumber", "subSequenceNumber", "partitionKey")
 _WORD = 2**64
 
 
@@ -47,21 +41,13 @@ def check_columns(frame: DataFrame) -> None:
 
     Without these columns a record can be neither identified nor retried.
     """
-    missing = [name for name in SOURCE_COLUMNS if name not in frame.columns]
+    missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise ConfigError(
             f"the frame given to tracked(...) has no column {', '.join(missing)}, because it was "
             "selected, renamed or aggregated; write the frame of read_stream(...) unchanged, and "
             "select and aggregate inside the function"
         )
-
-
-def with_index(frame: DataFrame) -> DataFrame:
-    """The frame with a number per row, which ascends in the order of the rows.
-
-    A row keeps its number as long as partitions and their rows stay the same.
-    """
-    return frame.withColumn(INDEX, F.monotonically_increasing_id())
 
 
 class BatchFrame:
@@ -112,10 +98,6 @@ class BatchFrame:
             self._given = without(self.rows(), [record.message_id for record in self.withheld()])
         return self._given
 
-    def shown(self) -> DataFrame:
-        """`given` in the columns of the user's frame, without the index column."""
-        return self.given().drop(INDEX) if INDEX in self._frame.columns else self.given()
-
     def withheld(self) -> list[FailedRecord]:
         """Records that the rules withhold. The first call runs a job if a rule withholds."""
         if self._withheld is None:
@@ -128,11 +110,8 @@ class BatchFrame:
     ) -> list[FailedRecord]:
         """Records that `rules` block because of `failed`, without the failed records themselves."""
         known = {record.message_id for record in failed}
-        return (
-            [record for record in self.withheld_by(rules) if record.message_id not in known]
-            if rules
-            else []
-        )
+        found = self.withheld_by(rules) if rules else []
+        return [record for record in found if record.message_id not in known]
 
     def content(self, firsts: Mapping[str, SequenceNumber | None]) -> dict[str, ShardContent]:
         """The content of the frame by shard. Runs a job.
@@ -186,10 +165,8 @@ class BatchFrame:
         partitions would read and publish their records, though the function has not seen them.
         """
         rdd = self.rows().select("messageId").rdd
-        counted = self.rows().sparkSession.sparkContext.runJob(
-            rdd, PartitionContent(firsts), list(partitions)
-        )
-        return merge_content(counted)
+        context = self.rows().sparkSession.sparkContext
+        return merge_content(context.runJob(rdd, partial(counted, firsts), list(partitions)))
 
     def count(self) -> int:
         """The number of rows. Runs a job over all partitions, which persists them."""
@@ -199,7 +176,7 @@ class BatchFrame:
         """The numbers of the first `count` rows of a shard, ascending. Runs a job."""
         number = _number("sequenceNumber", "subSequenceNumber")
         rows = self.rows().where(self._shard == shard_id).select(number.alias("number"))
-        found = rows.orderBy("number").limit(count).toArrow().column("number").to_pylist()
+        found = values(rows.orderBy("number").limit(count), "number")
         return [SequenceNumber(int(one["sequence"]), one["sub"]) for one in found]
 
     def first_rows(
@@ -229,11 +206,11 @@ class BatchFrame:
 
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records that these rules withhold. Runs a job."""
-        sorter = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
+        finder = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
         found = (
             map_in_arrow(
                 self.rows().select(self._shard.alias("shardId"), *_WITHHOLDING_COLUMNS),
-                sorter,
+                finder,
                 WITHHELD_DDL,
             )
             .toArrow()
@@ -249,24 +226,25 @@ class BatchFrame:
     def order_keys(self, ids: Collection[str]) -> dict[str, str]:
         """`order_key` by message id, of those ids that the function got. Runs a job."""
         found = only(self.given(), ids).select("messageId", "partitionKey").toArrow().to_pylist()
-        return {
-            row["messageId"]: _order_key(row["messageId"], row["partitionKey"]) for row in found
-        }
+        keys = {}
+        for row in found:
+            shard_id, sequence, _ = parse_message_id(row["messageId"])
+            keys[row["messageId"]] = order_key(row["partitionKey"], shard_id, number_of(sequence))
+        return keys
 
     def ordinals(self) -> dict[str, int]:
         """The ordinal of each message id among the batch's records of its shard.
 
         Runs a job and holds all message ids in memory, so it is for outages only.
         """
-        table = self.rows().select("messageId").toArrow()
-        by_shard: dict[str, list[tuple[int, int, str]]] = {}
-        for message_id in table.column("messageId").to_pylist():
+        by_shard: dict[str, list[tuple[SequenceNumber, str]]] = {}
+        for message_id in values(self.rows(), "messageId"):
             shard_id, sequence, _ = parse_message_id(message_id)
-            by_shard.setdefault(shard_id, []).append((sequence.sequence, sequence.sub, message_id))
+            by_shard.setdefault(shard_id, []).append((sequence, message_id))
         return {
             message_id: ordinal
             for shard in by_shard.values()
-            for ordinal, (_, _, message_id) in enumerate(sorted(shard))
+            for ordinal, (_, message_id) in enumerate(sorted(shard))
         }  # fmt: skip
 
     def token(self) -> str:
@@ -288,26 +266,25 @@ class BatchFrame:
         return hashlib.sha256(f"{row['count']}:{first:x}:{second:x}".encode()).hexdigest()[:32]
 
     def indexes(self) -> list[int]:
-        """The indexes of the given rows, ascending. Needs a frame with an index. Runs a job."""
-        return sorted(self.given().select(INDEX).toArrow().column(INDEX).to_pylist())
+        """The indexes of the given rows, ascending, for `part`. Runs a job."""
+        return sorted(values(self._indexed(), INDEX))
 
     def part(self, first: int, last: int) -> BatchFrame:
-        """The given rows from index `first` to `last`, both inclusive, as a frame of its own.
-
-        Needs a frame with an index.
-        """
-        rows = self.given().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last))
+        """The given rows from index `first` to `last`, both inclusive, as a frame of its own."""
+        rows = self._indexed().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last)).drop(INDEX)
         part = BatchFrame(self._frame, on_failure=self.on_failure, several=self.several)
         # Not persisted itself: its rows are a filter over persisted ones.
         part._persisted, part._is_part = rows, True
         return part
 
+    def _indexed(self) -> DataFrame:
+        # Of the persisted rows, whose partitions and order stay: so each row keeps its number.
+        numbered = self.rows().withColumn(INDEX, F.monotonically_increasing_id())
+        return without(numbered, [record.message_id for record in self.withheld()])
+
     def message_ids(self) -> list[str]:
         """The message ids of the given rows. Runs a job."""
-        return [
-            str(one)
-            for one in self.given().select("messageId").toArrow().column("messageId").to_pylist()
-        ]
+        return values(self.given(), "messageId")
 
     @property
     def _shard(self) -> Column:
@@ -318,11 +295,6 @@ class BatchFrame:
         if self._persisted is not None and not self._is_part:
             self._persisted.unpersist()
         self._persisted = self._given = None
-
-
-def _order_key(message_id: str, partition_key: str | None) -> str:
-    shard_id, sequence, _ = parse_message_id(message_id)
-    return order_key(partition_key, shard_id, number_of(sequence))
 
 
 def _number(sequence: str, sub: str) -> Column:

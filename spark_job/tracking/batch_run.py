@@ -21,22 +21,17 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
-SWALLOWED = (
-    "batch.map_records failed and the function given to tracked(...) went on, so nothing of the "
-    "batch is acked; let its error through"
-)
 
 
 @dataclass(slots=True)
 class BatchRun:
     """The result of running a batch.
 
-    `failures` are by message id. `is_whole`: the batch was not run in parts, so each evaluation is
-    one of all records.
+    `failures` are by message id. `in_parts`: an evaluation may be of a part of the records.
     """
 
     frame: BatchFrame
-    is_whole: bool
+    in_parts: bool = False
     failures: dict[str, FailedRecord] = field(default_factory=dict)
     evaluations: list[Evaluation] = field(default_factory=list)
 
@@ -44,6 +39,10 @@ class BatchRun:
     def has_read(self) -> bool:
         """Whether the function may have read a row of the batch."""
         return bool(self.evaluations) or self.frame.is_persisted
+
+    @property
+    def _has_evaluated_all(self) -> bool:
+        return bool(self.evaluations) and not self.in_parts
 
     def content(
         self,
@@ -57,7 +56,7 @@ class BatchRun:
         `firsts` is that of `BatchFrame.content`. `partitions` are those that were read, perhaps not
         all of them, because the function took only a part of its frame.
         """
-        if self.is_whole and self.evaluations:
+        if self._has_evaluated_all:
             return dict(self.evaluations[0].content)
         if not partitions:
             return {}
@@ -67,7 +66,7 @@ class BatchRun:
 
     def all_failures(self) -> list[FailedRecord]:
         """The failures, and the records that were withheld from the function. May run a job."""
-        if not (self.is_whole and self.evaluations) and self.frame.is_persisted:
+        if not self._has_evaluated_all and self.frame.is_persisted:
             for record in self.frame.withheld():
                 self.failures.setdefault(record.message_id, record)
         return list(self.failures.values())
@@ -83,10 +82,8 @@ class BatchRun:
 
     def take(self, batch: TrackedBatch) -> None:
         """Take over the failures and evaluations of a batch, or of a part of one."""
-        if not all(evaluation.done for evaluation in batch.evaluations):
-            raise RuntimeError(SWALLOWED)
-        self.failures |= batch.failures
         self.evaluations += batch.evaluations
+        self.failures |= batch.failures
 
     def close(self) -> None:
         for evaluation in self.evaluations:
@@ -102,11 +99,11 @@ def run_batch(
     is raised only if most of the batch fails.
     """
     if not bisect:
-        run = BatchRun(frame, is_whole=True)
+        run = BatchRun(frame)
         _call(process, TrackedBatch(frame, batch_id=batch_id), run)
         return run
     frame.rows()  # persisted, so that all parts come from one read
-    run = BatchRun(frame, is_whole=False)
+    run = BatchRun(frame, in_parts=True)
     try:
         _call(process, TrackedBatch(frame, batch_id=None), run)
     except Exception as exc:  # noqa: BLE001  # whatever a user's function raises may be a record's fault

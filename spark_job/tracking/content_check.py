@@ -11,7 +11,7 @@ ends without a report, so its plan is redelivered, and the next plan reads what 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
 from state.tracker.emission import parse_message_id
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
     from state.plan import PlannedRetry, ShardReadResult, TaskResult
     from state.sequence_number import SequenceNumber
-
-
-class Row(Protocol):
-    """A row of Spark's, as far as it is needed here."""
-
-    def __getitem__(self, name: str) -> Any: ...
 
 
 class BatchContentError(KinesisError):
@@ -70,7 +64,7 @@ def check_content(
     ends: Mapping[int, TaskResult],
     plan_id: str,
     *,
-    has_expired: Callable[[ShardContent, ShardReadResult], bool] = lambda _found, _end: False,
+    has_expired: Callable[[ShardContent, ShardReadResult], bool],
 ) -> list[str]:
     """The shards of which the first published rows have expired, ascending; an empty list if the
     batch holds all rows.
@@ -135,24 +129,22 @@ def is_what_is_left(
     return is_rest and (oldest is None or oldest.sequence >= found.first.sequence)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionContent:
-    """Computes the contents of a partition on an executor, from the rows' `messageId`.
+def counted(
+    firsts: Mapping[str, SequenceNumber | None], rows: Iterable[Sequence[str]]
+) -> list[ShardContent]:
+    """The contents of a partition, from rows of a `messageId` each. Runs on an executor.
 
     `firsts`: the first new number of each shard, None for a shard that only had retries.
     """
 
-    firsts: Mapping[str, SequenceNumber | None]
-
-    def __call__(self, rows: Iterable[Row]) -> list[ShardContent]:
-        return list(merge_content(map(self._row, rows)).values())
-
-    def _row(self, row: Row) -> ShardContent:
-        shard_id, sequence, _ = parse_message_id(row["messageId"])
-        first = self.firsts.get(shard_id)
-        if shard_id in self.firsts and (first is None or sequence < first):
+    def content_of(message_id: str) -> ShardContent:
+        shard_id, sequence, _ = parse_message_id(message_id)
+        first = firsts.get(shard_id)
+        if shard_id in firsts and (first is None or sequence < first):
             return ShardContent(shard_id=shard_id, retry_rows=1)
         return ShardContent(shard_id=shard_id, new_count=1, first=sequence, last=sequence)
+
+    return list(merge_content(content_of(message_id) for (message_id,) in rows).values())
 
 
 def _published(end: ShardReadResult) -> ShardContent:

@@ -15,11 +15,12 @@ a quarter of a second per batch.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_spout.errors import ConfigError
@@ -27,8 +28,8 @@ from spark_job.tracking.content_check import ShardContent, merge_content
 from spark_job.tracking.record_mapping import (
     COLLECTED,
     NOTE,
-    NOTE_DDL,
     NOTE_SQL,
+    NOTE_TYPE,
     ORIGINAL,
     SUMMARY,
     OutputColumn,
@@ -56,48 +57,24 @@ CHANGED = (
 )
 
 
+@dataclass(slots=True, kw_only=True)
 class Evaluation:
-    """The evaluation of one `map_records`. `run` evaluates; the constructor does nothing."""
+    """The evaluation of one `map_records`.
 
-    def __init__(self, rows: DataFrame, mapper: RecordMapper, schema: StructType) -> None:
-        self._rows = rows
-        self._mapper = mapper
-        # All columns are nullable: they are NULL in the row of a note.
-        nullable = [StructField(field.name, field.dataType) for field in schema.fields]
-        self._schema = StructType([*nullable, *_struct(NOTE_DDL).fields])
-        self._persisted: DataFrame | None = None
-        self._runs: list[str] = []
-        self.failures: list[FailedRecord] = []
-        self.content: Mapping[str, ShardContent] = {}
-        self.in_order = True
-        self.done = False
+    - `persisted`: the output, and a note in column `NOTE` of each failure and each stretch of a
+      shard's rows; None once it is closed. `runs`: the ids of the partitions' evaluations.
+    - `content`: of the rows that were read, by shard. `in_order`: a shard's rows were together.
+    """
 
-    def run(self) -> None:
-        """Call the function for every record, persist its output, and collect the failures.
-
-        Blocks on a Spark job. Payloads of failed records stay on the executors.
-        """
-        self._persisted = map_in_arrow(self._rows, self._mapper, self._schema).persist(
-            StorageLevel.MEMORY_AND_DISK
-        )
-        found = self._persisted.where(f"{NOTE} IS NOT NULL").selectExpr(
-            f"struct({_fields(COLLECTED)}) AS note"
-        )
-        # Not toArrow: it hides a task's error behind an error of its socket.
-        notes = [row.note.asDict() for row in found.collect()]
-        summaries = [row for row in notes if row["outcome"] == SUMMARY]
-        self._runs = sorted({row["run"] for row in summaries})
-        # A shard in two partitions has two runs: its rows are not together.
-        self.in_order = len({(row["run"], row["shardId"]) for row in summaries}) == len(
-            {row["shardId"] for row in summaries}
-        )
-        self.content = merge_content(map(summarized, summaries))
-        self.failures = [failed_record(row) for row in notes if row["outcome"] != SUMMARY]
-        self.done = True
+    persisted: DataFrame | None
+    runs: list[str]
+    failures: list[FailedRecord]
+    content: Mapping[str, ShardContent]
+    in_order: bool
 
     def output(self) -> DataFrame:
         """The rows that the function returned. It is safe to run any number of actions on them."""
-        known = [f"{NOTE_SQL}.outcome = {SUMMARY}", _is_one_of(f"{NOTE_SQL}.run", self._runs)]
+        known = [f"{NOTE_SQL}.outcome = {SUMMARY}", _is_one_of(f"{NOTE_SQL}.run", self.runs)]
         if len(self.failures) <= MAX_KNOWN_IDS:
             known.append(
                 _is_one_of(f"{NOTE_SQL}.messageId", (record.message_id for record in self.failures))
@@ -111,20 +88,54 @@ class Evaluation:
     def originals(self) -> DataFrame:
         """The failed records, in the source's columns."""
         failed = self._persisted_rows().where(f"{NOTE_SQL}.outcome <> {SUMMARY}")
-        return failed.selectExpr(f"struct({_fields(ORIGINAL)}) AS original").select("original.*")
+        return failed.selectExpr(f"struct({_fields(ORIGINAL.names)}) AS original").select(
+            "original.*"
+        )
 
     def close(self) -> None:
-        if self._persisted is not None:
-            self._persisted.unpersist()
-            self._persisted = None
+        if self.persisted is not None:
+            self.persisted.unpersist()
+            self.persisted = None
 
     def _persisted_rows(self) -> DataFrame:
-        if self._persisted is None:
+        if self.persisted is None:
             raise RuntimeError(
                 "the rows of batch.map_records were used after the end of their batch; use them "
                 "inside the function given to tracked(...)"
             )
-        return self._persisted
+        return self.persisted
+
+
+def evaluate(rows: DataFrame, mapper: RecordMapper, schema: StructType) -> Evaluation:
+    """Call the function for every record, persist its output, and collect the failures.
+
+    Blocks on a Spark job. Payloads of failed records stay on the executors.
+    """
+    # All columns are nullable: they are NULL in the row of a note.
+    nullable = [StructField(field.name, field.dataType) for field in schema.fields]
+    with_notes = StructType([*nullable, StructField(NOTE, from_arrow_type(NOTE_TYPE))])
+    persisted = map_in_arrow(rows, mapper, with_notes).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        found = (
+            persisted.where(f"{NOTE} IS NOT NULL")
+            .selectExpr(f"struct({_fields(COLLECTED)}) AS note")
+            # Not toArrow: it hides a task's error behind an error of its socket.
+            .collect()
+        )
+    except BaseException:
+        persisted.unpersist()
+        raise
+    notes = [row.note.asDict() for row in found]
+    summaries = [row for row in notes if row["outcome"] == SUMMARY]
+    stretches = {(row["run"], row["shardId"]) for row in summaries}
+    return Evaluation(
+        persisted=persisted,
+        runs=sorted({run for run, _ in stretches}),
+        failures=[failed_record(row) for row in notes if row["outcome"] != SUMMARY],
+        content=merge_content(map(summarized, summaries)),
+        # A shard in two partitions has two runs: its rows are not together.
+        in_order=len(stretches) == len({shard for _, shard in stretches}),
+    )
 
 
 def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:

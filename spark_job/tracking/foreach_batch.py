@@ -45,7 +45,7 @@ from kinesis_spout.clock import SystemClock
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import failure_told, naming
 from spark_job.rows import RAW, mode_of
-from spark_job.tracking.batch_frame import BatchFrame, check_columns, with_index
+from spark_job.tracking.batch_frame import BatchFrame, check_columns
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.letters import write_letters
@@ -140,26 +140,17 @@ class Tracked:
         plans = [(stream, _open_plan(stream)) for stream in self._streams]  # 2
         still_open = [(stream, plan) for stream, plan in plans if plan is not None]
         closed = [stream for stream, plan in plans if plan is None]
-        # Before a report is opened, since that voids it: those of the open plans, if there are any,
-        # are done and hold as well.
-        if (
-            closed
-            and all(_is_reported(stream, plan) for stream, plan in still_open)
-            and self._is_held(frame, closed, batch_id)
-        ):
-            return
         parts: list[StreamPart] = []
         try:
+            # Before a report is opened, since that voids it: what a done report of an open plan
+            # acks holds as well. An open plan without one is delivered again.
+            if closed and self._is_held(frame, closed, batch_id):
+                return
             if not still_open:
                 self._run_unreported(frame, batch_id)
                 return
             for stream, plan in still_open:  # 3
                 parts.append(self._open_report(stream, plan, parts))
-            # Only of a batch that was begun before can a part be reported.
-            is_repeated = any(part.opened.reopened for part in parts)
-            if closed and is_repeated and self._is_held(frame, closed, batch_id):
-                _answer(parts)
-                return
             rows = self._rows_of(frame, [part.settings for part in parts])
             self._process_reported(parts, rows, batch_id)  # 4 to 7
         except RowsExpiredError as exc:
@@ -291,10 +282,10 @@ class Tracked:
             for part in parts
             for shard, rules in plan_rules(part.plan, part.states, self._on_failure).items()
         }
-        with closing(self._batch_frame(frame, rules)) as whole:
-            step = self._search_step(parts, whole)  # 4
+        with closing(self._batch_frame(frame, rules)) as everything:
+            step = self._search_step(parts, everything)  # 4
             with (
-                closing(whole if step is None else _given(parts, whole, step)) as batch,
+                closing(everything if step is None else _given(parts, everything, step)) as batch,
                 closing(self._run(parts, batch, step, batch_id)) as run,
             ):
                 rows = _checked_rows(parts, run)  # 5
@@ -318,14 +309,14 @@ class Tracked:
 
     def _batch_frame(self, frame: DataFrame, rules: Mapping[str, ShardRules]) -> BatchFrame:
         return BatchFrame(
-            with_index(frame) if self._options.bisect else frame,
+            frame,
             rules=rules,
             on_failure=self._on_failure,
             several=not self._query.is_of_one,
         )
 
     # 4: the function
-    def _search_step(self, parts: Sequence[StreamPart], whole: BatchFrame) -> SearchStep | None:
+    def _search_step(self, parts: Sequence[StreamPart], batch: BatchFrame) -> SearchStep | None:
         """How many records the function is given in a search for poison; None: there is none.
 
         A search reads all tasks first: the published ends fix the order of the rows.
@@ -335,13 +326,13 @@ class Tracked:
         limit = min((limit for limit in limits if limit is not None), default=None)
         if not is_searching(openings, limit):
             return None
-        whole.count()
+        batch.count()
         for part in parts:
             part.read_ends()
         rows = sum(rows_in(part.ends) for part in parts)
         if not rows:
             return None
-        check_rows(whole.content(_firsts(parts)), parts)
+        check_rows(batch.content(_firsts(parts)), parts)
         return search_step(rows, openings, limit)
 
     def _run(
@@ -354,7 +345,7 @@ class Tracked:
         """Call the function, unless its only record is poison that may not be tried again."""
         poison = None if step is None else self._exhausted_poison(parts, batch, step)
         if poison is not None:
-            return BatchRun(batch, is_whole=True, failures={poison.message_id: poison})
+            return BatchRun(batch, failures={poison.message_id: poison})
         return run_batch(self._process, batch, batch_id, bisect=self._options.bisect)
 
     def _exhausted_poison(
@@ -363,11 +354,11 @@ class Tracked:
         """The only record of the batch, if it may not be tried again because its deliveries have
         ended the process.
         """
-        ids = batch.message_ids() if step.attempts else []
+        ids = batch.message_ids() if step.unanswered else []
         if not ids:  # the record is withheld for another reason
             return None
         record = FailedRecord.of(ids[0], Outcome.EXHAUSTED)
-        attempts = record.attempt - 1 + step.attempts
+        attempts = record.attempt - 1 + step.unanswered
         first_ms = next(
             (
                 known.first_failure_ms
@@ -381,7 +372,7 @@ class Tracked:
         )
         if not self._options.policy.retry.exhausted(attempts, first_ms, self._clock.now_ms()):
             return None
-        times = "once" if step.attempts == 1 else f"{step.attempts} times"
+        times = "once" if step.unanswered == 1 else f"{step.unanswered} times"
         reason = f"its process ended without an answer {times}"
         return dataclasses.replace(record, attempt=attempts + 1, reason=reason)
 
@@ -427,31 +418,32 @@ class Tracked:
             part.reports.finish(part.opened, report)
 
 
-def _given(parts: Sequence[StreamPart], whole: BatchFrame, step: SearchStep) -> BatchFrame:
+def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> BatchFrame:
     """The frame of the records that the function is given: the first ones, stream by stream. Each
     part is told its own.
     """
     left, records = step.records, sum(rows_in(part.ends) for part in parts)
-    whole_shards: list[str] = []
+    shards: list[str] = []
     last: tuple[str, SequenceNumber] | None = None
     for part in parts:
         rows = rows_in(part.ends)
         if rows <= left:
-            whole_shards += [part.in_batch(end.shard_id) for end in part.shard_ends]
+            shards += [part.in_batch(end.shard_id) for end in part.shard_ends]
             left -= rows
             continue
         chosen, numbers = None, []
         if left:
             chosen = first_rows(part.ends, left)
             cut_shard = part.in_batch(chosen.last)
-            whole_shards += map(part.in_batch, chosen.shards)
+            shards += map(part.in_batch, chosen.shards)
             # One more, if there is one: it is the first that is deferred.
-            numbers = whole.first_numbers(cut_shard, chosen.rows + 1)
+            numbers = batch.first_numbers(cut_shard, chosen.rows + 1)
             last = cut_shard, numbers[chosen.rows - 1]
             left = 0
         given = subset(chosen, numbers, part.plan, part.ends, part.states)
         # The limit of the next plan goes by the rows of all streams, as this one does.
-        part.give(dataclasses.replace(given, records=step.records))
+        part.subset = dataclasses.replace(given, records=step.records)
+        part.ends = given.ends
     if step.records < records:
         log.warning(
             "plans %s: deliveries of its records did not answer, so the function is given the "
@@ -460,9 +452,9 @@ def _given(parts: Sequence[StreamPart], whole: BatchFrame, step: SearchStep) -> 
             step.records,
             records,
         )
-    # A frame of its own, also of all rows: `whole` was read by the search, and does not tell
+    # A frame of its own, also of all rows: `batch` was read by the search, and does not tell
     # whether the function has read it.
-    return whole.first_rows(whole_shards, last)
+    return batch.first_rows(shards, last)
 
 
 def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
@@ -472,7 +464,7 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
     """
     for part in parts:
         if not run.has_read:
-            part.forget_ends()
+            part.ends, part.subset = {}, None  # so that the report is of no task
         elif part.subset is None:  # else they were read before the function was called
             part.read_ends()
     tasks = [part.first_task + task for part in parts for task in part.ends]
@@ -502,10 +494,6 @@ def _open_plan(stream: SourceSettings) -> Plan | None:
     if pointer is None or pointer.status is not PlanStatus.OPEN:
         return None
     return plans.read(pointer.id)
-
-
-def _is_reported(stream: SourceSettings, plan: Plan) -> bool:
-    return _store(stream).reports.read(plan.plan_id) is not None
 
 
 def _answer(parts: Sequence[StreamPart]) -> None:

@@ -18,6 +18,7 @@ from spark_job.dead_letter.letter import LETTER_DDL
 from spark_job.tracking.options import OnExhausted
 from spark_job.tracking.record_mapping import ORIGINAL
 from spark_job.tracking.spark_sql import guarded, literal, only
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,13 +41,11 @@ _NOTES = pa.schema(
         ("reason", pa.string()),
         ("goneShard", pa.string()),
         ("goneSequence", pa.string()),
+        ("goneSub", pa.int64()),
         ("isWhole", pa.bool_()),
     ]
 )
-_GONE_SUB = (
-    "IF(contains(goneSequence, '.'), CAST(substring_index(goneSequence, '.', -1) AS BIGINT), NULL)"
-)
-_SUB = f"coalesce(subSequenceNumber, {_GONE_SUB}, 0)"
+_SUB = "coalesce(subSequenceNumber, goneSub, 0)"
 NO_REASON = "not known"
 LOST = (
     "a failed record cannot be found again for its dead letter: the persisted rows were lost, and "
@@ -102,9 +101,7 @@ def _frame(stream: SourceSettings, letters: Sequence[LetterNote], run: BatchRun)
     notes = spark.createDataFrame(_notes_table(letters))
     originals = _originals(letters, run)
     if originals is None:
-        originals = spark.createDataFrame(
-            [], ", ".join(f"{name} {ddl}" for name, (_, ddl) in ORIGINAL.items())
-        )
+        originals = spark.createDataFrame(ORIGINAL.empty_table())
     joined = notes.join(originals, notes["letterId"] == originals["messageId"], "left")
     found = "messageId IS NOT NULL OR goneShard IS NOT NULL"
     safe = guarded(
@@ -114,7 +111,7 @@ def _frame(stream: SourceSettings, letters: Sequence[LetterNote], run: BatchRun)
         "messageId": "letterId",
         "streamName": literal(stream.label),
         "shardId": "coalesce(shardId, goneShard)",
-        "sequenceNumber": "coalesce(sequenceNumber, substring_index(goneSequence, '.', 1))",
+        "sequenceNumber": "coalesce(sequenceNumber, goneSequence)",
         "subSequenceNumber": f"IF(isWhole AND {_SUB} = 0, NULL, {_SUB})",
         "application": literal(stream.application),
     }
@@ -139,11 +136,12 @@ def _originals(letters: Sequence[LetterNote], run: BatchRun) -> DataFrame | None
             parts.append(only(evaluation.originals(), here))
             wanted -= here
     if wanted:
-        parts.append(only(run.frame.rows().select(*ORIGINAL), wanted))
+        parts.append(only(run.frame.rows().select(*ORIGINAL.names), wanted))
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
 def _notes_table(letters: Sequence[LetterNote]) -> pa.Table:
+    gone = [letter.gone and SequenceNumber.parse(letter.gone[1]) for letter in letters]
     columns = {
         "letterId": [letter.message_id for letter in letters],
         "attempts": [letter.attempts for letter in letters],
@@ -151,7 +149,8 @@ def _notes_table(letters: Sequence[LetterNote]) -> pa.Table:
         "lastFailure": [_us(letter.last_failure_ms) for letter in letters],
         "reason": [letter.reason or NO_REASON for letter in letters],
         "goneShard": [letter.gone[0] if letter.gone else None for letter in letters],
-        "goneSequence": [letter.gone[1] if letter.gone else None for letter in letters],
+        "goneSequence": [number and str(number.sequence) for number in gone],
+        "goneSub": [number and number.sub for number in gone],
         "isWhole": [letter.whole for letter in letters],
     }
     return pa.Table.from_pydict(columns, schema=_NOTES)

@@ -55,6 +55,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from spark_job.tracking.outcomes import FailedRecord, Outcome
 from state.plan import RetryRead, retries_read
 from state.report import OnFailure, PlanReport, ShardOutcome
@@ -376,41 +378,29 @@ class _Decider:
             first_failure_ms=first_ms,
             last_failure_ms=self._context.now_ms,
             reason=record.reason,
-            key=self._key(record),
+            key=record.key if self._context.policy.on_failure is OnFailure.BLOCK_KEY else None,
         )
 
     def _blocked(self, record: FailedRecord, known: UnresolvedRecord | None) -> UnresolvedRecord:
-        return UnresolvedRecord(
-            first=record.sequence,
-            last=record.sequence,
-            attempts=record.attempt - 1,
-            due_ms=0,
-            first_failure_ms=known.first_failure_ms if known else None,
+        first_ms = known.first_failure_ms if known else None
+        return structs.replace(
+            self._queued(record, record.attempt - 1, 0, first_ms),
             last_failure_ms=known.last_failure_ms if known else None,
             reason=known.reason if known else None,
-            key=self._key(record),
             blocked=True,
         )
 
     def _exhausted(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
         # It was read for its letter only, so this delivery is not an attempt.
-        attempts = record.attempt - 1
+        letter = replace(self._letter(record, known), attempts=record.attempt - 1)
         if record.reason is not None:  # it has ended the process that got it (`poison_search`)
-            return replace(self._letter(record, known), attempts=attempts)
-        return LetterNote(
-            message_id=record.message_id,
-            attempts=attempts,
+            return letter
+        return replace(
+            letter,
             first_failure_ms=known.first_counted_failure_ms if known else None,
             last_failure_ms=known.last_failure_ms if known else None,
             reason=known.reason if known else None,
-            whole=self._is_whole(known),
         )
-
-    def _is_whole(self, known: UnresolvedRecord | None) -> bool:
-        return self._context.whole if known is None else known.whole
-
-    def _key(self, record: FailedRecord) -> str | None:
-        return record.key if self._context.policy.on_failure is OnFailure.BLOCK_KEY else None
 
     def _letter(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
         now_ms = self._context.now_ms
@@ -420,7 +410,7 @@ class _Decider:
             first_failure_ms=_first_counted_ms(known, now_ms),
             last_failure_ms=now_ms,
             reason=record.reason,
-            whole=self._is_whole(known),
+            whole=self._context.whole if known is None else known.whole,
         )
 
 

@@ -55,11 +55,11 @@ _DEAD_JVM = "Py4JNetworkError"
 
 class SearchStep(NamedTuple):
     """How many records the function is given, and how many deliveries of a single record have not
-    answered before, which count as its attempts.
+    answered before: each is one of its attempts.
     """
 
     records: int
-    attempts: int
+    unanswered: int
 
 
 class FirstRows(NamedTuple):
@@ -113,14 +113,14 @@ def first_rows(ends: Mapping[int, TaskResult], count: int) -> FirstRows:
     """The first `count` rows, at least one and at most all: in the order of the tasks and of their
     shards, each shard's by number.
     """
-    whole: list[str] = []
+    shards: list[str] = []
     left = count
     for end in (end for _, task in sorted(ends.items()) for end in task.shards):
         rows = end.count + end.retry_rows
         if rows >= left:
-            return FirstRows(tuple(whole), end.shard_id, left)
+            return FirstRows(tuple(shards), end.shard_id, left)
         if rows:
-            whole.append(end.shard_id)
+            shards.append(end.shard_id)
             left -= rows
     raise ValueError(f"the tasks have published fewer rows than {count}")
 

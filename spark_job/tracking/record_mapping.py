@@ -19,8 +19,7 @@ of output too, where it is NULL: a hundred, which Python writes and Spark reads.
 from __future__ import annotations
 
 import secrets
-import sys
-from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from pyspark.sql import Row
 from kinesis_spout.errors import ConfigError, malformed_reason, text_of
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
+from spark_job.rows import ARROW_SCHEMA
 from spark_job.tracking.content_check import BatchContentError, ShardContent
 from spark_job.tracking.outcomes import (
     FailedRecord,
@@ -43,7 +43,7 @@ from spark_job.tracking.outcomes import (
     order_key,
     reason_of,
 )
-from spark_job.tracking.withholding import BEFORE_ALL, Ordinals, ShardRules
+from spark_job.tracking.withholding import BEFORE_ALL, ShardRules
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 
@@ -56,40 +56,41 @@ RUN_BYTES = 8
 NOTE = "_ks_note"
 SUMMARY = 0
 """The `outcome` of a summary. That of a failure note is the record's `Outcome`."""
-_TIME = pa.timestamp("us", tz="UTC")
-ORIGINAL: dict[str, tuple[pa.DataType, str]] = {
-    "messageId": (pa.string(), "STRING"),
-    "streamName": (pa.string(), "STRING"),
-    "shardId": (pa.string(), "STRING"),
-    "sequenceNumber": (pa.string(), "STRING"),
-    "subSequenceNumber": (pa.int64(), "BIGINT"),
-    "partitionKey": (pa.string(), "STRING"),
-    "data": (pa.binary(), "BINARY"),
-    "approximateArrivalTimestamp": (_TIME, "TIMESTAMP"),
-}
-"""The record's columns in a failure note, for its dead letter: name, Arrow type, Spark type."""
-_OWN: dict[str, tuple[pa.DataType, str]] = {
-    "run": (pa.string(), "STRING"),
-    "outcome": (pa.int32(), "INT"),
-    "reason": (pa.string(), "STRING"),
-    "afterS": (pa.float64(), "DOUBLE"),
-    "key": (pa.string(), "STRING"),
-    "ordinal": (pa.int64(), "BIGINT"),
-    "newCount": (pa.int64(), "BIGINT"),
-    "newFirst": (pa.string(), "STRING"),
-    "newLast": (pa.string(), "STRING"),
-    "retryRows": (pa.int64(), "BIGINT"),
-}
-FIELDS = {**_OWN, **ORIGINAL}
-COLLECTED = (*_OWN, "messageId", "shardId")
-_STRUCT_TYPE = pa.struct([(name, arrow) for name, (arrow, _) in FIELDS.items()])
-_STRUCT_DDL = f"STRUCT<{', '.join(f'{name}: {ddl}' for name, (_, ddl) in FIELDS.items())}>"
-NOTE_TYPE = pa.list_(pa.field("element", _STRUCT_TYPE))
-NOTE_DDL = f"{NOTE} ARRAY<{_STRUCT_DDL}>"
+ORIGINAL = pa.schema(
+    [
+        ARROW_SCHEMA.field(name)
+        for name in (
+            "messageId",
+            "streamName",
+            "shardId",
+            "sequenceNumber",
+            "subSequenceNumber",
+            "partitionKey",
+            "data",
+            "approximateArrivalTimestamp",
+        )
+    ]
+)
+"""The record's columns in a failure note, for its dead letter."""
+_OWN = pa.schema(
+    [
+        ("run", pa.string()),
+        ("outcome", pa.int32()),
+        ("reason", pa.string()),
+        ("afterS", pa.float64()),
+        ("key", pa.string()),
+        ("ordinal", pa.int64()),
+        ("newCount", pa.int64()),
+        ("newFirst", pa.string()),
+        ("newLast", pa.string()),
+        ("retryRows", pa.int64()),
+    ]
+)
+COLLECTED = (*_OWN.names, "messageId", "shardId")
+NOTE_TYPE = pa.list_(pa.field("element", pa.struct([*_OWN, *ORIGINAL])))
 NOTE_SQL = f"{NOTE}[0]"
 """The note of a row that has one, in Spark's SQL."""
 _NO_RULES = ShardRules()
-_LAST = sys.maxsize
 NOT_IN_ORDER = (
     "the rows of a shard are not together and in the order of their sequence numbers, which "
     "on_failure=block_key and block_shard need; give tracked(...) the frame of read_stream(...) "
@@ -123,7 +124,7 @@ def records_of(batch: pa.RecordBatch, *, several: bool = False) -> list[Record]:
     """
     arrival_us = (
         batch.column("approximateArrivalTimestamp")
-        .cast(pa.timestamp("us", tz="UTC"))
+        .cast(ARROW_SCHEMA.field("approximateArrivalTimestamp").type)
         .cast(pa.int64())
     )
     names = (
@@ -175,6 +176,7 @@ class _Calls:
 class _Partition:
     """One evaluation of one partition. `run` is its random id.
 
+    - `rows_before`: how many rows of each shard there were, which gives their ordinals.
     - `waiting`: by shard, the hashed keys of records that failed and block others; "" stands for
       the whole shard.
     - `latest`: by shard, the number of the last row, to check the order.
@@ -182,7 +184,7 @@ class _Partition:
 
     mapper: RecordMapper
     run: str
-    ordinals: Ordinals = field(default_factory=Ordinals)
+    rows_before: Counter[str] = field(default_factory=Counter)
     waiting: dict[str, set[str]] = field(default_factory=dict)
     latest: dict[str, Number] = field(default_factory=dict)
 
@@ -193,29 +195,26 @@ class _Partition:
         if several:
             shards = pc.binary_join_element_wise(batch.column("streamName"), shards, "/")
         calls = _Calls()
-        stretches: list[ShardContent] = []
-        before: list[tuple[int, int]] = []
+        notes: list[dict[str, object]] = []
+        ordinals: list[int] = []
         for start, stop in _stretches(shards):
             shard_id = shards[start].as_py()
             rules = self.mapper.rules.get(shard_id, _NO_RULES)
-            before.append((start, self.ordinals.take(shard_id, stop - start) - start))
+            first = self.rows_before[shard_id]
+            self.rows_before[shard_id] = first + stop - start
+            ordinals.extend(range(first, first + stop - start))
             if rules.withholds or self.mapper.on_failure is not OnFailure.CONTINUE:
                 self._call_in_order(shard_id, records, range(start, stop), calls, rules)
             else:
                 self._call(records, start, stop, calls)
-            stretches.append(_summary(shard_id, records[start:stop], rules))
+            notes.append(self._summary(shard_id, records[start:stop], rules))
         arrays, bad = self.mapper.columns.build(calls.rows, calls.owners)
         calls.failures |= {
             owner: FailedRecord.of(records[owner].message_id, Outcome.RETRY, reason=reason)
             for owner, reason in bad.items()
         }
-        notes = [summary_notes(stretches, self.run)]
         if calls.failures:
-            ordinals = {
-                index: index + before[bisect_right(before, (index, _LAST)) - 1][1]
-                for index in calls.failures
-            }
-            notes.append(failure_notes(batch, calls.failures, ordinals, self.run))
+            notes += self._failures(batch, calls.failures, ordinals)
         yield from self._output(arrays, notes)
 
     def _call(self, records: Sequence[Record], start: int, stop: int, calls: _Calls) -> None:
@@ -270,7 +269,10 @@ class _Partition:
                 else None
             )
             outcome = rules.outcome(number, key)
-            self._check_order(shard_id, number)
+            is_in_order = number > self.latest.get(shard_id, BEFORE_ALL)
+            if not is_in_order and on_failure is not OnFailure.CONTINUE:
+                raise BatchContentError(NOT_IN_ORDER)
+            self.latest[shard_id] = number
             waiting = self.waiting.setdefault(shard_id, set())
             if outcome is None and (key or "") in waiting:
                 outcome = Outcome.BLOCKED
@@ -288,22 +290,61 @@ class _Partition:
                 if failure.outcome is Outcome.RETRY and on_failure is not OnFailure.CONTINUE:
                     waiting.add(key or "")
 
-    def _check_order(self, shard_id: str, number: Number) -> None:
-        if self.mapper.on_failure is not OnFailure.CONTINUE and number <= self.latest.get(
-            shard_id, BEFORE_ALL
-        ):
-            raise BatchContentError(NOT_IN_ORDER)
-        self.latest[shard_id] = number
+    def _summary(
+        self, shard_id: str, rows: Sequence[Record], rules: ShardRules
+    ) -> dict[str, object]:
+        retries = 0
+        # A shard's retries come before its new records.
+        if rules.last_retry is not None:
+            retries = sum(
+                (int(row.sequence_number), row.sub_sequence_number) <= rules.last_retry
+                for row in rows
+            )
+        new = rows[retries:]
+        return {
+            "run": self.run,
+            "outcome": SUMMARY,
+            "shardId": shard_id,
+            "newCount": len(new),
+            "newFirst": _number(new[0]) if new else None,
+            "newLast": _number(new[-1]) if new else None,
+            "retryRows": retries,
+        }
+
+    def _failures(
+        self,
+        batch: pa.RecordBatch,
+        failures: Mapping[int, FailedRecord],
+        ordinals: Sequence[int],
+    ) -> Iterator[dict[str, object]]:
+        """A note for each failure, in the order of the rows. `failures` and `ordinals` are by the
+        indexes of the rows.
+        """
+        indexes = sorted(failures)
+        rows = batch.take(pa.array(indexes, pa.int64())).select(ORIGINAL.names).to_pylist()
+        for index, row in zip(indexes, rows, strict=True):
+            failed = failures[index]
+            yield row | {
+                "run": self.run,
+                "outcome": int(failed.outcome),
+                "reason": failed.reason and text_of(failed.reason),
+                "afterS": failed.after_s,
+                "key": failed.key,
+                "ordinal": ordinals[index],
+            }
 
     def _output(
-        self, arrays: Sequence[pa.Array], notes: Sequence[pa.ListArray]
+        self, arrays: Sequence[pa.Array], notes: Sequence[dict[str, object]]
     ) -> Iterator[pa.RecordBatch]:
-        names = [*(column.name for column in self.mapper.columns.columns), NOTE]
-        if len(arrays[0]):
-            yield pa.RecordBatch.from_arrays([*arrays, no_notes(len(arrays[0]))], names=names)
-        for note in notes:
-            empty = [pa.nulls(len(note), column.type) for column in self.mapper.columns.columns]
-            yield pa.RecordBatch.from_arrays([*empty, note], names=names)
+        columns = self.mapper.columns.columns
+        names = [*(column.name for column in columns), NOTE]
+        if count := len(arrays[0]):
+            # Not pa.nulls: it gives the empty fields buffers for all rows.
+            no_notes = pa.array([None] * count, NOTE_TYPE)
+            yield pa.RecordBatch.from_arrays([*arrays, no_notes], names=names)
+        empty = [pa.nulls(len(notes), column.type) for column in columns]
+        noted = pa.array([[note] for note in notes], NOTE_TYPE)
+        yield pa.RecordBatch.from_arrays([*empty, noted], names=names)
 
 
 def _failed(record: Record, exc: BaseException, key: str | None = None) -> FailedRecord:
@@ -334,25 +375,8 @@ def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], count], strict=True))
 
 
-def _summary(shard_id: str, rows: Sequence[Record], rules: ShardRules) -> ShardContent:
-    retries = 0
-    # A shard's retries come before its new records.
-    if rules.last_retry is not None:
-        retries = sum(
-            (int(row.sequence_number), row.sub_sequence_number) <= rules.last_retry for row in rows
-        )
-    new = rows[retries:]
-    return ShardContent(
-        shard_id=shard_id,
-        new_count=len(new),
-        first=_number(new[0]) if new else None,
-        last=_number(new[-1]) if new else None,
-        retry_rows=retries,
-    )
-
-
-def _number(record: Record) -> SequenceNumber:
-    return SequenceNumber(int(record.sequence_number), record.sub_sequence_number)
+def _number(record: Record) -> str:
+    return str(SequenceNumber(int(record.sequence_number), record.sub_sequence_number))
 
 
 # what the function returned
@@ -406,15 +430,15 @@ class OutputColumns:
             raise WrongOutputError(
                 f"the function returned {_kind(output)}; it may return {_ACCEPTED}"
             )
-        return [self._item(item) for item in output]
-
-    def _item(self, item: object) -> dict[str, Any]:
-        row = self._row(item)
-        if row is None:
-            raise WrongOutputError(
-                f"the function returned {_kind(item)} among its rows; it may return {_ACCEPTED}"
-            )
-        return row
+        rows = []
+        for item in output:
+            row = self._row(item)
+            if row is None:
+                raise WrongOutputError(
+                    f"the function returned {_kind(item)} among its rows; it may return {_ACCEPTED}"
+                )
+            rows.append(row)
+        return rows
 
     def _row(self, item: object) -> dict[str, Any] | None:
         if type(item) is dict:
@@ -451,19 +475,20 @@ class OutputColumns:
         arrays = self._arrays(rows)
         if arrays is not None:
             return arrays, {}
-        bad = self._wrong_names(rows, owners)
-        rows, owners = _without(rows, owners, bad)
+        owned = list(zip(rows, owners, strict=True))
+        names = [column.name for column in self.columns]
+        bad = {owner: _names_mismatch(row, names) for row, owner in owned if row.keys() != {*names}}
+        owned = [(row, owner) for row, owner in owned if owner not in bad]
         for column in self.columns:
-            values = [row[column.name] for row in rows]
-            if _array(column, values) is None:
+            if _array(column, [row[column.name] for row, _ in owned]) is None:
                 bad |= {
-                    owner: _mismatch(column, value)
-                    for owner, value in zip(owners, values, strict=True)
-                    if _array(column, [value]) is None and owner not in bad
+                    owner: _mismatch(column, row[column.name])
+                    for row, owner in owned
+                    if _array(column, [row[column.name]]) is None and owner not in bad
                 }
-        rows, _ = _without(rows, owners, bad)
+        fitting = [row for row, owner in owned if owner not in bad]
         return [
-            pa.array([row[column.name] for row in rows], column.type) for column in self.columns
+            pa.array([row[column.name] for row in fitting], column.type) for column in self.columns
         ], bad
 
     def _arrays(self, rows: Sequence[dict[str, Any]]) -> list[pa.Array] | None:
@@ -485,15 +510,6 @@ class OutputColumns:
             arrays.append(array)
         return arrays
 
-    def _wrong_names(self, rows: Sequence[dict[str, Any]], owners: Sequence[int]) -> dict[int, str]:
-        names = [column.name for column in self.columns]
-        known = set(names)
-        return {
-            owner: _names_mismatch(row, names)
-            for row, owner in zip(rows, owners, strict=True)
-            if row.keys() != known
-        }  # fmt: skip
-
 
 def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
     """The values as a column, or None if one of them does not fit."""
@@ -504,15 +520,6 @@ def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
     except BaseException:  # noqa: BLE001  # a value's own conversion may raise anything
         return None
     return None if column.required and array.null_count else array
-
-
-def _without(
-    rows: Sequence[dict[str, Any]], owners: Sequence[int], bad: Mapping[int, str]
-) -> tuple[Sequence[dict[str, Any]], Sequence[int]]:
-    if not bad:
-        return rows, owners
-    kept = [(row, owner) for row, owner in zip(rows, owners, strict=True) if owner not in bad]
-    return [row for row, _ in kept], [owner for _, owner in kept]
 
 
 def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -540,65 +547,6 @@ def _kind(value: object) -> str:
 
 
 # the notes
-def failure_notes(
-    batch: pa.RecordBatch,
-    failures: Mapping[int, FailedRecord],
-    ordinals: Mapping[int, int],
-    run: str,
-) -> pa.ListArray:
-    """Failure notes for rows of a source batch, in the order of the rows.
-
-    `failures` and `ordinals` are by row index. `run` is the id of the evaluation.
-    """
-    indexes = sorted(failures)
-    noted = [failures[index] for index in indexes]
-    rows = batch.take(pa.array(indexes, pa.int64()))
-    columns: dict[str, Sequence[Any] | pa.Array] = {
-        "run": [run] * len(indexes),
-        "outcome": [int(one.outcome) for one in noted],
-        "reason": [one.reason and text_of(one.reason) for one in noted],
-        "afterS": [one.after_s for one in noted],
-        "key": [one.key for one in noted],
-        "ordinal": [ordinals[index] for index in indexes],
-        **{name: rows.column(name) for name in ORIGINAL},
-    }
-    return _notes(columns, len(indexes))
-
-
-def summary_notes(stretches: Sequence[ShardContent], run: str) -> pa.ListArray:
-    """A summary for each stretch."""
-    count = len(stretches)
-    columns: dict[str, Sequence[Any] | pa.Array] = {
-        "run": [run] * count,
-        "outcome": [SUMMARY] * count,
-        "newCount": [one.new_count for one in stretches],
-        "newFirst": [one.first and str(one.first) for one in stretches],
-        "newLast": [one.last and str(one.last) for one in stretches],
-        "retryRows": [one.retry_rows for one in stretches],
-        "shardId": [one.shard_id for one in stretches],
-    }
-    return _notes(columns, count)
-
-
-def no_notes(count: int) -> pa.ListArray:
-    """The column of so many rows of output."""
-    # Not pa.nulls: it gives the empty fields buffers for all rows.
-    return pa.array([None] * count, NOTE_TYPE)
-
-
-def _notes(columns: Mapping[str, Sequence[Any] | pa.Array], count: int) -> pa.ListArray:
-    arrays = [
-        _typed(columns[name], arrow) if name in columns else pa.nulls(count, arrow)
-        for name, (arrow, _) in FIELDS.items()
-    ]
-    notes = pa.StructArray.from_arrays(arrays, fields=list(_STRUCT_TYPE))
-    return pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), notes, type=NOTE_TYPE)
-
-
-def _typed(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> pa.Array:
-    return values.cast(arrow) if isinstance(values, pa.Array) else pa.array(values, arrow)
-
-
 def failed_record(row: Mapping[str, Any]) -> FailedRecord:
     """A collected failure note as a failed record."""
     return FailedRecord.of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
@@ -47,6 +47,12 @@ def guarded(frame: DataFrame, condition: str) -> DataFrame:
     one that is not deterministic, and `spark_partition_id()` counts as such.
     """
     return frame.where(f"spark_partition_id() >= 0 AND ({condition})")
+
+
+def values(frame: DataFrame, column: str) -> list[Any]:
+    """The column's values, in the order of the rows. Runs a job."""
+    found: list[Any] = frame.select(column).toArrow().column(column).to_pylist()
+    return found
 
 
 def without(frame: DataFrame, ids: Collection[str]) -> DataFrame:

@@ -89,14 +89,6 @@ class StreamPart:
                     "function given to tracked(...), or run the batch again"
                 )
 
-    def give(self, subset: BatchSubset) -> None:
-        """Note that the function is given only these of the records."""
-        self.ends, self.subset = subset.ends, subset
-
-    def forget_ends(self) -> None:
-        """Note that the function has read no row, so that the report is of no task."""
-        self.ends, self.subset = {}, None
-
     def own_content(self, content: Mapping[str, ShardContent]) -> dict[str, ShardContent]:
         prefix = self.settings.id_prefix
         return {
@@ -144,8 +136,18 @@ def check_content_of(
     settings: SourceSettings,
 ) -> None:
     """The same of one stream. Blocks on Kinesis for each shard that lacks rows."""
-    expired = _ExpiredRows(plan, ProcessServices.here(settings))
-    if shards := check_content(content, ends, plan.plan_id, has_expired=expired):
+
+    def has_expired(found: ShardContent, end: ShardReadResult) -> bool:
+        if settings.fail_on_data_loss:
+            return False  # the task that read the rows again has found all of them
+        planned = plan.slices.get(end.shard_id)
+        read = [] if planned is None else retries_with_rows(planned.retries, end)
+        lowest = lowest_published(end, read)
+        return lowest is not None and is_what_is_left(
+            found, end, read, _oldest_from(lowest, end.shard_id, settings)
+        )
+
+    if shards := check_content(content, ends, plan.plan_id, has_expired=has_expired):
         raise RowsExpiredError(
             f"plan {plan.plan_id}: records that its tasks had read are past the stream's "
             f"retention now (shards {', '.join(shards)}), so nothing of this batch is acked, "
@@ -153,37 +155,20 @@ def check_content_of(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _ExpiredRows:
-    """Decides for `check_content` whether the rows that a shard lacks have expired.
-
-    Blocks on Kinesis, once for each shard that lacks rows. Raises `KinesisError`.
-    """
-
-    plan: Plan
-    services: ProcessServices
-
-    def __call__(self, found: ShardContent, end: ShardReadResult) -> bool:
-        if self.services.settings.fail_on_data_loss:
-            return False  # the task that read the rows again has found all of them
-        planned = self.plan.slices.get(end.shard_id)
-        read = [] if planned is None else retries_with_rows(planned.retries, end)
-        lowest = lowest_published(end, read)
-        return lowest is not None and is_what_is_left(
-            found, end, read, self._oldest_from(end.shard_id, lowest)
-        )
-
-    def _oldest_from(self, shard_id: str, number: SequenceNumber) -> SequenceNumber | None:
-        """The first number that the shard has from this one on; None if it has none."""
-        getter = KinesisShardGetter(
-            self.services.client,
-            shard_id,
-            Position.at(number),
-            pacer=self.services.pacer(shard_id),
-            clock=self.services.clock,
-            random=self.services.random,
-        )
-        while True:
-            page = getter.fetch(1)
-            if page.count or page.ended or page.gone or page.at_tip:
-                return page.first
+def _oldest_from(
+    number: SequenceNumber, shard_id: str, settings: SourceSettings
+) -> SequenceNumber | None:
+    """The first number that the shard has from this one on; None if it has none."""
+    services = ProcessServices.here(settings)
+    getter = KinesisShardGetter(
+        services.client,
+        shard_id,
+        Position.at(number),
+        pacer=services.pacer(shard_id),
+        clock=services.clock,
+        random=services.random,
+    )
+    while True:
+        page = getter.fetch(1)
+        if page.count or page.ended or page.gone or page.at_tip:
+            return page.first

@@ -12,12 +12,12 @@ from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError
 from scheme.record import Record
-from spark_job.tracking.batch_frame import SOURCE_COLUMNS
+from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import BatchContentError
-from spark_job.tracking.evaluation import Evaluation, output_schema
+from spark_job.tracking.evaluation import evaluate, output_schema
 from spark_job.tracking.outcomes import MAX_DELAY_S, FailedRecord, Outcome, one_line
 from spark_job.tracking.record_mapping import NOT_IN_ORDER, RecordMapper
-from spark_job.tracking.spark_sql import without
+from spark_job.tracking.spark_sql import values, without
 from spark_job.tracking.withholding import failure_rules
 from state.report import OnFailure
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from scheme.record_scheme import RecordScheme
     from spark_job.tracking.batch_frame import BatchFrame
+    from spark_job.tracking.evaluation import Evaluation
 
 _CAUSE = "_ks_cause"
-_MET, _NULL, _MALFORMED = "t", "n", "m"  # the first letter of a cause
+_NULL, _MET, _MALFORMED = range(3)  # of the rows of a record, the greatest counts
 _CURRENT: ContextVar[TrackedBatch | None] = ContextVar("spark_job_current_batch", default=None)
 
 
@@ -51,6 +52,7 @@ class TrackedBatch:
         self._batch_id = batch_id
         self._failed: dict[str, FailedRecord] = {}
         self._evaluations: list[Evaluation] = []
+        self._begun: list[RecordMapper] = []  # of each evaluation, also of one that has failed
         self._at_end: list[Callable[[BaseException | None], None]] = []
         self._token: str | None = None
 
@@ -86,7 +88,7 @@ class TrackedBatch:
         They are read from Kinesis by the first action, and persisted while the batch runs. Records
         that wait for an earlier one (`on_failure`), or that are exhausted, are not in it.
         """
-        return self._frame.shown()
+        return self._frame.given()
 
     @property
     def failures(self) -> Mapping[str, FailedRecord]:
@@ -172,10 +174,10 @@ class TrackedBatch:
             on_failure=frame.on_failure,
             several=frame.several,
         )
-        rows = frame.rows() if self._evaluations else frame.cheapest
-        evaluation = Evaluation(rows.select(*SOURCE_COLUMNS), mapper, struct)
+        rows = frame.rows() if self._begun else frame.cheapest
+        self._begun.append(mapper)
+        evaluation = evaluate(rows.select(*COLUMNS), mapper, struct)
         self._evaluations.append(evaluation)
-        evaluation.run()
         if frame.on_failure is not OnFailure.CONTINUE and not evaluation.in_order:
             raise BatchContentError(NOT_IN_ORDER)
         self._add(evaluation.failures)
@@ -193,7 +195,12 @@ class TrackedBatch:
     # for foreach_batch and the acker
     @property
     def evaluations(self) -> Sequence[Evaluation]:
-        """The evaluations of `map_records`."""
+        """The evaluations of `map_records`. Raises RuntimeError if one has failed."""
+        if len(self._begun) > len(self._evaluations):
+            raise RuntimeError(
+                "batch.map_records failed and the function given to tracked(...) went on, so "
+                "nothing of the batch is acked; let its error through"
+            )
         return self._evaluations
 
     def at_end(self, callback: Callable[[BaseException | None], None]) -> None:
@@ -228,7 +235,7 @@ class TrackedBatch:
         """
         malformed: dict[str, str] = {}
         failed: dict[str, str] = {}
-        for message_id, kind, why in _failing_rows(df, predicate):
+        for message_id, (kind, why) in _failing(df, predicate):
             if message_id is None:
                 raise ConfigError(
                     "a row that failed has no messageId (it is NULL, perhaps after an outer join); "
@@ -236,12 +243,10 @@ class TrackedBatch:
                 )
             if kind == _MALFORMED:
                 malformed[message_id] = why
-            elif kind == _NULL:
-                failed.setdefault(message_id, f"{one_line(reason)} (the condition is NULL)")
             else:
-                failed[message_id] = reason
-        only_failed = {one: why for one, why in failed.items() if one not in malformed}
-        gone = self._fail(malformed, Outcome.REJECT) | self._fail(only_failed, outcome)
+                is_null = " (the condition is NULL)" if kind == _NULL else ""
+                failed[message_id] = f"{one_line(reason)}{is_null}"
+        gone = self._fail(malformed, Outcome.REJECT) | self._fail(failed, outcome)
         return without(df, gone)
 
     def _fail(
@@ -260,8 +265,15 @@ class TrackedBatch:
                 f"record {foreign} is not of this batch, so it cannot be failed in it; give "
                 "messageIds of batch.df"
             )
+        delay_s = None if after_s is None else min(after_s, MAX_DELAY_S)
         records = [
-            _failed(message_id, reason, outcome, keys[message_id], after_s)
+            FailedRecord.of(
+                message_id,
+                outcome,
+                reason=one_line(reason),
+                after_s=delay_s,
+                key=keys[message_id],
+            )
             for message_id, reason in reasons.items()
         ]
         waiting = self._frame.waiting_for(records, failure_rules(records, self._frame.on_failure))
@@ -290,11 +302,9 @@ def current_batch() -> TrackedBatch:
     return batch
 
 
-def _failing_rows(
-    df: DataFrame, predicate: Column | str | None
-) -> list[tuple[str | None, str, str]]:
-    """Message id, kind and reason of the rows that are malformed or meet the predicate. A predicate
-    that is NULL counts as met. Runs a job.
+def _failing(df: DataFrame, predicate: Column | str | None) -> list[Row]:
+    """The message ids of the records that are malformed or meet the predicate, each with its cause:
+    a kind, and the reason of a malformed one. A predicate that is NULL counts as met. Runs a job.
 
     A record scheme makes structs of exactly `value` and `malformed`; a row is malformed if
     `malformed` is set in one.
@@ -309,18 +319,19 @@ def _failing_rows(
         for one in df.schema.fields
         if isinstance(one.dataType, StructType) and one.dataType.names == ["value", "malformed"]
     ]
-    causes = [F.when(reason.isNotNull(), F.concat(F.lit(_MALFORMED), reason)) for reason in reasons]
+    causes = [
+        F.when(reason.isNotNull(), F.struct(F.lit(_MALFORMED), reason.cast("string")))
+        for reason in reasons
+    ]
     if predicate is not None:
         met = F.expr(predicate) if isinstance(predicate, str) else predicate
-        causes.append(F.when(met.isNull(), F.lit(_NULL)).when(met, F.lit(_MET)))
+        null, true = (F.struct(F.lit(kind), F.lit("")) for kind in (_NULL, _MET))
+        causes.append(F.when(met.isNull(), null).when(met, true))
     if not causes:
         return []
-    found = (
-        df.select("messageId", F.coalesce(*causes).alias(_CAUSE))
-        .where(F.col(_CAUSE).isNotNull())
-        .distinct()
-    )
-    return [(row["messageId"], row[_CAUSE][0], row[_CAUSE][1:]) for row in found.collect()]
+    found = df.select("messageId", F.coalesce(*causes).alias(_CAUSE))
+    by_record = found.where(F.col(_CAUSE).isNotNull()).groupBy("messageId")
+    return by_record.agg(F.max(_CAUSE)).collect()
 
 
 def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame) -> list[str]:
@@ -330,34 +341,20 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
                 "the frame given to batch.fail has no column messageId, which names the records to "
                 "fail; keep that column"
             )
-        return [
-            str(one)
-            for one in records.select("messageId")
-            .distinct()
-            .toArrow()
-            .column("messageId")
-            .to_pylist()
-        ]
+        return [str(one) for one in values(records.select("messageId").distinct(), "messageId")]
     if isinstance(records, str | Record | Row):
         records = [records]
-    return [_id(record) for record in records]
-
-
-def _id(record: str | Record | Row) -> str:
-    if isinstance(record, str):
-        return record
-    if isinstance(record, Record):
-        return record.message_id
-    if "messageId" in record:
-        return str(record["messageId"])
-    raise ValueError(
-        f"batch.fail was given a {type(record).__name__}; give message ids, Records, rows with a "
-        "messageId, or a frame with that column"
-    )
-
-
-def _failed(
-    message_id: str, reason: str, outcome: Outcome, key: str, after_s: float | None
-) -> FailedRecord:
-    delay_s = None if after_s is None else min(after_s, MAX_DELAY_S)
-    return FailedRecord.of(message_id, outcome, reason=one_line(reason), after_s=delay_s, key=key)
+    ids: list[str] = []
+    for record in records:
+        if isinstance(record, str):
+            ids.append(record)
+        elif isinstance(record, Record):
+            ids.append(record.message_id)
+        elif "messageId" in record:
+            ids.append(str(record["messageId"]))
+        else:
+            raise ValueError(
+                f"batch.fail was given a {type(record).__name__}; give message ids, Records, rows "
+                "with a messageId, or a frame with that column"
+            )
+    return ids

@@ -8,7 +8,8 @@ executors apply them to each shard's rows in the order of their sequence numbers
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -99,45 +100,41 @@ def plan_rules(
         if one.retries or waiting or inherited:
             blocking = [(number_of(record.first), record) for record in waiting]
             blocking += [(BEFORE_ALL, record) for record in inherited]
-            rules[one.shard_id] = ShardRules(
+            rules[one.shard_id] = replace(
+                _blocked_by(((number, record.key) for number, record in blocking), on_failure),
                 last_retry=number_of(one.retries[-1].end) if one.retries else None,
                 exhausted=tuple(
                     (number_of(retry.first), number_of(retry.end))
                     for retry in one.retries
                     if retry.exhausted
                 ),
-                keys=_first_of_keys(blocking) if on_failure is OnFailure.BLOCK_KEY else {},
-                waits_after=_first_wildcard(blocking, on_failure),
             )
     return rules
 
 
 def failure_rules(failed: Iterable[FailedRecord], on_failure: OnFailure) -> dict[str, ShardRules]:
     """Rules that block the later records of the failed records' keys, or of their shards."""
-    first: dict[str, dict[str, Number]] = {}
+    if on_failure is OnFailure.CONTINUE:
+        return {}
+    waiting: dict[str, list[tuple[Number, str | None]]] = {}
     for record in failed:
-        if record.outcome not in _WAITING or on_failure is OnFailure.CONTINUE:
-            continue
-        key = "" if on_failure is OnFailure.BLOCK_SHARD else record.key or ""
-        keys, number = first.setdefault(record.shard_id, {}), number_of(record.sequence)
-        keys[key] = min(number, keys.get(key, number))
-    return {
-        shard: ShardRules(keys={k: n for k, n in keys.items() if k}, waits_after=keys.get(""))
-        for shard, keys in first.items()
-    }
+        if record.outcome in _WAITING:
+            blocking = waiting.setdefault(record.shard_id, [])
+            blocking.append((number_of(record.sequence), record.key))
+    return {shard: _blocked_by(blocking, on_failure) for shard, blocking in waiting.items()}
 
 
-@dataclass(slots=True)
-class Ordinals:
-    """Numbers the rows of each shard within a partition, from 0."""
-
-    _next: dict[str, int] = field(default_factory=dict)
-
-    def take(self, shard_id: str, count: int = 1) -> int:
-        """The ordinal of the first of the next `count` rows of a shard."""
-        first = self._next.get(shard_id, 0)
-        self._next[shard_id] = first + count
-        return first
+def _blocked_by(blocking: Iterable[tuple[Number, str | None]], on_failure: OnFailure) -> ShardRules:
+    """Rules that block the rows after these numbers, of their keys or of all keys."""
+    keys: dict[str, Number] = {}
+    waits_after: Number | None = None
+    for number, key in blocking:
+        # A range that was queued in an outage has no key, and blocks all later rows.
+        if key is None or on_failure is OnFailure.BLOCK_SHARD:
+            waits_after = number if waits_after is None else min(number, waits_after)
+        else:
+            keys[key] = min(number, keys.get(key, number))
+    return ShardRules(keys=keys, waits_after=waits_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +148,20 @@ class WithheldRowFinder:
     with_keys: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ordinals = Ordinals()
+        rows_before: Counter[str] = Counter()  # of each shard in this partition
         for batch in batches:
-            yield pa.RecordBatch.from_pylist(list(self._withheld(batch, ordinals)), schema=_SCHEMA)
+            withheld = list(self._withheld(batch, rows_before))
+            yield pa.RecordBatch.from_pylist(withheld, schema=_SCHEMA)
 
-    def _withheld(self, batch: pa.RecordBatch, ordinals: Ordinals) -> Iterator[dict[str, object]]:
+    def _withheld(
+        self, batch: pa.RecordBatch, rows_before: Counter[str]
+    ) -> Iterator[dict[str, object]]:
         names = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
         for shard, sequence, sub, key, message_id in zip(
             *(batch.column(name).to_pylist() for name in names), strict=True
         ):
-            ordinal = ordinals.take(shard)
+            ordinal = rows_before[shard]
+            rows_before[shard] += 1
             rules = self.rules.get(shard)
             if rules is None or not rules.withholds:
                 continue
@@ -183,23 +184,3 @@ def _outside(one: ShardSlice, unresolved: Iterable[UnresolvedRecord]) -> list[Un
         for record in unresolved
         if not any(a <= number_of(record.first) <= b for a, b in chosen)
     ]
-
-
-def _first_of_keys(blocking: Iterable[tuple[Number, UnresolvedRecord]]) -> dict[str, Number]:
-    first: dict[str, Number] = {}
-    for number, record in blocking:
-        if record.key is not None:
-            first[record.key] = min(number, first.get(record.key, number))
-    return first
-
-
-def _first_wildcard(
-    blocking: Iterable[tuple[Number, UnresolvedRecord]], on_failure: OnFailure
-) -> Number | None:
-    # A range that was queued in an outage has no key, and blocks all later rows.
-    keyless = (
-        number
-        for number, record in blocking
-        if record.key is None or on_failure is OnFailure.BLOCK_SHARD
-    )
-    return min(keyless, default=None)

@@ -11,12 +11,6 @@ import pytest
 
 from spark_job.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS, letter_of, letters_with_plain_times
-from tests.support.kinesis.services import (
-    ACCESS_KEY,
-    REGION,
-    SECRET_KEY,
-    ServedFake,
-)
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
 from tests.support.outcomes.odd_errors import Unprintable
 
@@ -24,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from tests.support.kinesis.services import ServedFake
 
 pytestmark = pytest.mark.spark
 LETTERS = [*Story().letters(5), gone(Story().letter(5))]
@@ -92,7 +88,8 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(
 
 def test_a_stream_gets_each_letter_as_json(spark: SparkSession, fake_kinesis: ServedFake) -> None:
     fake_kinesis.model.create("dead", shards=2)
-    to_stream(fake_kinesis, "dead").write(frame_of(spark, LETTERS), plan_id="1-a")
+    dead_letter = DeadLetter.to_stream("dead", **fake_kinesis.aws)
+    dead_letter.write(frame_of(spark, LETTERS), plan_id="1-a")
     records = [
         json.loads(record.data)
         for shard in fake_kinesis.model.shards("dead")
@@ -144,13 +141,3 @@ def test_whatever_a_function_raises_fails_the_write(
         DeadLetter.to(page_somebody).write(frame_of(spark, LETTERS, partitions=1), plan_id="1-a")
     assert says in str(caught.value)
     assert "".join(traceback.format_exception(caught.value)).encode()
-
-
-def to_stream(fake: ServedFake, stream: str) -> DeadLetter:
-    return DeadLetter.to_stream(
-        stream,
-        region=REGION,
-        endpoint_url=fake.endpoint_url,
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
-    )

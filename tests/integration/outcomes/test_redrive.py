@@ -21,20 +21,13 @@ from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
 from scheme.record import KPL_MAGIC
 from spark_job.dead_letter import DeadLetter, Letter
 from spark_job.dead_letter.letter import CHUNK_LETTERS
-from spark_job.dead_letter.redrive import Found, Redrive, Selection
+from spark_job.dead_letter.redrive import Found, Redrive, RedriveError, Selection
 from spark_job.dead_letter.redrive_ledger import FOLDER, LEDGER_DDL, RedriveLedger
-from spark_job.dead_letter.redrive_letters import RedriveError
 from spark_job.dead_letter.stream_sink import PART_BYTES, envelopes
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.large_records import largest, take_large_records
 from tests.support.kinesis.refused_records import refuse
-from tests.support.kinesis.services import (
-    ACCESS_KEY,
-    REGION,
-    SECRET_KEY,
-    ServedFake,
-    kinesis_client,
-)
+from tests.support.kinesis.services import ServedFake, kinesis_client
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
 
 if TYPE_CHECKING:
@@ -97,12 +90,7 @@ class Dead:
         format: str | None = None,  # noqa: A002  # Spark's name
         **selection: object,
     ) -> Redrive:
-        aws = AwsConfig(
-            region=REGION,
-            endpoint_url=self.fake.endpoint_url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
-        )
+        aws = AwsConfig(**self.fake.aws)
         wanted = replace(Selection(reasons=reasons), **selection)  # type: ignore[arg-type]  # the tests' own words
         return Redrive.open(self.spark, path or self.path, format=format, selection=wanted, aws=aws)
 

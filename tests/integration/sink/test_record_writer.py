@@ -15,7 +15,7 @@ import pytest
 from botocore.loaders import create_loader
 
 from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import AccessDeniedError, ConfigError, StreamNotFoundError, ThrottledError
+from kinesis_spout.errors import AccessDeniedError, ConfigError, ThrottledError
 from kinesis_spout.testing import FakeKinesisSettings, ManualClock, drop, replace
 from kinesis_spout.testing.service.answers import PutRecordsAnswer, PutRecordsEntryAnswer
 from spark_job.sink.record_writer import PutCounts, RecordWriter
@@ -231,15 +231,6 @@ def test_a_key_in_flight_holds_back_its_later_rows_also_when_another_request_was
     assert found == [599, 600]
 
 
-def test_a_request_is_made_of_500_rows_with_an_order_by_key_too(
-    served: tuple[str, FakeKinesis, Any],
-) -> None:
-    """A key that is there again waits for its turn, and the others do not wait for it."""
-    url, _, _ = served
-    counts = write(settings(url, ordering="key"), batch(range(2_000), keys=1_990))
-    assert counts.requests == 5
-
-
 def test_a_lost_answer_puts_a_request_twice_and_loses_nothing(
     served: tuple[str, FakeKinesis, Any],
 ) -> None:
@@ -287,12 +278,6 @@ def test_nothing_of_a_batch_with_an_unwritable_row_is_put(
     assert on_stream(client) == []
 
 
-def test_a_missing_stream_is_one_error(served: tuple[str, FakeKinesis, Any]) -> None:
-    url, _, _ = served
-    with pytest.raises(StreamNotFoundError, match="absent"):
-        write(settings(url, streamName="absent"), batch(range(3)))
-
-
 def _stubbed(stub: StubKinesis, *codes: str | None) -> None:
     """A stream of one shard that answers a request of one record with these codes in turn."""
     stub.answers(
@@ -331,15 +316,6 @@ def _write_to(stub: StubKinesis, clock: WaitlessClock) -> PutCounts:
     )
     with closing(RecordWriter(to, KEYED, clock=clock)) as writer:
         return writer.write([batch(range(1))])
-
-
-@pytest.mark.usefixtures("no_aws_environment")
-def test_a_refused_record_is_put_again(
-    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
-) -> None:
-    _stubbed(stub_kinesis, "ProvisionedThroughputExceededException", "InternalFailure", None)
-    counts = _write_to(stub_kinesis, waitless_clock)
-    assert (counts.records, counts.requests, counts.retries) == (1, 3, 2)
 
 
 @pytest.mark.usefixtures("no_aws_environment")
@@ -459,11 +435,6 @@ def test_a_row_that_does_not_fit_into_an_aggregate_of_its_own_is_refused(
     write(settings(url), row)
     with pytest.raises(UnwritableRecordError, match="a row is an aggregate itself"):
         write(settings(url, aggregate="true"), row)
-
-
-def test_an_order_by_key_and_aggregates_do_not_go_together() -> None:
-    with pytest.raises(ConfigError, match="option aggregate is true and option ordering is key"):
-        settings("http://localhost:1", aggregate="true", ordering="key")
 
 
 @pytest.mark.parametrize("description", ["as installed", "of an old boto3"])

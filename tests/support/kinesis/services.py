@@ -181,6 +181,12 @@ class ServedFake:
     endpoint_url: str
     model: FakeKinesis
 
+    @property
+    def aws(self) -> dict[str, Any]:
+        """The fields of `AwsConfig` that lead to it."""
+        keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
+        return {"region": REGION, "endpoint_url": self.endpoint_url} | keys
+
 
 @pytest.fixture
 def fake_kinesis() -> Iterator[ServedFake]:

@@ -259,7 +259,7 @@ def _attempts_that_ended(ends: Mapping[int, TaskResult], plan: Plan, openings: i
     rows = rows_in(ends)
     if not rows or not is_searching(openings, plan.delivery_limit):
         return 0
-    return search_step(rows, openings, plan.delivery_limit).attempts
+    return search_step(rows, openings, plan.delivery_limit).unanswered
 
 
 def _seen(ends: Mapping[int, TaskResult], rows: Sequence[Row]) -> dict[int, TaskResult] | None:

@@ -11,8 +11,7 @@ import typer
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError
 from spark_job.commands.redrive import connection_of, report_of, selection_of
-from spark_job.dead_letter.redrive import Found, Selection
-from spark_job.dead_letter.redrive_letters import ReasonCount
+from spark_job.dead_letter.redrive import Found, ReasonCount, Selection
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -11,11 +11,10 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
 from spark_job.dead_letter.letter import LETTER_COLUMNS
-from spark_job.dead_letter.payload_records import payload_records
-from spark_job.dead_letter.stream_sink import StreamSink
+from spark_job.dead_letter.stream_sink import StreamSink, payload_records
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
+from tests.support.kinesis.services import serve
 from tests.support.outcomes.letters import Story, gone
 
 if TYPE_CHECKING:
@@ -40,45 +39,31 @@ def served() -> Iterator[ServedFake]:
         yield fake
 
 
-def aws(fake: ServedFake) -> dict[str, str]:
-    return {
-        "region": REGION,
-        "endpoint_url": fake.endpoint_url,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
-    }
-
-
 def put(fake: ServedFake, *letters: Letter) -> list[tuple[str, bytes]]:
     """What readers get of the letters' payloads, as they are put back."""
-    putter = RecordPutter(KinesisConnection(AwsConfig(**aws(fake)), StreamRef("dead")))
+    putter = RecordPutter(KinesisConnection(AwsConfig(**fake.aws), StreamRef("dead")))
     putter.put(record for letter in letters for record in payload_records(letter))
     putter.close()
     return sorted(delivered(fake.model, "dead"))
 
 
-def test_an_aggregate_is_put_as_its_user_records(served: ServedFake) -> None:
-    """Each is in the shard that owns it."""
-    assert put(served, WHOLE) == sorted((key, b"%d" % n) for n, key in enumerate(KEYS))
-
-
-@pytest.mark.parametrize("letter", [THIRD, LETTER])
-def test_a_user_record_that_is_an_aggregate_is_put_as_one_record(
-    letter: Letter, served: ServedFake
+def test_an_aggregate_is_put_as_its_user_records_and_anything_else_as_it_is(
+    served: ServedFake,
 ) -> None:
-    """It is delivered as it was: with its bytes."""
-    assert put(served, replace(letter, data=INNER)) == [("a", INNER)]
-
-
-def test_a_plain_payload_is_put_as_it_is(served: ServedFake) -> None:
-    damaged = replace(LETTER, data=INNER[:-1])
-    assert put(served, LETTER, damaged) == sorted([("a", LETTER.data), ("a", INNER[:-1])])
+    """Each user record is in the shard that owns it. A user record that is an aggregate is one
+    record, and so is a damaged one.
+    """
+    users = [(key, b"%d" % n) for n, key in enumerate(KEYS)]
+    others = [replace(LETTER, data=data) for data in (b"plain", INNER[:-1], INNER)]
+    found = put(served, WHOLE, *others, replace(THIRD, data=INNER))
+    as_it_is = [("a", data) for data in (b"plain", INNER[:-1], INNER, INNER)]
+    assert found == sorted([*users, *as_it_is])
     with pytest.raises(ValueError, match="has no payload to put"):
         payload_records(gone(LETTER))
 
 
 def test_bare_payloads_on_a_dead_letter_stream_lose_no_user_record(served: ServedFake) -> None:
-    sink = StreamSink.of("dead", payload_only=True, aws=aws(served))
+    sink = StreamSink.of("dead", payload_only=True, aws=served.aws)
     sink.put(map(row_of, [WHOLE, replace(THIRD, data=INNER)]))
     expected = [(key, b"%d" % n) for n, key in enumerate(KEYS)] + [("a", INNER)]
     assert sorted(delivered(served.model, "dead")) == sorted(expected)

@@ -10,9 +10,9 @@ from pyspark.sql import Row
 
 from spark_job.tracking.content_check import (
     BatchContentError,
-    PartitionContent,
     ShardContent,
     check_content,
+    counted,
     is_what_is_left,
     lowest_published,
     merge_content,
@@ -54,6 +54,10 @@ def planned(first: int, last: int | None = None, **more: Any) -> PlannedRetry:
 NOTHING = ShardContent(shard_id="s")
 
 
+def nothing_has(_found: ShardContent, _end: ShardReadResult) -> bool:
+    return False
+
+
 def test_the_rows_that_were_published_are_accepted() -> None:
     """Contents of a shard are merged by number and not by text."""
     parts = [
@@ -62,7 +66,7 @@ def test_the_rows_that_were_published_are_accepted() -> None:
         content("s", 9, 99, 3),
     ]
     assert merge_content(parts) == {"s": content("s", 9, 100, 5, 2)}
-    assert check_content(merge_content(parts), ends(), "1-a") == []
+    assert check_content(merge_content(parts), ends(), "1-a", has_expired=nothing_has) == []
 
 
 def test_rows_that_have_expired_since_they_were_published_are_named_and_not_refused() -> None:
@@ -137,12 +141,12 @@ def test_other_rows_are_refused_naming_shard_and_plan(
     found: dict[str, ShardContent], message: str
 ) -> None:
     with pytest.raises(BatchContentError, match=message) as caught:
-        check_content(found, ends(), "1-a")
+        check_content(found, ends(), "1-a", has_expired=nothing_has)
     assert "the tasks of plan 1-a published" in str(caught.value)
 
 
 def test_a_row_is_new_from_the_first_new_number_of_its_shard_on() -> None:
     """A shard without a first number had retries only."""
     rows = [Row(messageId=one) for one in ("s:5:1", "s:9:1", "s:10:1", "t:7:1")]
-    (s, t) = PartitionContent({"s": SequenceNumber(9), "t": None})(rows)
+    (s, t) = counted({"s": SequenceNumber(9), "t": None}, rows)
     assert (s, t) == (content("s", 9, 10, 2, 1), ShardContent(shard_id="t", retry_rows=1))

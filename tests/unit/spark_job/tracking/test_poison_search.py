@@ -250,7 +250,7 @@ def test_a_search_finds_the_record_in_logarithmic_time_and_blames_no_other() -> 
             while True:
                 now = search_step(len(waiting), openings, planned)
                 part = waiting[: now.records]
-                if now.attempts > 3:
+                if now.unanswered > 3:
                     found = part[0]
                 elif killer in part:
                     openings, crashes = openings + 1, crashes + 1
