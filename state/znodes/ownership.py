@@ -9,31 +9,30 @@ from typing import TYPE_CHECKING
 
 from state.errors import OwnedByAnotherError
 from state.process import describe, is_of_this_host, is_provably_dead
-from state.znodes.claim import Claim, epoch_number
-from state.znodes.nodes import FencedNodes
-from state.znodes.paths import ZookeeperPaths, subject
+from state.znodes.claim import Claim, Claims, epoch_number
+from state.znodes.nodes import Nodes
+from state.znodes.paths import subject
 from state.znodes.tree import put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from state.store.ownership import OwnerInfo, TaskShare
-    from state.znodes.claim import Claims, Holder
+    from state.znodes.claim import Holder
     from state.znodes.fence import Fence
+    from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
 
 log = logging.getLogger("kinesis_spout")
 _LOOK_S = 0.5  # between two looks at whether the holder's process lives
 
 
-class OwnershipZnodes(FencedNodes):
+class OwnershipZnodes(Nodes):
     """An `OwnershipStore`."""
 
-    def __init__(
-        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
-    ) -> None:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         super().__init__(tree, paths, fence)
-        self._claims = claims
+        self._claims = Claims(tree, paths)
         self._lock = threading.Lock()
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:

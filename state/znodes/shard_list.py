@@ -18,8 +18,8 @@ import msgspec
 from state.codec.values import decode, encode
 from state.errors import NotListerError
 from state.store.shard_list import ShardList
-from state.znodes.claim import epoch_number
-from state.znodes.nodes import FencedNodes
+from state.znodes.claim import Claims, epoch_number
+from state.znodes.nodes import Nodes
 from state.znodes.tree import (
     Check,
     Delete,
@@ -33,7 +33,7 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from state.znodes.claim import Claim, Claims
+    from state.znodes.claim import Claim
     from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
@@ -53,14 +53,12 @@ class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     format: int = 1
 
 
-class ShardListZnodes(FencedNodes):
+class ShardListZnodes(Nodes):
     """A `ShardListStore`."""
 
-    def __init__(
-        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
-    ) -> None:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         super().__init__(tree, paths, fence)
-        self._claims = claims
+        self._claims = Claims(tree, paths)
         self._led: tuple[Claim, Check] | None = None
 
     def read(self) -> ShardList | None:
