@@ -108,10 +108,8 @@ class Claims:
             return live
         if task is None:
             claim, operations = self._whole(owner, epoch)
-        elif joins and epoch is not None:
-            claim, operations = self._joined(owner, task, epoch)
         else:
-            claim, operations = self._first(owner, task, epoch)
+            claim, operations = self._share(owner, task, epoch, joins=joins)
         removals = (
             [Delete(rival.path) for rival in rivals] if joins else self._removals(there, rivals)
         )
@@ -134,36 +132,25 @@ class Claims:
         node = Create(self._paths.owner, encode(owner, self._paths.owner), ephemeral=True)
         return Claim(None, number, (guard,), node), [counted, node]
 
-    def _first(
-        self, owner: OwnerInfo, task: TaskShare, epoch: Znode | None
+    def _share(
+        self, owner: OwnerInfo, task: TaskShare, epoch: Znode | None, *, joins: bool
     ) -> tuple[Claim, list[Operation]]:
-        """The first share of an application that was not shared, or by another total."""
-        counted, guard, _ = _count_up(self._paths.epoch, epoch)
-        divided = Create(
-            self._paths.owner, encode(_Tasks(total_tasks=task.total), self._paths.owner)
-        )
-        task_counted, task_guard, number = _count_up(self._paths.task_epoch(task), None)
-        node = self._task_node(owner, task)
-        return Claim(task, number, (guard, task_guard), node), [
-            counted,
-            divided,
-            task_counted,
-            node,
-        ]
-
-    def _joined(
-        self, owner: OwnerInfo, task: TaskShare, epoch: Znode
-    ) -> tuple[Claim, list[Operation]]:
-        """A share of an application that is shared by the same total already."""
-        guard = Check(self._paths.epoch, epoch.version)
-        path = self._paths.task_epoch(task)
-        task_counted, task_guard, number = _count_up(path, self._tree.read([path])[0])
-        node = self._task_node(owner, task)
-        return Claim(task, number, (guard, task_guard), node), [guard, task_counted, node]
-
-    def _task_node(self, owner: OwnerInfo, task: TaskShare) -> Create:
+        """A share of an application that is shared by the same total already (`joins`); or the
+        first one, of an application that was not shared, or by another total.
+        """
+        whole, counter = self._paths.owner, self._paths.task_epoch(task)
+        operations: list[Operation]
+        if joins and epoch is not None:
+            guard = Check(self._paths.epoch, epoch.version)
+            operations, earlier = [guard], self._tree.read([counter])[0]
+        else:
+            counted, guard, _ = _count_up(self._paths.epoch, epoch)
+            divided = Create(whole, encode(_Tasks(total_tasks=task.total), whole))
+            operations, earlier = [counted, divided], None  # what was below `epoch` is removed
+        task_counted, task_guard, number = _count_up(counter, earlier)
         path = self._paths.task_owner(task)
-        return Create(path, encode(owner, path), ephemeral=True)
+        node = Create(path, encode(owner, path), ephemeral=True)
+        return Claim(task, number, (guard, task_guard), node), [*operations, task_counted, node]
 
     def _removals(self, there: Znode | None, rivals: Sequence[Holder]) -> list[Operation]:
         """Removes what was there before a change: dead holders, the nodes below `epoch`, `owner`.
@@ -203,7 +190,7 @@ class Claims:
                 )
             ]
         tasks = sorted(
-            (self._share(name) for name in self._tree.children([self._paths.owner])[0] or ()),
+            (self._share_of(name) for name in self._tree.children([self._paths.owner])[0] or ()),
             key=lambda task: (task.total, task.index),
         )
         paths = [self._paths.task_owner(task) for task in tasks]
@@ -213,7 +200,7 @@ class Claims:
             if node is not None
         ]
 
-    def _share(self, name: str) -> TaskShare:
+    def _share_of(self, name: str) -> TaskShare:
         try:
             return TaskShare.parse(name)
         except InvalidStoreSettingError as exc:

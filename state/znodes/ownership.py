@@ -65,13 +65,8 @@ class OwnershipZnodes(Nodes):
     def release(self) -> None:
         self._fence.release()
 
-    def owner(self) -> OwnerInfo | None:
-        return next((holder.info for holder in self._claims.holders()), None)
-
-    def tasks(self) -> Mapping[TaskShare, OwnerInfo]:
-        return {
-            holder.task: holder.info for holder in self._claims.holders() if holder.task is not None
-        }
+    def holders(self) -> Mapping[TaskShare | None, OwnerInfo]:
+        return {holder.task: holder.info for holder in self._claims.holders()}
 
     def read_unclean_starts(self) -> int:
         path = self._unclean_starts()

@@ -17,7 +17,6 @@ import msgspec
 
 from state.codec.values import decode, encode
 from state.errors import NotListerError
-from state.store.shard_list import ShardList
 from state.znodes.claim import Claims, epoch_number
 from state.znodes.nodes import Nodes
 from state.znodes.tree import (
@@ -61,12 +60,9 @@ class ShardListZnodes(Nodes):
         self._claims = Claims(tree, paths)
         self._led: tuple[Claim, Check] | None = None
 
-    def read(self) -> ShardList | None:
-        node = self._read(self._paths.shard_list)
-        if node is None:
-            return None
-        stored = decode(node.data, _StoredShardList, self._paths.shard_list)
-        return ShardList(tuple(stored.shard_list), node.version)
+    def read(self) -> tuple[str, ...] | None:
+        stored = self._decoded(self._paths.shard_list, _StoredShardList)
+        return None if stored is None else tuple(stored.shard_list)
 
     def save(self, shard_ids: Sequence[str]) -> None:
         path = self._paths.shard_list

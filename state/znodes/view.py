@@ -65,7 +65,6 @@ class ViewZnodes:
             if self.plans.pointer() == before:
                 break
         holders = self.claims.holders()
-        shard_list = self.shard_list.read()
         entries = self._newest_history(len(states))
         return StoredApplication(
             identity=identity,
@@ -75,7 +74,7 @@ class ViewZnodes:
             total_tasks=self.claims.total_tasks(),
             plan=plan,
             policy=self.reports.read_policy(),
-            shard_list=None if shard_list is None else shard_list.shard_ids,
+            shard_list=self.shard_list.read(),
             pause=self.pause.read(),
             move=newest_move(entries),
             held_since_ms=held_since_ms(entries, states),

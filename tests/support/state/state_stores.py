@@ -161,7 +161,7 @@ class ZookeeperWorld:
 
 def end_session(server: str, store: StoreTopics) -> None:
     """End the store's session for real: a second client joins the session and closes it."""
-    store.ownership.owner()  # connects the store
+    store.ownership.holders()  # connects the store
     session = store._tree._client.client_id  # type: ignore[attr-defined]  # the store hides its session
     thief = KazooClient(server, client_id=session)
     thief.start()
