@@ -151,6 +151,9 @@ class ZookeeperPaths:
         """The last runs of a share (`1-of-3`), or of the whole application (`all`)."""
         return f"{self.runs}/{name}"
 
+    def task_runs(self, task: TaskShare) -> str:
+        return self.run_log(str(task))
+
     @property
     def batches(self) -> str:
         return f"{self.base}/batches"

@@ -17,7 +17,6 @@ import msgspec
 
 from state.codec.values import decode, encode
 from state.errors import NotListerError
-from state.znodes.claim import Claims, epoch_number
 from state.znodes.nodes import Nodes
 from state.znodes.tree import (
     Check,
@@ -32,8 +31,8 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from state.znodes.claim import Claim
-    from state.znodes.fence import Fence
+    from state.znodes.fence import Claim, Fence
+    from state.znodes.ownership import OwnershipZnodes
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
 
@@ -55,9 +54,11 @@ class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ShardListZnodes(Nodes):
     """A `ShardListStore`."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
+    def __init__(
+        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, ownership: OwnershipZnodes
+    ) -> None:
         super().__init__(tree, paths, fence)
-        self._claims = Claims(tree, paths)
+        self._ownership = ownership
         self._led: tuple[Claim, Check] | None = None
 
     def read(self) -> tuple[str, ...] | None:
@@ -99,7 +100,11 @@ class ShardListZnodes(Nodes):
         me = _Leader(task=str(held.task), epoch=held.epoch)
         node = self._read(path)
         leader = None if node is None else decode(node.data, _Leader, path)
-        if leader is not None and leader != me and self._is_live(leader):
+        if (
+            leader is not None
+            and leader != me
+            and self._ownership.is_held(leader.task, leader.epoch)
+        ):
             return False
         write: Operation
         if node is not None and leader == me:
@@ -125,16 +130,6 @@ class ShardListZnodes(Nodes):
             self._fence.check()  # a process that was overtaken gets that error instead
             raise self._not_leader()
         return [self._led[1]]
-
-    def _is_live(self, leader: _Leader) -> bool:
-        """Whether the leader's task is held, by the same ownership as when it took the role."""
-        holder = next(
-            (holder for holder in self._claims.holders() if str(holder.task) == leader.task), None
-        )
-        if holder is None or holder.task is None or self._claims.may_replace(holder):
-            return False
-        path = self._paths.task_epoch(holder.task)
-        return epoch_number(self._read(path), path) == leader.epoch
 
     def _not_leader(self) -> NotListerError:
         return NotListerError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.znodes.claim import Claims
 from state.znodes.fence import Fence
 from state.znodes.history import HistoryZnodes
 from state.znodes.identity import IdentityZnodes
@@ -50,11 +49,11 @@ class StoreTopics:
     ) -> None:
         self._tree, self.paths, self._fence = tree, paths, Fence(tree, paths)
         nodes = (tree, paths, self._fence)
-        plans = PlanZnodes(*nodes)
-        self.ownership: OwnershipStore = OwnershipZnodes(*nodes)
-        self.identity: IdentityStore = IdentityZnodes(*nodes, self.ownership, reset_command)
+        ownership, plans = OwnershipZnodes(*nodes), PlanZnodes(*nodes)
+        self.ownership: OwnershipStore = ownership
+        self.identity: IdentityStore = IdentityZnodes(*nodes, ownership, reset_command)
         self.shard_states: ShardStateStore = ShardStateZnodes(*nodes, states_per_write)
-        self.shard_list: ShardListStore = ShardListZnodes(*nodes)
+        self.shard_list: ShardListStore = ShardListZnodes(*nodes, ownership)
         self.plans: PlanStore = plans
         self.reports: ReportStore = ReportZnodes(*nodes)
         self.history: HistoryStore = HistoryZnodes(*nodes)
@@ -63,7 +62,7 @@ class StoreTopics:
         self.view: ViewStore = ViewZnodes(
             tree=tree,
             paths=paths,
-            claims=Claims(tree, paths),
+            ownership=ownership,
             identity=self.identity,
             shard_states=self.shard_states,
             shard_list=self.shard_list,

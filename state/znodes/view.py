@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from state.store.runs import RunStore
     from state.store.shard_list import ShardListStore
     from state.store.shard_states import ShardStateStore
-    from state.znodes.claim import Claims
+    from state.znodes.ownership import OwnershipZnodes
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
 
@@ -44,7 +44,7 @@ class ViewZnodes:
 
     tree: ZnodeTree
     paths: ZookeeperPaths
-    claims: Claims
+    ownership: OwnershipZnodes
     identity: IdentityStore
     shard_states: ShardStateStore
     shard_list: ShardListStore
@@ -64,14 +64,14 @@ class ViewZnodes:
             plan = None if before is None else self._plan(before)
             if self.plans.pointer() == before:
                 break
-        holders = self.claims.holders()
+        owners = self.ownership.holders()
         entries = self._newest_history(len(states))
         return StoredApplication(
             identity=identity,
             pin=pin,
             states=states,
-            owners=tuple(OwnerView(holder.task, holder.info) for holder in holders),
-            total_tasks=self.claims.total_tasks(),
+            owners=tuple(OwnerView(task, info) for task, info in owners.items()),
+            total_tasks=self.ownership.total_tasks(),
             plan=plan,
             policy=self.reports.read_policy(),
             shard_list=self.shard_list.read(),
