@@ -15,8 +15,8 @@ from state.store.ownership import TaskShare
 from state.store.pause import Pause
 from state.store.runs import FAILED, SPARK, Run, RunEnd
 from state.store.shard_states import StateChange, StoredState
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, OWNER, failures, log_of, plan, state_at
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from state.znodes.topics import StoreTopics

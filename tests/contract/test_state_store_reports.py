@@ -18,8 +18,8 @@ from state.errors import (
 )
 from state.report import OpenReport, PlanReport, ShardOutcome
 from tests.support.state import state_values
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, failures, log_of, owned, plan
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from state.znodes.topics import StoreTopics

@@ -15,9 +15,9 @@ from state.errors import NotListerError, StaleOwnerError
 from state.store.ownership import TaskShare
 from state.store.shard_states import StateChange
 from tests.support.state.bell import Bell
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.stale_owners import dead_process
 from tests.support.state.state_stores import OTHER, OWNER, owned, state_at, task_of
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld

@@ -18,7 +18,7 @@ from state.store.pause import Pause
 from state.store.runs import DONE
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
-from tests.support.state.counting_tree import counting_store
+from tests.support.state.trees import counting_store
 
 PAUSE = Pause(by="ann on host-a", since_ms=0, reason="deploy")
 

@@ -17,7 +17,6 @@ from state.report import OutcomePolicy, PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.task_log import TaskLog
-from tests.support.state.breaking_tree import breaking_store
 from tests.support.state.settled_plan import (
     CHILDREN,
     LOGS,
@@ -31,6 +30,7 @@ from tests.support.state.settled_plan import (
     settled,
     states_in,
 )
+from tests.support.state.trees import breaking_store
 
 FAILED = UnresolvedRecord(
     first=SequenceNumber(29), last=SequenceNumber(29), attempts=1, due_ms=9, reason="bad"
