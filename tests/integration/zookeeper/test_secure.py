@@ -203,7 +203,7 @@ def test_a_wrong_password_is_refused_without_being_shown(
     assert f"the {auth} identity '{USER}' (options zookeeperAuth, zookeeperUser)" in str(
         refused.value
     )
-    for text in (str(refused.value), repr(wrong._arguments), caplog.text):
+    for text in (str(refused.value), repr(wrong._open_copy), caplog.text):
         assert "marked-" not in text
 
 
