@@ -14,9 +14,15 @@ import pytest
 from state.errors import NotListerError, StaleOwnerError
 from state.store.ownership import TaskShare
 from state.store.shard_states import StateChange
-from tests.support.state.bell import Bell
-from tests.support.state.stale_owners import dead_process
-from tests.support.state.state_stores import OTHER, OWNER, owned, state_at, task_of
+from tests.support.state.state_stores import (
+    OTHER,
+    OWNER,
+    Bell,
+    dead_process,
+    owned,
+    state_at,
+    task_of,
+)
 from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:

@@ -15,8 +15,16 @@ from state.errors import OwnedByAnotherError, StaleOwnerError
 from state.process import process_start, this_process
 from state.store.ownership import TaskShare
 from state.store.shard_states import StateChange
-from tests.support.state.stale_owners import assert_stale, dead_process, write_one
-from tests.support.state.state_stores import OTHER, OWNER, owned, state_at, task_of
+from tests.support.state.state_stores import (
+    OTHER,
+    OWNER,
+    assert_stale,
+    dead_process,
+    owned,
+    state_at,
+    task_of,
+    write_one,
+)
 from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:

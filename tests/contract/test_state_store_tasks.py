@@ -11,8 +11,7 @@ import pytest
 
 from state.errors import OwnedByAnotherError, StaleOwnerError, StoredDataError
 from state.store.ownership import TaskShare
-from tests.support.state.stale_owners import assert_stale, write_one
-from tests.support.state.state_stores import OTHER, OWNER, task_of
+from tests.support.state.state_stores import OTHER, OWNER, assert_stale, task_of, write_one
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
