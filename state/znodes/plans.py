@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import asdict
 
 from state.codec.values import decode, encode, stored_format
 from state.errors import ConflictError, PlanClosedError, TaskLogError
@@ -48,7 +49,9 @@ _MAX_REMOVALS = 5  # rounds; only a late result of an unsettled plan makes a sec
 
 
 class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The content of `batches/<planId>`: a plan without its tasks, which are child nodes."""
+    """The content of `batches/<planId>`: the fields of a `Plan`, but of its tasks, which are child
+    nodes, the number.
+    """
 
     created_ms: int
     tasks: int
@@ -142,15 +145,7 @@ class PlanZnodes(Nodes):
         )
         if len(tasks) < header.tasks:
             return None  # half created or half removed: not yet, or no longer, a plan
-        return Plan(
-            plan_id=plan_id,
-            created_ms=header.created_ms,
-            until_ms=header.until_ms,
-            tasks=tasks,
-            outages=header.outages,
-            delivery_limit=header.delivery_limit,
-            format=header.format,
-        )
+        return Plan(plan_id=plan_id, **asdict(header) | {"tasks": tasks})
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         header = self.header(plan_id)
@@ -240,14 +235,9 @@ class PlanZnodes(Nodes):
 
     def _creations(self, plan: Plan) -> list[Create]:
         batch = self._paths.batch(plan.plan_id)
-        header = PlanHeader(
-            created_ms=plan.created_ms,
-            until_ms=plan.until_ms,
-            tasks=len(plan.tasks),
-            outages=plan.outages,
-            delivery_limit=plan.delivery_limit,
-            format=plan.format,
-        )
+        fields = asdict(plan)
+        del fields["plan_id"]  # it is in the path
+        header = PlanHeader(**fields | {"tasks": len(plan.tasks)})
         tasks = (self._paths.task(plan.plan_id, task) for task in range(len(plan.tasks)))
         values = [(batch, header), *zip(tasks, plan.tasks, strict=True)]
         return [Create(path, encode(value, path)) for path, value in values]
