@@ -1,4 +1,4 @@
-"""The contract of the state store (`state/state_store.py`), for memory and ZooKeeper alike:
+"""The contract of the state store (`state/store/`), for memory and ZooKeeper alike:
 ownership, identity, start.
 """
 
