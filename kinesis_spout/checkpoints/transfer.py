@@ -47,14 +47,13 @@ def export_application(
 
     Beside a running job, each shard is as it was at one moment, but not all at the same.
     """
-    listed = store.shard_list.read()
     exported = ExportedApplication(
         application=application,
         exported_ms=now_ms,
         stream=store.identity.read(),
         start=store.identity.read_start(),
         policy=store.reports.read_policy(),
-        shard_list=None if listed is None else listed.shard_ids,
+        shard_list=store.shard_list.read(),
         states=tuple(stored.state for _, stored in sorted(store.shard_states.load().items())),
     )
     return exported if exported.states or exported.start is not None else None

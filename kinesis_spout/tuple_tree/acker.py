@@ -49,8 +49,7 @@ from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
 from kinesis_spout.errors import IllegalAckerEventError
-from state.collections.due_queue import DueQueue
-from state.collections.shrinking_dict import ShrinkingDict
+from state.collections import DueQueue, ShrinkingDict
 
 M = TypeVar("M")
 """The message of a root: a message id, or any value that identifies it to the caller."""

@@ -8,6 +8,7 @@ own. The header has the number of the parts and a digest over them.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -74,6 +75,8 @@ class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class _StoredPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An `OutcomePolicy` without nesting: the fields of its `RetryPolicy`, and its own."""
+
     retry_limit: int
     first_delay_ms: int
     growth: float
@@ -86,20 +89,10 @@ class _StoredPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 def encode_policy(policy: OutcomePolicy, path: str) -> bytes:
     """The bytes of an application's policy."""
-    retry = policy.retry
-    return encode(
-        _StoredPolicy(
-            retry_limit=retry.retry_limit,
-            first_delay_ms=retry.first_delay_ms,
-            growth=retry.growth,
-            max_delay_ms=retry.max_delay_ms,
-            jitter=retry.jitter,
-            max_age_ms=retry.max_age_ms,
-            on_failure=policy.on_failure,
-            format=policy.format,
-        ),
-        path,
+    stored = _StoredPolicy(
+        **asdict(policy.retry), on_failure=policy.on_failure, format=policy.format
     )
+    return encode(stored, path)
 
 
 def decode_policy(data: bytes, path: str) -> OutcomePolicy:
@@ -109,12 +102,7 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
     stored = decode(data, _StoredPolicy, path, newest_format=REPORT_FORMAT)
     try:
         retry = RetryPolicy(
-            retry_limit=stored.retry_limit,
-            first_delay_ms=stored.first_delay_ms,
-            growth=stored.growth,
-            max_delay_ms=stored.max_delay_ms,
-            jitter=stored.jitter,
-            max_age_ms=stored.max_age_ms,
+            **{each.name: getattr(stored, each.name) for each in fields(RetryPolicy)}
         )
     except ValueError as exc:
         raise StoredDataError(

@@ -12,6 +12,7 @@ that every record up to `<seq>` is acked, and that reading goes on after it.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import asdict
 
 from state.codec.unresolved import StoredRecord, from_rows, shared_reasons, to_rows
 from state.codec.unresolved_ranges import collapse_to_fit
@@ -29,6 +30,10 @@ _STORM_SPOUT_NONE = ("", PositionKind.TRIM_HORIZON.value)
 class _StoredShardState(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
+    """The fields of a `ShardState`, with the checkpoint as a text and the unresolved records as
+    rows; and what is stored beside these.
+    """
+
     checkpoint: str | None = None
     last_checkpoint: SequenceNumber | None = None
     read_position: Position | None = None
@@ -81,40 +86,27 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
             f"{path} contradicts itself: it is {stored.lifecycle} with checkpoint "
             f"{stored.checkpoint}; restore it, or reset the application"
         )
-    return ShardState(
-        shard_id=shard_id,
-        checkpoint=stored.last_checkpoint if finished else _sequence(stored.checkpoint, path),
-        read_position=stored.read_position,
-        unresolved=from_rows(
-            stored.unresolved, stored.reasons, path, user_records=stored.user_records
-        ),
-        lifecycle=stored.lifecycle,
-        parents=stored.parents,
-        settled_plan=stored.settled_plan,
-        verified_until_ms=stored.verified_until_ms,
-        at_tip=stored.at_tip,
-        format=stored.format,
-    )
+    fields = asdict(stored)
+    last, reasons = fields.pop("last_checkpoint"), fields.pop("reasons")
+    user_records = fields.pop("user_records")
+    fields["checkpoint"] = last if finished else _sequence(stored.checkpoint, path)
+    fields["unresolved"] = from_rows(stored.unresolved, reasons, path, user_records=user_records)
+    return ShardState(shard_id=shard_id, **fields)
 
 
 def _shard_state_bytes(state: ShardState) -> bytes:
     reasons = shared_reasons(state.unresolved)
-    return encode_unchecked(
-        _StoredShardState(
-            checkpoint=state.checkpoint_text,
-            last_checkpoint=state.checkpoint if state.finished else None,
-            read_position=state.read_position,
-            unresolved=to_rows(state.unresolved, reasons),
-            reasons=reasons,
-            user_records=bool(state.unresolved),
-            lifecycle=state.lifecycle,
-            parents=state.parents,
-            settled_plan=state.settled_plan,
-            verified_until_ms=state.verified_until_ms,
-            at_tip=state.at_tip,
-            format=state.format,
-        )
+    fields = asdict(state)
+    del fields["shard_id"]
+    fields["checkpoint"] = state.checkpoint_text
+    fields["unresolved"] = to_rows(state.unresolved, reasons)
+    stored = _StoredShardState(
+        last_checkpoint=state.checkpoint if state.finished else None,
+        reasons=reasons,
+        user_records=bool(state.unresolved),
+        **fields,
     )
+    return encode_unchecked(stored)
 
 
 def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> ShardState:

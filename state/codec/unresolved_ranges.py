@@ -7,6 +7,7 @@ the earliest due time of its records, and the sum of their counts.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -42,7 +43,12 @@ def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> Sh
             if not _pairs(merged):
                 return None
             records = merged
-        records = _least_merged(records, fit)
+        # To merge none does not fit, and to merge all of them does.
+        pairs = range(len(_pairs(records)))
+        fewest = bisect_left(
+            pairs, x=True, lo=1, key=lambda count: fit(merge_neighbours(records, count))
+        )
+        records = merge_neighbours(records, fewest)
     return msgspec.structs.replace(state, unresolved=tuple(records))
 
 
@@ -99,21 +105,6 @@ def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
         rejected=all(record.rejected for record in records),
         whole=records[0].whole,
     )
-
-
-def _least_merged(
-    records: Sequence[UnresolvedRecord], fit: Callable[[Sequence[UnresolvedRecord]], bool]
-) -> list[UnresolvedRecord]:
-    """The records with the fewest merged pairs that fit, found by bisection."""
-    # Invariant: merging `too_few` pairs does not fit, merging `enough` pairs does.
-    too_few, enough = 0, len(_pairs(records))
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        if fit(merge_neighbours(records, middle)):
-            enough = middle
-        else:
-            too_few = middle
-    return merge_neighbours(records, enough)
 
 
 def _common(values: Iterable[T]) -> T | None:

@@ -116,12 +116,10 @@ class OwnershipStore(Protocol):
         """Give up the ownership; a no-op if this store does not hold it."""
         ...
 
-    def owner(self) -> OwnerInfo | None:
-        """The process that holds the ownership now, or None; of several tasks, the first."""
-        ...
-
-    def tasks(self) -> Mapping[TaskShare, OwnerInfo]:
-        """The tasks that share the ownership now, in order; empty while one process owns all."""
+    def holders(self) -> Mapping[TaskShare | None, OwnerInfo]:
+        """The processes that hold the ownership now, by share, in order; by None the one that owns
+        the whole application. Empty while nobody does.
+        """
         ...
 
     def read_unclean_starts(self) -> int:

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-class ShardList(msgspec.Struct, frozen=True):
-    """The shard list, in the order in which it was written. Each write that changes it increments
-    `version`.
-    """
-
-    shard_ids: tuple[str, ...]
-    version: int
 
 
 class ShardListStore(Protocol):
@@ -37,7 +26,7 @@ class ShardListStore(Protocol):
 
     def save(self, shard_ids: Sequence[str]) -> None:
         """Write the shard list, in this order. A list that is equal to the stored one is not
-        written, and its version stays.
+        written.
 
         Raises `NotListerError` for a task that is not, or no longer, the leader (`try_lead`),
         `StaleOwnerError`, and `ConflictError` when it was changed in between.
@@ -51,9 +40,9 @@ class ShardListStore(Protocol):
         """
         ...
 
-    def read(self) -> ShardList | None:
-        """The list that `save` wrote, or the Kinesis Storm spout; None if there is none.
-        Needs no ownership.
+    def read(self) -> tuple[str, ...] | None:
+        """The list that `save` wrote, or the Kinesis Storm spout, in the writer's order; None if
+        there is none. Needs no ownership.
         """
         ...
 

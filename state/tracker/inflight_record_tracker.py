@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from state.collections.due_queue import DueQueue
-from state.collections.shrinking_dict import ShrinkingDict
+from state.collections import DueQueue, ShrinkingDict
 from state.errors import IllegalTrackerEventError
 from state.position import SHARD_END, Position, PositionKind
 from state.shard_state import TIMED_OUT
 from state.tracker.emission import Emission
-from state.tracker.nodes import Node, NodeList
+from state.tracker.nodes import Node, NodeList, split_span
 from state.tracker.snapshot import restored_nodes, snapshot_of, stored_record
-from state.tracker.spans import split_span
 from state.tracker.transitions import CELLS, SEEN_AS, TRANSITIONS, Effect, Event, NodeState
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The ownership of an application's state, and the fence around every write of the owner.
 
-A new owner increments its epochs (`state.znodes.claim` has the nodes). Every write of the owner is
-one transaction that starts with two kinds of checks:
+A new owner increments its epochs (`state.znodes.ownership` has the nodes). Every write of the
+owner is one transaction that starts with two kinds of checks:
 
 - The epochs are in the versions that this owner knows. If not, another process has taken over, and
   this one can write nothing any more.
@@ -14,6 +14,7 @@ itself checks. A process that only believes that it is the owner does no harm.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from state.codec.values import MAX_VALUE_BYTES
@@ -34,10 +35,25 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from state.znodes.claim import Claim
+    from state.store.ownership import TaskShare
 
 MAX_OPERATIONS = 500  # in one transaction
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An ownership that is held.
+
+    - `task`: the share, or None for the whole application.
+    - `guards`: the epochs, in the versions that they keep until another process takes over.
+    - `node`: the ephemeral node, which is removed when the session ends.
+    """
+
+    task: TaskShare | None
+    epoch: int
+    guards: tuple[Check, ...]
+    node: Create
 
 
 class Fence:

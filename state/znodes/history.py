@@ -17,14 +17,14 @@ from state.codec.history import (
 from state.codec.values import decode, encode
 from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
 from state.znodes.fence import in_transactions
-from state.znodes.nodes import FencedNodes
+from state.znodes.nodes import Nodes
 from state.znodes.tree import Create, Delete, Operation, Set
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class HistoryZnodes(FencedNodes):
+class HistoryZnodes(Nodes):
     """A `HistoryStore`."""
 
     def index(self) -> HistoryIndex:

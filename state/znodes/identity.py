@@ -10,7 +10,7 @@ from state.codec.values import decode, encode
 from state.errors import StateError, StoredDataError, StreamMismatchError, UnfinishedImportError
 from state.store.identity import StartPin, StreamIdentity
 from state.store.ownership import OwnerInfo
-from state.znodes.nodes import FencedNodes
+from state.znodes.nodes import Nodes
 from state.znodes.paths import is_shard
 from state.znodes.tree import Delete, TransactionRefusedError, put
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from state.znodes.tree import ZnodeTree
 
 
-class IdentityZnodes(FencedNodes):
+class IdentityZnodes(Nodes):
     """An `IdentityStore`. `reset_command`: the command, named in errors, that drops the
     application's state.
     """
@@ -42,7 +42,7 @@ class IdentityZnodes(FencedNodes):
         stored = self._create_once(
             self._paths.identity,
             encode(identity, self._paths.identity),
-            fence=self._fence if self._fence.ever_held else None,
+            as_owner=self._fence.ever_held,
         )
         known = decode(stored, StreamIdentity, self._paths.identity)
         if known.is_same(identity):

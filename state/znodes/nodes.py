@@ -16,11 +16,14 @@ T = TypeVar("T")
 
 
 class Nodes:
-    """One application's nodes, for a topic that anybody may read and write."""
+    """One application's nodes. A topic writes them behind the fence, unless anybody may write
+    them.
+    """
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree
         self._paths = paths
+        self._fence = fence
 
     def _read(self, path: str) -> Znode | None:
         return self._tree.read([path])[0]
@@ -34,10 +37,10 @@ class Nodes:
         """The names of a node's children in order; none without the node."""
         return sorted(self._tree.children([path])[0] or ())
 
-    def _create_once(self, path: str, data: bytes, *, fence: Fence | None = None) -> bytes:
+    def _create_once(self, path: str, data: bytes, *, as_owner: bool = False) -> bytes:
         """The content of a node, which is created with `data` if there is none.
 
-        `fence`: the creation is a write of the owner, so that a stale owner creates nothing.
+        `as_owner`: the creation is a write of the owner, so that a stale owner creates nothing.
         """
         while True:
             node = self._read(path)
@@ -45,15 +48,7 @@ class Nodes:
                 return node.data
             self._tree.ensure(self._paths.base)
             try:
-                (fence or self._tree).commit([Create(path, data)])
+                (self._fence if as_owner else self._tree).commit([Create(path, data)])
             except TransactionRefusedError:
                 continue  # another process was faster, or the answer to this call was lost
             return data
-
-
-class FencedNodes(Nodes):
-    """One application's nodes, for a topic that its owner writes behind the fence."""
-
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        super().__init__(tree, paths)
-        self._fence = fence

@@ -1,39 +1,79 @@
-"""The ownership of an application, and how a process waits for it (nodes: `state.znodes.claim`)."""
+"""The ownership of an application as znodes, and how a process waits for it. One process owns the
+whole of it, or each of several tasks owns a share.
+
+Whole. The node `owner` is ephemeral. Every new owner increments `epoch`.
+
+Shares. The node `owner` is persistent and holds the number of tasks. `owner/1-of-3` is ephemeral,
+and every new owner of that share increments `epoch/1-of-3`.
+
+Changes. A process that changes from the one form to the other, or changes the number of tasks, does
+three things in one transaction: it increments `epoch`; it creates `owner` again, which ZooKeeper
+refuses while the old one has children, that is live tasks; and it removes the nodes below `epoch`.
+
+Hence the fence: an owner that knows `epoch`, or its share's epoch, in an older version has lost the
+ownership.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.errors import OwnedByAnotherError
+import msgspec
+
+from state.codec.values import decode, encode
+from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StoredDataError
 from state.process import describe, is_of_this_host, is_provably_dead
-from state.znodes.claim import Claim, epoch_number
-from state.znodes.nodes import FencedNodes
+from state.store.ownership import OwnerInfo, TaskShare
+from state.znodes.fence import Claim, Fence
+from state.znodes.nodes import Nodes
 from state.znodes.paths import ZookeeperPaths, subject
-from state.znodes.tree import put
+from state.znodes.tree import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    TransactionRefusedError,
+    Znode,
+    ZnodeTree,
+    put,
+    stands,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from state.store.ownership import OwnerInfo, TaskShare
-    from state.znodes.claim import Claims, Holder
-    from state.znodes.fence import Fence
-    from state.znodes.tree import ZnodeTree
+    from collections.abc import Mapping, Sequence
 
 log = logging.getLogger("kinesis_spout")
 _LOOK_S = 0.5  # between two looks at whether the holder's process lives
 
 
-class OwnershipZnodes(FencedNodes):
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """A process that holds the application (`task` is None) or a share of it, as it was read.
+    `node` is its ephemeral node.
+    """
+
+    path: str
+    node: Znode
+    task: TaskShare | None
+    info: OwnerInfo
+
+
+class _Tasks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The content of `owner` while tasks share the application."""
+
+    total_tasks: int
+    format: int = 1
+
+
+class OwnershipZnodes(Nodes):
     """An `OwnershipStore`."""
 
-    def __init__(
-        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
-    ) -> None:
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         super().__init__(tree, paths, fence)
-        self._claims = claims
         self._lock = threading.Lock()
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
@@ -51,7 +91,7 @@ class OwnershipZnodes(FencedNodes):
             deadline = time.monotonic() + timeout_s
             has_said = timeout_s <= 0
             while True:
-                taken = self._claims.take(owner, task)
+                taken = self._take(owner, task)
                 if isinstance(taken, Claim):
                     self._fence.hold(taken)
                     return taken.epoch
@@ -66,17 +106,26 @@ class OwnershipZnodes(FencedNodes):
     def release(self) -> None:
         self._fence.release()
 
-    def owner(self) -> OwnerInfo | None:
-        return next((holder.info for holder in self._claims.holders()), None)
+    def holders(self) -> Mapping[TaskShare | None, OwnerInfo]:
+        there = self._read(self._paths.owner)
+        return {holder.task: holder.info for holder in self._holders(there)}
 
-    def tasks(self) -> Mapping[TaskShare, OwnerInfo]:
-        return {
-            holder.task: holder.info for holder in self._claims.holders() if holder.task is not None
-        }
+    def total_tasks(self) -> int | None:
+        """Into how many shares the application is divided; None if it is not."""
+        return self._total(self._read(self._paths.owner))
+
+    def is_held(self, share: str, epoch: int) -> bool:
+        """Whether a live process holds the share, and has since this epoch of it."""
+        there = self._read(self._paths.owner)
+        holder = next((each for each in self._holders(there) if str(each.task) == share), None)
+        if holder is None or holder.task is None or self._may_replace(holder):
+            return False
+        path = self._paths.task_epoch(holder.task)
+        return _epoch_number(self._read(path), path) == epoch
 
     def read_unclean_starts(self) -> int:
         path = self._unclean_starts()
-        return epoch_number(self._read(path), path)
+        return _epoch_number(self._read(path), path)
 
     def save_unclean_starts(self, count: int) -> None:
         path = self._unclean_starts()
@@ -88,7 +137,34 @@ class OwnershipZnodes(FencedNodes):
             raise ValueError("only a task counts its starts; acquire a task's share")
         return self._paths.task_unclean_starts(task)
 
-    def _has_gone(self, holder: Holder, timeout_s: float) -> bool:
+    def _take(self, owner: OwnerInfo, task: TaskShare | None) -> Claim | _Holder | None:
+        """Try once. Returns the claim that is held now, or the live holder that conflicts with it,
+        or None if another process interfered and the caller should try again.
+        """
+        epoch, there = self._tree.read([self._paths.epoch, self._paths.owner])
+        # A task joins an application that is shared by the same total: then only a holder of the
+        # same share conflicts with it. In every other case every holder does.
+        joins = task is not None and epoch is not None and self._total(there) == task.total
+        rivals = [holder for holder in self._holders(there) if not joins or holder.task == task]
+        live = next((rival for rival in rivals if not self._may_replace(rival)), None)
+        if live is not None:
+            return live
+        if task is None:
+            claim, operations = self._whole(owner, epoch)
+        else:
+            claim, operations = self._share(owner, task, epoch, joins=joins)
+        removals = (
+            [Delete(rival.path) for rival in rivals] if joins else self._removals(there, rivals)
+        )
+        try:
+            # The first operation counts or checks `epoch`. The removals come before the creations,
+            # which reuse their paths.
+            self._tree.commit([operations[0], *removals, *operations[1:]])
+        except TransactionRefusedError as refused:
+            return claim if refused.uncertain and self._stands(claim) else None
+        return claim
+
+    def _has_gone(self, holder: _Holder, timeout_s: float) -> bool:
         """Wait until the holder's node is gone, or its process is seen to be dead."""
         of = holder.path, holder.node.owner_session
         if not is_of_this_host(holder.info):
@@ -110,7 +186,7 @@ class OwnershipZnodes(FencedNodes):
                 "the ownership first"
             )
 
-    def _owned_by(self, holder: Holder, task: TaskShare | None) -> OwnedByAnotherError:
+    def _owned_by(self, holder: _Holder, task: TaskShare | None) -> OwnedByAnotherError:
         who, name = describe(holder.info), subject(self._paths)
         if holder.task is None:
             what = (
@@ -134,3 +210,121 @@ class OwnershipZnodes(FencedNodes):
                 f"same total of {holder.task.total}"
             )
         return OwnedByAnotherError(what)
+
+    def _may_replace(self, holder: _Holder) -> bool:
+        """Whether the holder is known to be gone, although its session may not have expired yet."""
+        if holder.node.owner_session == self._tree.session_id():
+            return True  # this store's own claim, whose answer was lost
+        return is_provably_dead(holder.info)
+
+    def _whole(self, owner: OwnerInfo, epoch: Znode | None) -> tuple[Claim, list[Operation]]:
+        counted, guard, number = _count_up(self._paths.epoch, epoch)
+        node = Create(self._paths.owner, encode(owner, self._paths.owner), ephemeral=True)
+        return Claim(None, number, (guard,), node), [counted, node]
+
+    def _share(
+        self, owner: OwnerInfo, task: TaskShare, epoch: Znode | None, *, joins: bool
+    ) -> tuple[Claim, list[Operation]]:
+        """A share of an application that is shared by the same total already (`joins`); or the
+        first one, of an application that was not shared, or by another total.
+        """
+        whole, counter = self._paths.owner, self._paths.task_epoch(task)
+        operations: list[Operation]
+        if joins and epoch is not None:
+            guard = Check(self._paths.epoch, epoch.version)
+            operations, earlier = [guard], self._read(counter)
+        else:
+            counted, guard, _ = _count_up(self._paths.epoch, epoch)
+            divided = Create(whole, encode(_Tasks(total_tasks=task.total), whole))
+            operations, earlier = [counted, divided], None  # what was below `epoch` is removed
+        task_counted, task_guard, number = _count_up(counter, earlier)
+        path = self._paths.task_owner(task)
+        node = Create(path, encode(owner, path), ephemeral=True)
+        return Claim(task, number, (guard, task_guard), node), [*operations, task_counted, node]
+
+    def _removals(self, there: Znode | None, rivals: Sequence[_Holder]) -> list[Operation]:
+        """Removes what was there before a change: dead holders, the nodes below `epoch`, `owner`.
+
+        The checks of the epochs make sure that no dead holder of a share was replaced meanwhile.
+        """
+        names = self._tree.children([self._paths.epoch])[0] or ()
+        replaced = [
+            self._paths.task_epoch(rival.task) for rival in rivals if rival.task is not None
+        ]
+        counters = zip(replaced, self._tree.read(replaced), strict=True)
+        return [
+            *(Check(path, counter.version) for path, counter in counters if counter is not None),
+            *(Delete(rival.path) for rival in rivals),
+            *(Delete(f"{self._paths.epoch}/{name}") for name in sorted(names)),
+            *([] if there is None or there.owner_session else [Delete(self._paths.owner)]),
+        ]
+
+    def _stands(self, claim: Claim) -> bool:
+        """Whether a claim whose answer was lost was applied and still holds."""
+        *counters, node = self._tree.read(
+            [*(guard.path for guard in claim.guards), claim.node.path]
+        )
+        unchanged = [
+            counter is not None and counter.version == guard.version
+            for counter, guard in zip(counters, claim.guards, strict=True)
+        ]
+        return all(unchanged) and node is not None and node.owner_session == self._tree.session_id()
+
+    def _holders(self, there: Znode | None) -> list[_Holder]:
+        """The owner of the whole application, or the owners of shares in order; empty if there is
+        none. `there`: the node `owner`.
+        """
+        if there is None:
+            return []
+        if there.owner_session:
+            return [
+                _Holder(
+                    self._paths.owner, there, None, decode(there.data, OwnerInfo, self._paths.owner)
+                )
+            ]
+        tasks = sorted(
+            (self._share_of(name) for name in self._tree.children([self._paths.owner])[0] or ()),
+            key=lambda task: (task.total, task.index),
+        )
+        paths = [self._paths.task_owner(task) for task in tasks]
+        return [
+            _Holder(path, node, task, decode(node.data, OwnerInfo, path))
+            for task, path, node in zip(tasks, paths, self._tree.read(paths), strict=True)
+            if node is not None
+        ]
+
+    def _share_of(self, name: str) -> TaskShare:
+        try:
+            return TaskShare.parse(name)
+        except InvalidStoreSettingError as exc:
+            raise StoredDataError(
+                f"{self._paths.owner}/{name} is not the node of a task; remove it"
+            ) from exc
+
+    def _total(self, there: Znode | None) -> int | None:
+        """The number of tasks that share the application; None if it is not shared."""
+        if there is None or there.owner_session:
+            return None
+        return decode(there.data, _Tasks, self._paths.owner).total_tasks
+
+
+def _epoch_number(node: Znode | None, path: str) -> int:
+    """The number in an epoch's node, 0 without a node. Raises `StoredDataError`."""
+    if node is None:
+        return 0
+    try:
+        return int(node.data)
+    except ValueError as exc:
+        raise StoredDataError(
+            f"{path} holds {node.data[:40]!r} instead of a number; restore it, or remove the "
+            "application's state"
+        ) from exc
+
+
+def _count_up(path: str, node: Znode | None) -> tuple[Operation, Check, int]:
+    """The operation that increments an epoch, the check that it was not incremented since, and the
+    new number.
+    """
+    number = _epoch_number(node, path) + 1
+    counted = put(path, b"%d" % number, node)
+    return counted, stands(counted), number

@@ -10,13 +10,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.codec.plans import PlanHeader, decode_log
-from state.codec.values import decode, encode
+import msgspec
+from msgspec.structs import asdict
+
+from state.codec.values import decode, encode, stored_format
 from state.errors import ConflictError, PlanClosedError, TaskLogError
-from state.plan import Plan, PlanPointer, PlanStatus, TaskPlan, plan_number
+from state.plan import (
+    PLAN_FORMAT,
+    Plan,
+    PlanPointer,
+    PlanStatus,
+    TaskPlan,
+    TaskResult,
+    plan_number,
+)
 from state.store.plans import StoredLog
+from state.task_log import LOG_FORMAT, TaskLog
 from state.znodes.fence import in_transactions
-from state.znodes.nodes import FencedNodes
+from state.znodes.nodes import Nodes
 from state.znodes.tree import (
     Check,
     Create,
@@ -31,15 +42,26 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from state.plan import TaskResult
-    from state.task_log import TaskLog
 
 OPEN_VERSION = 0
 _THERE_IS_ONE = Refusal.NODE_EXISTS
 _MAX_REMOVALS = 5  # rounds; only a late result of an unsettled plan makes a second one necessary
 
 
-class PlanZnodes(FencedNodes):
+class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The content of `batches/<planId>`: the fields of a `Plan`, but of its tasks, which are child
+    nodes, the number.
+    """
+
+    created_ms: int
+    tasks: int
+    until_ms: int | None = None
+    outages: int = msgspec.field(default=0, name="storms")  # the name in ZooKeeper stays
+    delivery_limit: int | None = None
+    format: int = PLAN_FORMAT
+
+
+class PlanZnodes(Nodes):
     """A `PlanStore`."""
 
     # tasks ----------------------------------------------------------------------------------------
@@ -123,15 +145,7 @@ class PlanZnodes(FencedNodes):
         )
         if len(tasks) < header.tasks:
             return None  # half created or half removed: not yet, or no longer, a plan
-        return Plan(
-            plan_id=plan_id,
-            created_ms=header.created_ms,
-            until_ms=header.until_ms,
-            tasks=tasks,
-            outages=header.outages,
-            delivery_limit=header.delivery_limit,
-            format=header.format,
-        )
+        return Plan(plan_id=plan_id, **asdict(header) | {"tasks": tasks})
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         header = self.header(plan_id)
@@ -221,17 +235,22 @@ class PlanZnodes(FencedNodes):
 
     def _creations(self, plan: Plan) -> list[Create]:
         batch = self._paths.batch(plan.plan_id)
-        header = PlanHeader(
-            created_ms=plan.created_ms,
-            until_ms=plan.until_ms,
-            tasks=len(plan.tasks),
-            outages=plan.outages,
-            delivery_limit=plan.delivery_limit,
-            format=plan.format,
-        )
+        fields = asdict(plan)
+        del fields["plan_id"]  # it is in the path
+        header = PlanHeader(**fields | {"tasks": len(plan.tasks)})
         tasks = (self._paths.task(plan.plan_id, task) for task in range(len(plan.tasks)))
         values = [(batch, header), *zip(tasks, plan.tasks, strict=True)]
         return [Create(path, encode(value, path)) for path, value in values]
+
+
+def decode_log(data: bytes, path: str) -> TaskLog:
+    """The log in `data`. Format 1 was the whole result of a task, written once.
+
+    Raises `StoredDataError` for damaged bytes and for a newer format.
+    """
+    if stored_format(data, TaskLog, path, newest=LOG_FORMAT) == PLAN_FORMAT:
+        return TaskLog(entries=decode(data, TaskResult, path).shards, sealed=True)
+    return decode(data, TaskLog, path, newest_format=LOG_FORMAT)
 
 
 def _closing(path: str, node: Znode | None) -> list[Operation]:

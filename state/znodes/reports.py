@@ -24,7 +24,7 @@ from state.codec.reports import (
 from state.errors import ConflictError, PlanClosedError, StoredDataError
 from state.failpoint import failpoint
 from state.report import OpenReport, OutcomePolicy, PlanReport, ReportStatus
-from state.znodes.nodes import FencedNodes
+from state.znodes.nodes import Nodes
 from state.znodes.paths import valid_name
 from state.znodes.plans import OPEN_VERSION
 from state.znodes.tree import Check, Delete, Set, TransactionRefusedError, put
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _MAX_ROUNDS = 8  # each needs another process to write between the read and the write here
 
 
-class ReportZnodes(FencedNodes):
+class ReportZnodes(Nodes):
     """A `ReportStore`."""
 
     # policy ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
 from state.store.ownership import TaskShare
 from state.store.runs import RunLog
-from state.znodes.nodes import FencedNodes
+from state.znodes.nodes import Nodes
 from state.znodes.tree import Delete, Operation, Set, TransactionRefusedError, put
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MAX_ROUNDS = 3
 _MAX_REMOVED = 100  # in one transaction
 
 
-class RunZnodes(FencedNodes):
+class RunZnodes(Nodes):
     """A `RunStore`."""
 
     def begin(self, run: Run) -> None:

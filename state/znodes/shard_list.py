@@ -17,9 +17,7 @@ import msgspec
 
 from state.codec.values import decode, encode
 from state.errors import NotListerError
-from state.store.shard_list import ShardList
-from state.znodes.claim import epoch_number
-from state.znodes.nodes import FencedNodes
+from state.znodes.nodes import Nodes
 from state.znodes.tree import (
     Check,
     Delete,
@@ -33,8 +31,8 @@ from state.znodes.tree import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from state.znodes.claim import Claim, Claims
-    from state.znodes.fence import Fence
+    from state.znodes.fence import Claim, Fence
+    from state.znodes.ownership import OwnershipZnodes
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
 
@@ -53,22 +51,19 @@ class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     format: int = 1
 
 
-class ShardListZnodes(FencedNodes):
+class ShardListZnodes(Nodes):
     """A `ShardListStore`."""
 
     def __init__(
-        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, claims: Claims
+        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, ownership: OwnershipZnodes
     ) -> None:
         super().__init__(tree, paths, fence)
-        self._claims = claims
+        self._ownership = ownership
         self._led: tuple[Claim, Check] | None = None
 
-    def read(self) -> ShardList | None:
-        node = self._read(self._paths.shard_list)
-        if node is None:
-            return None
-        stored = decode(node.data, _StoredShardList, self._paths.shard_list)
-        return ShardList(tuple(stored.shard_list), node.version)
+    def read(self) -> tuple[str, ...] | None:
+        stored = self._decoded(self._paths.shard_list, _StoredShardList)
+        return None if stored is None else tuple(stored.shard_list)
 
     def save(self, shard_ids: Sequence[str]) -> None:
         path = self._paths.shard_list
@@ -105,7 +100,11 @@ class ShardListZnodes(FencedNodes):
         me = _Leader(task=str(held.task), epoch=held.epoch)
         node = self._read(path)
         leader = None if node is None else decode(node.data, _Leader, path)
-        if leader is not None and leader != me and self._is_live(leader):
+        if (
+            leader is not None
+            and leader != me
+            and self._ownership.is_held(leader.task, leader.epoch)
+        ):
             return False
         write: Operation
         if node is not None and leader == me:
@@ -131,16 +130,6 @@ class ShardListZnodes(FencedNodes):
             self._fence.check()  # a process that was overtaken gets that error instead
             raise self._not_leader()
         return [self._led[1]]
-
-    def _is_live(self, leader: _Leader) -> bool:
-        """Whether the leader's task is held, by the same ownership as when it took the role."""
-        holder = next(
-            (holder for holder in self._claims.holders() if str(holder.task) == leader.task), None
-        )
-        if holder is None or holder.task is None or self._claims.may_replace(holder):
-            return False
-        path = self._paths.task_epoch(holder.task)
-        return epoch_number(self._read(path), path) == leader.epoch
 
     def _not_leader(self) -> NotListerError:
         return NotListerError(

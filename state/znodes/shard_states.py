@@ -10,7 +10,7 @@ from state.errors import CheckpointRegressionError
 from state.failpoint import failpoint, is_armed
 from state.store.shard_states import StateChange, StoredState
 from state.znodes.fence import in_transactions
-from state.znodes.nodes import FencedNodes
+from state.znodes.nodes import Nodes
 from state.znodes.paths import is_shard
 from state.znodes.tree import Check, Create, Delete, Operation, put
 
@@ -41,7 +41,7 @@ class _Write:
         return 0 if self.before is None else self.before.version + 1
 
 
-class ShardStateZnodes(FencedNodes):
+class ShardStateZnodes(Nodes):
     """A `ShardStateStore`. `states_per_write`: the maximum states of a transaction."""
 
     def __init__(

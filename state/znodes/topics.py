@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.znodes.claim import Claims
 from state.znodes.fence import Fence
 from state.znodes.history import HistoryZnodes
 from state.znodes.identity import IdentityZnodes
@@ -48,25 +47,22 @@ class StoreTopics:
         reset_command: str,
         states_per_write: int = MAX_STATES_PER_WRITE,
     ) -> None:
-        claims, fence = Claims(tree, paths), Fence(tree, paths)
-        plans = PlanZnodes(tree, paths, fence)
-        self.paths = paths
-        self._tree, self._fence = tree, fence
-        self.ownership: OwnershipStore = OwnershipZnodes(tree, paths, fence, claims)
-        self.identity: IdentityStore = IdentityZnodes(
-            tree, paths, fence, self.ownership, reset_command
-        )
-        self.shard_states: ShardStateStore = ShardStateZnodes(tree, paths, fence, states_per_write)
-        self.shard_list: ShardListStore = ShardListZnodes(tree, paths, fence, claims)
+        self._tree, self.paths, self._fence = tree, paths, Fence(tree, paths)
+        nodes = (tree, paths, self._fence)
+        ownership, plans = OwnershipZnodes(*nodes), PlanZnodes(*nodes)
+        self.ownership: OwnershipStore = ownership
+        self.identity: IdentityStore = IdentityZnodes(*nodes, ownership, reset_command)
+        self.shard_states: ShardStateStore = ShardStateZnodes(*nodes, states_per_write)
+        self.shard_list: ShardListStore = ShardListZnodes(*nodes, ownership)
         self.plans: PlanStore = plans
-        self.reports: ReportStore = ReportZnodes(tree, paths, fence)
-        self.history: HistoryStore = HistoryZnodes(tree, paths, fence)
-        self.runs: RunStore = RunZnodes(tree, paths, fence)
-        self.pause: PauseStore = PauseZnodes(tree, paths)
+        self.reports: ReportStore = ReportZnodes(*nodes)
+        self.history: HistoryStore = HistoryZnodes(*nodes)
+        self.runs: RunStore = RunZnodes(*nodes)
+        self.pause: PauseStore = PauseZnodes(*nodes)
         self.view: ViewStore = ViewZnodes(
-            tree,
-            paths,
-            claims,
+            tree=tree,
+            paths=paths,
+            ownership=ownership,
             identity=self.identity,
             shard_states=self.shard_states,
             shard_list=self.shard_list,

@@ -7,9 +7,9 @@ meanwhile is left out: a look from outside must not fail because the job goes on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.codec.plans import PlanHeader, decode_log
 from state.codec.reports import decode_header
 from state.codec.values import decode
 from state.errors import StateError, StoredDataError
@@ -17,7 +17,7 @@ from state.moves.history import held_since_ms, newest_move, worth_reading
 from state.plan import PlanPointer, TaskPlan, plan_number
 from state.store.ownership import OwnerView
 from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
-from state.znodes.nodes import Nodes
+from state.znodes.plans import PlanHeader, PlanZnodes, decode_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from state.store.runs import RunStore
     from state.store.shard_list import ShardListStore
     from state.store.shard_states import ShardStateStore
-    from state.znodes.claim import Claims
+    from state.znodes.ownership import OwnershipZnodes
     from state.znodes.paths import ZookeeperPaths
-    from state.znodes.plans import PlanZnodes
     from state.znodes.tree import ZnodeTree
 
 _MAX_PASSES = 3
@@ -39,80 +38,66 @@ _MAX_OTHERS = 1_000
 _MAX_STATES = 100  # a list that was changed by hand was changed for many nodes
 
 
-class ViewZnodes(Nodes):
-    """A `ViewStore`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewZnodes:
+    """A `ViewStore`, which asks the other topics."""
 
-    def __init__(
-        self,
-        tree: ZnodeTree,
-        paths: ZookeeperPaths,
-        claims: Claims,
-        *,
-        identity: IdentityStore,
-        shard_states: ShardStateStore,
-        shard_list: ShardListStore,
-        plans: PlanZnodes,
-        reports: ReportStore,
-        history: HistoryStore,
-        runs: RunStore,
-        pause: PauseStore,
-    ) -> None:
-        super().__init__(tree, paths)
-        self._claims = claims
-        self._identity = identity
-        self._shards = shard_states
-        self._shard_list = shard_list
-        self._plans = plans
-        self._reports = reports
-        self._history = history
-        self._runs = runs
-        self._pause = pause
+    tree: ZnodeTree
+    paths: ZookeeperPaths
+    ownership: OwnershipZnodes
+    identity: IdentityStore
+    shard_states: ShardStateStore
+    shard_list: ShardListStore
+    plans: PlanZnodes
+    reports: ReportStore
+    history: HistoryStore
+    runs: RunStore
+    pause: PauseStore
 
     def read(self) -> StoredApplication:
-        identity, pin = self._identity.read(), self._identity.read_start(also_unfinished=True)
+        identity, pin = self.identity.read(), self.identity.read_start(also_unfinished=True)
         if identity is None and pin is None and (others := self._others()) is not None:
             return others
         for _ in range(_MAX_PASSES):
-            before = self._plans.pointer()
-            states = {shard: stored.state for shard, stored in self._shards.load().items()}
+            before = self.plans.pointer()
+            states = {shard: stored.state for shard, stored in self.shard_states.load().items()}
             plan = None if before is None else self._plan(before)
-            if self._plans.pointer() == before:
+            if self.plans.pointer() == before:
                 break
-        holders = self._claims.holders()
-        shard_list = self._shard_list.read()
+        owners = self.ownership.holders()
         entries = self._newest_history(len(states))
         return StoredApplication(
             identity=identity,
             pin=pin,
             states=states,
-            owners=tuple(OwnerView(holder.task, holder.info) for holder in holders),
-            total_tasks=self._claims.total_tasks(),
+            owners=tuple(OwnerView(task, info) for task, info in owners.items()),
+            total_tasks=self.ownership.total_tasks(),
             plan=plan,
-            policy=self._reports.read_policy(),
-            shard_list=None if shard_list is None else shard_list.shard_ids,
-            pause=self._pause.read(),
+            policy=self.reports.read_policy(),
+            shard_list=self.shard_list.read(),
+            pause=self.pause.read(),
             move=newest_move(entries),
             held_since_ms=held_since_ms(entries, states),
-            runs=self._runs.read(),
-            reset=self._identity.read_reset(),
+            runs=self.runs.read(),
+            reset=self.identity.read_reset(),
         )
 
     def read_access(self, shard_ids: Iterable[str]) -> Mapping[str, NodeAccess]:
-        paths = self._paths
+        paths = self.paths
         parents = [paths.base, paths.epoch, paths.batches, paths.history, paths.runs]
         try:
             below = [
                 f"{parent}/{name}"
                 for parent, names in zip(
                     (paths.epoch, paths.runs),
-                    self._tree.children([paths.epoch, paths.runs]),
+                    self.tree.children([paths.epoch, paths.runs]),
                     strict=True,
                 )
                 for name in sorted(names or ())
             ]
             states = [paths.shard_state(shard_id) for shard_id in sorted(shard_ids)[:_MAX_STATES]]
             leaves = [paths.plan, paths.shard_list, *below, *states]
-            granted = self._tree.grants([*parents, *leaves])
+            granted = self.tree.grants([*parents, *leaves])
         except StateError:
             return {}
         return {
@@ -130,13 +115,13 @@ class ViewZnodes(Nodes):
 
     def _others(self) -> StoredApplication | None:
         """What is there beside an application of which nothing is; None where something is."""
-        if self._tree.children([self._paths.base])[0]:
+        if self.tree.children([self.paths.base])[0]:
             return None
-        application, _, stream = self._paths.base.rpartition("/")
+        application, _, stream = self.paths.base.rpartition("/")
         root = application.rpartition("/")[0]
-        streams, names = self._tree.children([application, root])
+        streams, names = self.tree.children([application, root])
         named = sorted(names or ())[:_MAX_OTHERS]
-        found = self._tree.read([f"{root}/{name}/{stream}/stream" for name in named])
+        found = self.tree.read([f"{root}/{name}/{stream}/stream" for name in named])
         return StoredApplication(
             of_the_stream=tuple(
                 name for name, node in zip(named, found, strict=True) if node is not None
@@ -147,17 +132,17 @@ class ViewZnodes(Nodes):
     def _newest_history(self, shards: int) -> list[HistoryEntry]:
         """Without what was removed meanwhile; nothing where an entry is damaged."""
         try:
-            marks = worth_reading(self._history.index().marks, shards)
-            return [entry for entry in self._history.read(marks) if entry is not None]
+            marks = worth_reading(self.history.index().marks, shards)
+            return [entry for entry in self.history.read(marks) if entry is not None]
         except StoredDataError:
             return []
 
     def _plan(self, pointer: PlanPointer) -> PlanView | None:
-        header = self._plans.header(pointer.id)
+        header = self.plans.header(pointer.id)
         if header is None:
             return None
-        path = self._paths.report(pointer.id)
-        node = self._read(path)
+        path = self.paths.report(pointer.id)
+        (node,) = self.tree.read([path])
         report = None if node is None else decode_header(node.data, path)
         return PlanView(
             plan_id=pointer.id,
@@ -175,9 +160,9 @@ class ViewZnodes(Nodes):
 
     def _tasks(self, plan_id: str, header: PlanHeader) -> tuple[TaskView, ...]:
         tasks = range(header.tasks)
-        plans = [self._paths.task(plan_id, task) for task in tasks]
-        logs = [self._paths.end(plan_id, task) for task in tasks]
-        nodes = self._tree.read([*plans, *logs])
+        plans = [self.paths.task(plan_id, task) for task in tasks]
+        logs = [self.paths.end(plan_id, task) for task in tasks]
+        nodes = self.tree.read([*plans, *logs])
         return tuple(
             TaskView(
                 number=task,
@@ -193,7 +178,7 @@ class ViewZnodes(Nodes):
     def _previous_ms(self, plan_id: str) -> int | None:
         """When the plan before this one was made, if it is still there."""
         earlier = [
-            known for known in self._plans.known() if plan_number(known) < plan_number(plan_id)
+            known for known in self.plans.known() if plan_number(known) < plan_number(plan_id)
         ]
-        header = self._plans.header(earlier[-1]) if earlier else None
+        header = self.plans.header(earlier[-1]) if earlier else None
         return None if header is None else header.created_ms

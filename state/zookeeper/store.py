@@ -48,26 +48,22 @@ class ZookeeperStateStore(StoreTopics):
             address = f"{EMBEDDED_PREFIX}{directory}"
         chroot = "" if directory is not None else ConnectString.parse(address).chroot
         paths = ZookeeperPaths(chroot=chroot, root=root, application=application, stream=stream)
-        times = {
+        connection: dict[str, Any] = {
+            "address": address,
             "session_timeout_s": session_timeout_s,
             "operation_timeout_s": operation_timeout_s,
             "connect_timeout_s": connect_timeout_s,
-        }
-        self._arguments: dict[str, Any] = {
-            "address": address,
-            "application": application,
-            "stream": stream,
-            "root": root,
             "security": security,
-            **times,
         }
-        tree = ZookeeperTree(address, security=security, **times)
+        self._open_copy = functools.partial(
+            ZookeeperStateStore, application=application, stream=stream, root=root, **connection
+        )
         root_option = "" if root == DEFAULT_ROOT else f" --zookeeper-root {root}"
         command = (
             f"kinesis-spout reset --application {application} --stream {stream} "
             f"--zookeeper {address}{root_option}{security.command_options()}"
         )
-        super().__init__(tree, paths, reset_command=command)
+        super().__init__(ZookeeperTree(**connection), paths, reset_command=command)
 
     def __reduce__(self) -> tuple[Callable[[], ZookeeperStateStore], tuple[()]]:
-        return functools.partial(ZookeeperStateStore, **self._arguments), ()
+        return self._open_copy, ()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE, Permissions
 
@@ -39,7 +39,6 @@ from state.zookeeper.connection_handler import ConnectionHandler
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.multi_read import MAX_PATHS, NO_NODE, MultiRead
 from state.zookeeper.security import OPEN, ZookeeperSecurity
-from state.zookeeper.watch import NodeWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,7 +126,7 @@ class ZookeeperTree:
         self._pid = 0
         self._client: Any = None
         self._connected = threading.Event()
-        self._watches: list[NodeWatch] = []
+        self._watches: list[_NodeWatch] = []
         # Clients of the process that this one was forked from. They are kept, because only their
         # own process may close them.
         self._inherited: list[Any] = []
@@ -234,7 +233,7 @@ class ZookeeperTree:
 
     def watch(self, path: str, callback: Callable[[], None]) -> None:
         self._open()  # in a forked process this drops the other process's watches first
-        watch = NodeWatch(path, callback)
+        watch = _NodeWatch(path, callback)
         self._watches.append(watch)
         try:
             self._call(lambda client: [watch.set(client)])
@@ -426,6 +425,43 @@ class ZookeeperTree:
             f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "
             f"{exc}); see the server's log"
         )
+
+
+class _NodeWatch:
+    """A persistent watch of one node: one of ZooKeeper's fires once, and kazoo drops it when the
+    connection is lost. The callback runs in kazoo's thread for watches. Setting it never blocks.
+
+    It is set again before the callback runs, so a reader that reacts to it misses no later change.
+    A request to set it that fails is not repeated here: it fails only with the connection,
+    and the next connection sets all watches again.
+    """
+
+    def __init__(self, path: str, callback: Callable[[], None]) -> None:
+        self._path = path
+        self._callback = callback
+        self._client: Any = None
+
+    def set(self, client: Any) -> Any:
+        """Send the request that sets the watch; returns kazoo's pending answer."""
+        self._client = client
+        # `exists` also watches for the creation of a node that does not exist yet.
+        return client.exists_async(self._path, watch=self._on_event)
+
+    def set_and_tell(self, client: Any) -> None:
+        """Set the watch, and call back once it is set: the node may have changed in between."""
+        self.set(client).rawlink(functools.partial(self._tell, client))
+
+    def _on_event(self, event: Any) -> None:
+        # NONE is a change of the connection. After a lost one, `ZookeeperTree` sets the watches.
+        if event.type != EventType.NONE:
+            self.set_and_tell(self._client)
+
+    def _tell(self, client: Any, answer: Any) -> None:
+        """Call back, but in kazoo's thread for watches. This method runs in its thread for answers,
+        on which every call of the store waits.
+        """
+        if answer.successful():
+            client.handler.dispatch_callback(Callback("watch", self._callback, ()))
 
 
 def _identity(security: ZookeeperSecurity) -> dict[str, Any]:

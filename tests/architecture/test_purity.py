@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Rooms as a whole, and the modules that decide among others that act.
 PURE = (
     "state/*.py",
-    *(f"state/{room}/*" for room in ("tracker", "collections", "codec", "moves", "store")),
+    *(f"state/{room}/*" for room in ("tracker", "codec", "moves", "store")),
     *("kinesis_spout/html/*", "kinesis_spout/inspection/*", "kinesis_spout/drills/history/*"),
     *(
         f"kinesis_spout/spout/{name}.py"

@@ -1,4 +1,4 @@
-"""The contract of the state store (`state/state_store.py`), for memory and ZooKeeper alike:
+"""The contract of the state store (`state/store/`), for memory and ZooKeeper alike:
 ownership, identity, start.
 """
 
@@ -68,7 +68,7 @@ def test_the_second_owner_acquires_it_when_the_first_releases_it(
         assert not waiting.done()
         first.ownership.release()
         assert waiting.result(timeout=30) == 2
-    assert second.ownership.owner() == OTHER
+    assert second.ownership.holders() == {None: OTHER}
 
 
 def test_a_stale_owner_writes_nothing_at_all(store_world: StoreWorld) -> None:
@@ -123,7 +123,7 @@ def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -
     assert (
         store.shard_states.save([StateChange(known, state_at(2))])[0].version == known.version + 1
     )
-    assert store.ownership.owner() == OWNER
+    assert store.ownership.holders() == {None: OWNER}
     assert store.ownership.acquire(OWNER, timeout_s=0) == 1
 
 
@@ -197,7 +197,7 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
     assert fresh.plans.known() == []
     assert (fresh.reports.read_policy(), fresh.pause.read(), fresh.runs.read()) == (None, None, {})
     assert fresh.history.index() == HistoryIndex()
-    assert fresh.ownership.owner() is None
+    assert fresh.ownership.holders() == {}
     assert fresh.identity.read_reset() == fresh.view.read().reset == OTHER
     assert fresh.ownership.acquire(OWNER, timeout_s=0) == 3
 

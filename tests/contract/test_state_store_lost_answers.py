@@ -14,10 +14,9 @@ from state.report import OnFailure, OutcomePolicy
 from state.store.ownership import TaskShare
 from state.store.pause import Pause
 from state.store.runs import FAILED, SPARK, Run, RunEnd
-from state.store.shard_list import ShardList
 from state.store.shard_states import StateChange, StoredState
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, OWNER, failures, log_of, plan, state_at
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from state.znodes.topics import StoreTopics
@@ -61,7 +60,10 @@ def test_every_step_of_a_plan_and_the_list_is_done_once(
     store.plans.remove("1-aa")
     assert store.plans.pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
     assert store.plans.known() == ["2-aa"]
-    assert store.shard_list.read() == ShardList(("a",), 0)
+    assert store.shard_list.read() == ("a",)
+    (listed,) = store._tree.read([store.paths.shard_list])
+    assert listed is not None
+    assert listed.version == 0
 
 
 @pytest.mark.parametrize("share", [None, FIRST], ids=str)
@@ -85,11 +87,11 @@ def test_the_ownership_is_acquired_regained_and_released_once(
         assert store_world.get("epoch") == (b"1" if before in (FIRST, SECOND) else b"2")
     store_world.lose_session(origin)
     store.shard_states.save([StateChange(None, state_at(1))])
-    assert store.ownership.owner() == OWNER
+    assert store.ownership.holders() == {share: OWNER}
     assert store.shard_list.try_lead()
     store.shard_list.save(["a"])
     store.ownership.release()
-    assert (store.ownership.owner(), store.ownership.tasks()) == (None, {})
+    assert store.ownership.holders() == {}
 
 
 def test_a_pause_a_run_and_a_mark_are_written_and_removed_once(store: StoreTopics) -> None:

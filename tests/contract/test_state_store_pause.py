@@ -8,8 +8,7 @@ import pytest
 
 from state.errors import StateError
 from state.store.pause import Pause
-from tests.support.state.bell import Bell
-from tests.support.state.state_stores import owned
+from tests.support.state.state_stores import Bell, owned
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld

@@ -13,8 +13,8 @@ from state.errors import ConflictError, PlanClosedError
 from state.plan import Plan, PlanPointer, PlanStatus
 from state.store.ownership import TaskShare
 from tests.support.state import state_values
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OTHER, log_of, owned, plan, task_of
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from state.task_log import TaskLog

@@ -18,7 +18,6 @@ from state.errors import (
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.store.identity import StartPin
-from state.store.shard_list import ShardList
 from state.store.shard_states import StateChange, StoredState
 from state.znodes.shard_states import MAX_STATES_PER_WRITE
 from tests.support.state import state_values
@@ -111,7 +110,7 @@ def test_a_checkpoint_of_the_kinesis_storm_spout_is_read(store_world: StoreWorld
     store = owned(store_world)
     known = store.shard_states.load()["shardId-000000000003"]
     assert known.state == state_at(4955, "shardId-000000000003")
-    assert store.shard_list.read() == ShardList(("shardId-000000000003",), 1)
+    assert store.shard_list.read() == ("shardId-000000000003",)
     store.shard_states.save([StateChange(known, state_at(5000, "shardId-000000000003"))])
     assert store.shard_states.load()["shardId-000000000003"].state.checkpoint == sequence(5000)
 

@@ -15,9 +15,17 @@ from state.errors import OwnedByAnotherError, StaleOwnerError
 from state.process import process_start, this_process
 from state.store.ownership import TaskShare
 from state.store.shard_states import StateChange
-from tests.support.state.interposed_tree import interposed
-from tests.support.state.stale_owners import assert_stale, dead_process, write_one
-from tests.support.state.state_stores import OTHER, OWNER, owned, state_at, task_of
+from tests.support.state.state_stores import (
+    OTHER,
+    OWNER,
+    assert_stale,
+    dead_process,
+    owned,
+    state_at,
+    task_of,
+    write_one,
+)
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
@@ -104,11 +112,11 @@ def test_the_whole_is_acquired_when_the_last_task_has_gone(store_world: StoreWor
     driver, tree = interposed(store_world.open())
     tree.before_wait(last.ownership.release)
     assert driver.ownership.acquire(OTHER, timeout_s=60) == 2
-    assert (driver.ownership.owner(), driver.ownership.tasks()) == (OTHER, {})
+    assert driver.ownership.holders() == {None: OTHER}
     assert store_world.children("epoch") == []
     assert_stale(old, TaskShare(0, 2))
     driver.ownership.release()
-    assert driver.ownership.owner() is None
+    assert driver.ownership.holders() == {}
 
 
 @linux_only
@@ -129,8 +137,7 @@ def test_a_dead_holder_is_not_waited_for(
     dead, store = store_world.open(), store_world.open()
     dead.ownership.acquire(dead_process(), timeout_s=0, task=before)
     assert store.ownership.acquire(OWNER, timeout_s=0, task=after) > 0
-    assert store.ownership.owner() == OWNER
-    assert list(store.ownership.tasks()) == ([] if after is None else [after])
+    assert store.ownership.holders() == {after: OWNER}
     assert_stale(dead, before)
 
 
@@ -149,11 +156,8 @@ def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
     task.ownership.release()
     fresh = store_world.open()
     assert fresh.identity.reset(OTHER, timeout_s=10) == 1
-    assert (fresh.shard_states.load(), fresh.shard_list.read(), fresh.ownership.owner()) == (
-        {},
-        None,
-        None,
-    )
+    assert (fresh.shard_states.load(), fresh.shard_list.read()) == ({}, None)
+    assert fresh.ownership.holders() == {}
     assert store_world.children("epoch") == []
     assert_stale(stale, TaskShare(0, 2))
 

@@ -20,9 +20,8 @@ from state.errors import (
 from state.store.plans import StoredLog
 from state.task_log import TaskLog
 from state.znodes.topics import StoreTopics
-from tests.support.state.forwarding_tree import ForwardingTree
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import entry, log_of, owned, plan
+from tests.support.state.trees import ForwardingTree, interposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

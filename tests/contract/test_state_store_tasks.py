@@ -11,8 +11,7 @@ import pytest
 
 from state.errors import OwnedByAnotherError, StaleOwnerError, StoredDataError
 from state.store.ownership import TaskShare
-from tests.support.state.stale_owners import assert_stale, write_one
-from tests.support.state.state_stores import OTHER, OWNER, task_of
+from tests.support.state.state_stores import OTHER, OWNER, assert_stale, task_of, write_one
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
 
 def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
     """Each task has a node of its own, below a node with the number of tasks."""
-    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
+    _, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
     assert msgspec.json.decode(store_world.get("owner")) == {"totalTasks": 2, "format": 1}
     assert store_world.children("owner") == ["0-of-2", "1-of-2"]
-    assert store_world.open().ownership.tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
-    assert first.ownership.owner() == OWNER
+    holders = store_world.open().ownership.holders()
+    assert list(holders.items()) == [(TaskShare(0, 2), OWNER), (TaskShare(1, 2), OTHER)]
     assert second.ownership.acquire(OTHER, timeout_s=0, task=TaskShare(1, 2)) == 1
     assert store_world.get("epoch") == b"1"
 
@@ -68,7 +67,7 @@ def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
     store_world.lose_session(old)
     new.ownership.acquire(OTHER, timeout_s=10, task=share)
     old.ownership.release()
-    assert new.ownership.owner() == OTHER
+    assert new.ownership.holders() == {share: OTHER}
     write_one(new, "a")
 
 
@@ -76,11 +75,11 @@ def test_a_task_regains_its_lost_session_with_the_next_write(store_world: StoreW
     """Under the same epoch, and without an effect on other tasks."""
     store, neighbour = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
     store_world.lose_session(store)
-    assert neighbour.ownership.tasks() == {TaskShare(1, 2): OTHER}
+    assert neighbour.ownership.holders() == {TaskShare(1, 2): OTHER}
     write_one(store, "a")
     write_one(neighbour, "b")
     assert store.ownership.acquire(OWNER, timeout_s=0, task=TaskShare(0, 2)) == 1
-    assert neighbour.ownership.tasks() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
+    assert neighbour.ownership.holders() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
 
 
 def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:

@@ -15,7 +15,6 @@ from state.store.history import HistoryEntry, OperatorMove
 from state.store.pause import Pause
 from state.store.shard_states import StateChange
 from state.store.view import StoredApplication
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import (
     IDENTITY,
     OWNER,
@@ -24,6 +23,7 @@ from tests.support.state.state_stores import (
     plan,
     state_at,
 )
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld

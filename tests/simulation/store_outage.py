@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from state.errors import StoreUnavailableError
 from state.znodes.tree import Set
 from tests.support.simulated.micro_batch_engine import Crash
-from tests.support.state.forwarding_tree import ForwardingTree
+from tests.support.state.trees import ForwardingTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -65,7 +65,7 @@ def origin_of(store: StoreTopics, where: str) -> Origin:
             "topology before, or what it goes on to process is read again"
         )
     shards = {shard: _shard(stored.state) for shard, stored in sorted(states.items())}
-    for shard in () if listed is None else listed.shard_ids:
+    for shard in listed or ():
         shards.setdefault(shard, OriginShard(says="no checkpoint", position=None))
     return Origin(name=NAME, shards=shards, notes=tuple(notes))
 

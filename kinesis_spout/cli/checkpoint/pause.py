@@ -100,7 +100,7 @@ def _check_known(store: ZookeeperStateStore, place: Place) -> None:
         store.identity.read() is not None
         or store.identity.read_start(also_unfinished=True) is not None
     )
-    if not is_known and not store.shard_states.load() and store.ownership.owner() is None:
+    if not is_known and not store.shard_states.load() and not store.ownership.holders():
         raise CliError(
             f"application {place.application} has never run on stream {place.stream}; correct the "
             "names, or give --before-start to `kinesis-spout pause` if it is to start paused"

@@ -203,7 +203,7 @@ def test_a_wrong_password_is_refused_without_being_shown(
     assert f"the {auth} identity '{USER}' (options zookeeperAuth, zookeeperUser)" in str(
         refused.value
     )
-    for text in (str(refused.value), repr(wrong._arguments), caplog.text):
+    for text in (str(refused.value), repr(wrong._open_copy), caplog.text):
         assert "marked-" not in text
 
 
@@ -251,7 +251,7 @@ def test_a_connection_that_cannot_be_made_secure_is_refused_at_once(
     address, changes = cases[case]
     store = store_of(address, ZookeeperSecurity(**own | changes), connect_timeout_s=120.0)
     with closing(store), pytest.raises(StoreAccessError, match=says):
-        store.ownership.owner()
+        store.ownership.holders()
 
 
 def test_a_certificate_for_another_host_is_taken_by_the_explicit_switch(
@@ -262,7 +262,7 @@ def test_a_certificate_for_another_host_is_taken_by_the_explicit_switch(
     )
     address = f"{MISNAMED}:{tls_zookeeper.tls.rpartition(':')[2]}"
     with closing(store_of(address, security)) as store:
-        assert store.ownership.owner() is None
+        assert store.ownership.holders() == {}
 
 
 def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
@@ -279,4 +279,4 @@ def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
     plain = store_of(tls_zookeeper.tls, ZookeeperSecurity(), connect_timeout_s=1.0)
     wants = r"wants TLS \(option zookeeperTls\)"
     with closing(plain), pytest.raises(StoreUnavailableError, match=wants):
-        plain.ownership.owner()
+        plain.ownership.holders()

@@ -19,7 +19,7 @@ from state.task_log import TaskLog
 from tests.simulation.in_process import InlinePool, InProcessClient, Service
 from tests.simulation.subscriptions import InlineFeed, wait_in
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
-from tests.support.state.interposed_tree import interposed
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

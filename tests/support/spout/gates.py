@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.in_process import Service
-from tests.support.state.forwarding_tree import ForwardingTree
+from tests.support.state.trees import ForwardingTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,27 +1,35 @@
-"""The state store's implementations behind one interface, so that one contract suite
-checks both.
+"""The state store's implementations behind one interface, so that one contract suite checks both;
+and what its tests write, and hear of.
 """
 
 from __future__ import annotations
 
+import threading
 import uuid
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+import pytest
 from kazoo.client import KazooClient
 
+from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan, make_plan_id
 from state.position import TRIM_HORIZON, Position
+from state.process import this_process
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.store.identity import StreamIdentity
 from state.store.ownership import OwnerInfo, TaskShare
+from state.store.shard_states import StateChange
 from state.task_log import TaskLog
 from state.znodes.tree import Delete
 from state.zookeeper.store import ZookeeperStateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from state.znodes.topics import StoreTopics
 
 ROOT, STREAM = "root", "flights"
@@ -161,7 +169,7 @@ class ZookeeperWorld:
 
 def end_session(server: str, store: StoreTopics) -> None:
     """End the store's session for real: a second client joins the session and closes it."""
-    store.ownership.owner()  # connects the store
+    store.ownership.holders()  # connects the store
     session = store._tree._client.client_id  # type: ignore[attr-defined]  # the store hides its session
     thief = KazooClient(server, client_id=session)
     thief.start()
@@ -243,3 +251,47 @@ def task_of(world: StoreWorld, index: int, total: int, owner: OwnerInfo = OWNER)
     store = world.open()
     store.ownership.acquire(owner, timeout_s=10, task=TaskShare(index, total))
     return store
+
+
+def dead_process() -> OwnerInfo:
+    """An owner on this host that ended long ago: no process has so high a pid."""
+    return msgspec.structs.replace(this_process(0), pid=2**22 + 1)
+
+
+def write_one(store: StoreTopics, shard_id: str) -> None:
+    """Create a state, as owner."""
+    store.shard_states.save([StateChange(None, state_at(1, shard_id))])
+
+
+def assert_stale(store: StoreTopics, task: TaskShare | None) -> None:
+    """Each write of a stale owner is refused, and it does not regain the ownership by itself."""
+    writes: list[Callable[[], object]] = [
+        lambda: write_one(store, "shard-of-the-stale"),
+        lambda: store.shard_list.save(["shard-of-the-stale"]),
+        lambda: store.identity.bind(IDENTITY),
+        store.shard_list.try_lead,
+        lambda: store.ownership.acquire(OWNER, timeout_s=0, task=task),
+    ]
+    for write in writes:
+        with pytest.raises(StaleOwnerError, match="another process has taken over"):
+            write()
+    assert "shard-of-the-stale" not in store.shard_states.load()
+    assert (store.shard_list.read(), store.identity.read()) == (None, None)
+
+
+class Bell:
+    """`ring` is the callback. `heard` waits for a call, and takes it."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Semaphore(0)
+
+    def ring(self) -> None:
+        self._rung.release()
+
+    def heard(self, timeout_s: float = 30.0) -> bool:
+        return self._rung.acquire(timeout=timeout_s)
+
+    def silence(self) -> None:
+        """Forget what has rung until now: there may be more than one ring for a change."""
+        while self._rung.acquire(blocking=False):
+            pass

@@ -26,7 +26,6 @@ from scripts.reference.znodes import structs
 from spark_job.driver.offsets import OF_ONE
 from state.codec.exported import ExportedApplication, decode_export, encode_export
 from state.codec.history import HistoryHead, decode_entry, encode_entry, mark_of
-from state.codec.plans import PlanHeader, decode_log
 from state.codec.reports import (
     ReportHeader,
     ReportPart,
@@ -81,6 +80,7 @@ from state.store.runs import (
     Throttle,
 )
 from state.task_log import TaskLog
+from state.znodes.plans import PlanHeader, decode_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,8 +12,8 @@ from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.moves.history import MAX_ENTRIES, past_at
 from state.store.shard_states import StateChange, StoredState
-from tests.support.state.counting_tree import CountingTree, counting_store
 from tests.support.state.state_stores import OTHER, OWNER, state_at
+from tests.support.state.trees import CountingTree, counting_store
 
 
 class Job:

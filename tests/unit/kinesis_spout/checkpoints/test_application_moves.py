@@ -33,7 +33,7 @@ from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
-from tests.support.state.dying_store import DyingTree
+from tests.support.state.trees import DyingTree
 from tests.unit.kinesis_spout.spout.test_clock_set import MachineClock
 
 if TYPE_CHECKING:

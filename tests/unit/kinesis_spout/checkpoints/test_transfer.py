@@ -34,7 +34,7 @@ from state.znodes.tree import Create
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import read_all
 from tests.support.simulated.simulated_job import STREAM, shard, simulated
-from tests.support.state.dying_store import DyingTree
+from tests.support.state.trees import DyingTree
 
 if TYPE_CHECKING:
     from state.znodes.tree import ZnodeTree

@@ -13,7 +13,7 @@ from state.errors import StoreUnavailableError
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
-from tests.support.state.breaking_tree import breaking_store
+from tests.support.state.trees import breaking_store
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission

@@ -18,6 +18,7 @@ from state.errors import StaleOwnerError
 from state.position import PositionKind
 from state.process import this_process
 from state.retry_policy import RetryPolicy
+from state.store.ownership import TaskShare
 from state.store.pause import Pause
 from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain, pass_time
 from tests.support.state.zookeeper import wait_until
@@ -147,7 +148,7 @@ def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
         store.lose_session()
         pass_time(under_test, spout, 2 * KEPT_S, step_s=KEPT_S)
         with closing(under_test.store()) as other:
-            assert other.ownership.tasks()
+            assert list(other.ownership.holders()) == [TaskShare(0, 1)]
             store.lose_session()
             other.ownership.acquire(this_process(0), timeout_s=0)
             with pytest.raises(StaleOwnerError):

@@ -27,9 +27,8 @@ from tests.support.simulated.simulated_job import (
 from tests.support.spout import spout_world
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
-from tests.support.state.breaking_tree import breaking_store
-from tests.support.state.interposed_tree import interposed
 from tests.support.state.state_stores import OWNER
+from tests.support.state.trees import breaking_store, interposed
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission

@@ -14,7 +14,7 @@ from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 from tests.support.simulated.simulated_driver import next_plan
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, simulated
-from tests.support.state.counting_tree import counting_store
+from tests.support.state.trees import counting_store
 
 if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator

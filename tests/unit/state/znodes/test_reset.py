@@ -13,8 +13,8 @@ from state.store.identity import StartPin
 from state.store.shard_states import StateChange
 from state.znodes.topics import StoreTopics
 from tests.support.simulated.micro_batch_engine import Crash
-from tests.support.state.dying_store import DyingTree
 from tests.support.state.state_stores import IDENTITY, OWNER, state_at
+from tests.support.state.trees import DyingTree
 
 START = StartPin(time_ms=1, requested="TRIM_HORIZON", position=TRIM_HORIZON, shards=())
 

@@ -1,17 +1,12 @@
-"""A priority queue by time, then by key, from which any entry can be removed early.
-
-A heap finds the earliest entry; a map holds the entries that are still wanted. Removing an entry
-early takes it out of the map only. Its heap item becomes a leftover, which is skipped when it
-reaches the top. The heap is rebuilt when leftovers are most of it. So memory, and time per
-operation, follow the number of entries and not the number of entries that ever were.
+"""Two collections whose memory follows what is in them, and not what ever was: a dict that releases
+its memory, and a priority queue by time from which any entry can be removed early. The tracker and
+the acker share them. The lowest room: it imports nothing of ours.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
-
-from state.collections.shrinking_dict import ShrinkingDict
 
 
 class Key(Protocol):
@@ -25,15 +20,51 @@ class Key(Protocol):
     def __lt__(self, other: Any, /) -> bool: ...
 
 
+H = TypeVar("H")
+V = TypeVar("V")
 K = TypeVar("K", bound=Key)
 
-# With fewer leftovers than this, a rebuild costs more than it saves.
-_SMALL = 64
+# A dict's table below this size is not worth a rebuild.
+_SMALL_TABLE = 1_024
+# With fewer leftovers than this, a rebuild of a queue costs more than it saves.
+_FEW_LEFTOVERS = 64
+
+
+class ShrinkingDict(dict[H, V], Generic[H, V]):
+    """A dict that releases its memory when entries are removed. CPython's own never shrinks its
+    table: a shard that once had a million records in flight would hold some 40 MB for ever.
+
+    Remove entries with `drop` only. It rebuilds the table when the table is four times too
+    large, which costs O(1) amortised.
+    """
+
+    __slots__ = ("_peak",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._peak = _SMALL_TABLE
+
+    def drop(self, key: H) -> V | None:
+        """Remove an entry and return its value; None for a key that is not in the dict."""
+        # Between two drops the dict only grows, so looking here sees every peak.
+        self._peak = max(self._peak, len(self))
+        value = self.pop(key, None)
+        if 4 * len(self) < self._peak and self._peak > _SMALL_TABLE:
+            entries = dict(self)
+            self.clear()
+            self.update(entries)
+            self._peak = max(len(entries), _SMALL_TABLE)
+        return value
 
 
 class DueQueue(Generic[K]):
     """Keys, each with a time in milliseconds. `put` and `discard` cost O(1) amortised, O(log n) at
     worst.
+
+    A heap finds the earliest entry; a map holds those that are still wanted. Removing an entry
+    early takes it out of the map only. Its heap item becomes a leftover, which is skipped when it
+    reaches the top. The heap is rebuilt when leftovers are most of it. So memory, and time per
+    operation, follow the number of entries and not the number of entries that ever were.
     """
 
     def __init__(self) -> None:
@@ -84,6 +115,6 @@ class DueQueue(Generic[K]):
             heappop(heap)
 
     def _drop_leftovers(self) -> None:
-        if len(self._heap) > 2 * len(self._due_ms) + _SMALL:
+        if len(self._heap) > 2 * len(self._due_ms) + _FEW_LEFTOVERS:
             self._heap = [(due_ms, key) for key, due_ms in self._due_ms.items()]
             heapify(self._heap)

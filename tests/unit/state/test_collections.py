@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import sys
 
-from state.collections.due_queue import DueQueue
-from state.collections.shrinking_dict import ShrinkingDict
+from state.collections import DueQueue, ShrinkingDict
 from state.sequence_number import SequenceNumber
 
 

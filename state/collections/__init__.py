@@ -1,1 +1,0 @@
-"""Collections that the tracker and the acker share. The lowest room: it imports nothing of ours."""
