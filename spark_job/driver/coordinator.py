@@ -42,7 +42,7 @@ from kinesis_spout.shards.listed_stream import RELIST_S
 from kinesis_spout.shards.start_position import OLDEST
 from spark_job.driver.backlog import IDLE_INTERVAL_S, PROBE_MAX_SHARDS, Backlog, Found
 from spark_job.driver.outcome_summary import OutcomeSummary
-from spark_job.driver.planner import PlanLimits, make_plan
+from spark_job.driver.planner import PlanLimits, ShardHints, make_plan
 from spark_job.driver.prober import POLL_S, ShardTips
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.stream_plans import StreamPlans
@@ -317,15 +317,16 @@ class Coordinator:
         consumer_arn = self._subscriptions.consumer_arn()
         self.session.run.not_subscribed(self._subscriptions.why_polled())
         shards, queue, settings = found.shards, self._outcomes.queue, self.settings
-        retries = queue.due(self._backlog.now_ms()) if found.is_any else {}
+        retries = queue.due(self._backlog.now_ms()) if found.is_any else []
         if not shards and not retries:
             return None
+        members = {*shards, *(shard for shard, _ in retries)}
         now_ms, now_s = self.clock.now_ms(), self.clock.monotonic_s()
         number = self.plans.next_number(start)
         plan = make_plan(
             make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
             shards,
-            self._catalog.verified_states({*shards, *retries}),
+            self._catalog.verified_states(members),
             PlanLimits(
                 max_records_per_trigger=max_records,
                 max_records_per_shard=settings.max_records_per_shard,
@@ -338,16 +339,18 @@ class Coordinator:
                 aggregated_records=settings.aggregated_records,
                 consumer_arn=consumer_arn,
             ),
-            endings=self._catalog.stream.endings(),
-            iterators=self._tips.iterators(shards, now_s),
-            next_reads=self._tips.next_reads([*shards, *retries], now_ms),
-            next_subscribes=self._tips.next_subscribes(shards, now_ms),
-            hash_keys=self._catalog.stream.hash_key_ranges(),
+            hints=ShardHints(
+                endings=self._catalog.stream.endings(),
+                iterators=self._tips.iterators(shards, now_s),
+                next_reads=self._tips.next_reads(members, now_ms),
+                next_subscribes=self._tips.next_subscribes(shards, now_ms),
+                hash_keys=self._catalog.stream.hash_key_ranges(),
+                gone=self._catalog.loss.gone,
+            ),
             now_ms=now_ms,
             until_ms=self._backlog.until_ms,
             turn=number,
             retries=retries,
-            gone=self._catalog.loss.gone,
             in_order=queue.in_order,
             outages=self._outcomes.outages,
             delivery_limit=self._outcomes.delivery_limit,
