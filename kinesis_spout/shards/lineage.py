@@ -274,6 +274,33 @@ def lapsed_shards(
     ]
 
 
+def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[str, ...]]:
+    """By shard, its ancestors of any generation that have unresolved records. Their states are kept
+    while they have any. Where later records of a key or shard wait for an earlier one that failed
+    (`state.report.OnFailure`), they wait for those records too.
+
+    Leaves out the shards that have no such ancestor. A shard is not its own ancestor, also in a
+    circle, which no service creates.
+    """
+    unresolved = [shard for shard, state in states.items() if state.unresolved]
+    if not unresolved:
+        return {}
+    children: dict[str, list[str]] = {}
+    for shard, state in states.items():
+        for parent in state.parents:
+            children.setdefault(parent, []).append(shard)
+    found: dict[str, tuple[str, ...]] = {}
+    for ancestor in unresolved:
+        seen, todo = {ancestor}, list(children.get(ancestor, ()))
+        while todo:
+            shard = todo.pop()
+            if shard not in seen:
+                seen.add(shard)
+                found[shard] = (*found.get(shard, ()), ancestor)
+                todo += children.get(shard, ())
+    return found
+
+
 def _gaps(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     holes = []
     free = 0

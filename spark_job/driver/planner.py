@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.shards.assignment import assign
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.plan import (
     ChildShard,
@@ -30,7 +29,7 @@ from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from state.shard_state import ShardState
 
@@ -121,7 +120,7 @@ def make_plan(
         new = {shard: records for shard, records in new.items() if shard not in due}
     elif in_order:
         due.difference_update(new)
-    members = sorted({*new, *due})
+    members = {*new, *due}
     groups = assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK)))
     planned = _within_tasks([one for one in retries if one[0] in due], groups)
     tasks: list[TaskPlan] = []
@@ -304,6 +303,16 @@ def share_records(
     if total < len(shards):
         return sorted(_rotated(sorted(shards), turn * total)[:total]), 1
     return sorted(shards), min(per_shard, total // len(shards))
+
+
+def assign(shards: Iterable[str], tasks: int) -> list[tuple[str, ...]]:
+    """Groups of shard ids: at most `tasks` groups, none empty, their sizes at most one apart.
+
+    The ids are assigned to the groups in turn, in sorted order. So the order of the argument does
+    not matter, and neighbours, such as the children of one split, get different groups.
+    """
+    ordered = sorted(shards)
+    return [tuple(ordered[first::tasks]) for first in range(min(tasks, len(ordered)))]
 
 
 def _rotated(shards: Sequence[str], by: int) -> list[str]:

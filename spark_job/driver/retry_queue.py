@@ -18,7 +18,7 @@ from itertools import chain
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING
 
-from kinesis_spout.shards.ancestors import unresolved_ancestors
+from kinesis_spout.shards.lineage import unresolved_ancestors
 from state.plan import PlannedRetry
 from state.report import OnFailure
 from state.shard_state import by_the_time

@@ -17,6 +17,7 @@ from spark_job.driver.planner import (
     PlanLimits,
     Retries,
     ShardHints,
+    assign,
     longest_round,
     make_plan,
     share_records,
@@ -168,6 +169,27 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         aggregated_records="unpack",
         consumer_arn="arn",
     )
+
+
+@given(st.lists(st.integers(0, 500).map("shardId-{:012}".format), unique=True), st.integers(1, 40))
+def test_every_shard_is_in_one_group_and_the_groups_are_balanced(
+    shards: list[str], tasks: int
+) -> None:
+    """None is lost or assigned twice, no group is empty, and each group is in order. Two listings
+    of one stream give one plan.
+    """
+    groups = assign(shards, tasks)
+    assert sorted(shard for group in groups for shard in group) == sorted(shards)
+    assert len(groups) == min(tasks, len(shards))
+    assert all(list(group) == sorted(group) for group in groups)
+    sizes = [len(group) for group in groups] or [0]
+    assert max(sizes) - min(sizes) <= 1
+    assert assign(shards[::-1], tasks) == groups
+
+
+def test_shards_are_assigned_in_turn() -> None:
+    """Neighbours get different tasks."""
+    assert assign(["d", "a", "c", "b", "e"], 2) == [("a", "c", "e"), ("b", "d")]
 
 
 @given(st.integers(1, 40), st.integers(1, 200), st.integers(1, 50), st.integers(0, 1_000))
