@@ -116,14 +116,6 @@ class SourceSettings:
             **named,
         )
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> SourceSettings:
-        """Settings from reader options, in upper or lower case.
-
-        An unknown option raises `ConfigError` with the nearest known name.
-        """
-        return cls.from_texts(texts_from_options(options))
-
     def with_password(self) -> SourceSettings:
         """The same, with ZooKeeper's password in them instead of where it is, as executors need it.
         Reads the password's file, or the environment. Raises `ConfigError`.
@@ -152,7 +144,8 @@ class QuerySettings:
         """Settings from reader options, in upper or lower case.
 
         `streamName` may list several names and ARNs, with commas between. `stream.2.roleArn` is the
-        option `roleArn` of the second one alone. Raises `ConfigError`.
+        option `roleArn` of the second one alone. Raises `ConfigError`; for an unknown option, with
+        the nearest known name.
         """
         shared, own = _split(options)
         texts = texts_from_options(shared)

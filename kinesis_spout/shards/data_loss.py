@@ -29,7 +29,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
-from kinesis_spout.shards.lineage import lapsed_shards, open_range_holes
+from kinesis_spout.shards.lineage import open_range_holes
 from state.position import TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ class DataLossDetector:
 
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
-        asked = lapsed_shards(shards, states, now_ms, retention_ms)
-        if not self._reported.issuperset(asked):
-            lapsed = lapsed_shards(sorted(states), states, now_ms, retention_ms)
-            new = [shard for shard in lapsed if shard not in self._reported]
+        horizon_ms = now_ms - retention_ms
+        lapsed = {one for one, state in states.items() if expired_unread(state, horizon_ms)}
+        if not self._reported.issuperset(lapsed.intersection(shards)):
+            new = [shard for shard in sorted(lapsed) if shard not in self._reported]
             self._report_data_loss(
                 f"were not read for longer than the retention of {retention_ms // 3_600_000} h",
-                _with_positions(new, states, now_ms - retention_ms),
+                _with_positions(new, states, horizon_ms),
             )
             self._reported.update(new)
         self.checked_ms |= dict.fromkeys(shards, now_ms)

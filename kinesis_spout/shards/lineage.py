@@ -260,20 +260,6 @@ def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
     return _gaps(ranges)
 
 
-def lapsed_shards(
-    shards: Sequence[str], states: Mapping[str, ShardState], service_now_ms: int, retention_ms: int
-) -> list[str]:
-    """Shards whose records may have expired unread: they were last verified longer ago than the
-    retention.
-    """
-    horizon_ms = service_now_ms - retention_ms
-    return [
-        shard
-        for shard in shards
-        if (verified_ms := states[shard].verified_until_ms) is not None and verified_ms < horizon_ms
-    ]
-
-
 def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[str, ...]]:
     """By shard, its ancestors of any generation that have unresolved records. Their states are kept
     while they have any. Where later records of a key or shard wait for an earlier one that failed

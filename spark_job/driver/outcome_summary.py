@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError
 from spark_job.driver.retry_queue import RetryQueue
-from spark_job.driver.settle_plan import delivery_limit_after, outages_after
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
     from spark_job.driver.settle_plan import Settled
     from spark_job.settings import SourceSettings
+    from state.plan import Plan
+    from state.report import PlanReport
     from state.store.plans import PlanReader
     from state.store.reports import ReportStore
     from state.store.shard_states import StoredState
@@ -30,6 +31,9 @@ MAX_UNREPORTED = 2  # plans in a row: a single one may be an accident
 class OutcomeSummary:
     """The outcomes of one query. `open` and `on_settled` keep them up to date; the other methods do
     no I/O.
+
+    `outages`: how many plans in a row, up to the last one, were outages. `delivery_limit`: that of
+    the next plan (`state.plan.Plan`).
     """
 
     def __init__(self, settings: SourceSettings, plans: PlanReader, reports: ReportStore) -> None:
@@ -59,13 +63,25 @@ class OutcomeSummary:
             )
         self.queue.update({shard: stored.state for shard, stored in states.items()}, policy, now_ms)
         pointer = self._plans.pointer()
-        plan = None if pointer is None else self._plans.read(pointer.id)
-        if pointer is not None and plan is not None:
+        if pointer is not None:
             is_settled = pointer.status is PlanStatus.SETTLED
             report = self._reports.read(pointer.id) if is_settled else None
-            is_tracked = policy is not None
-            self.outages = outages_after(plan, report, is_tracked=is_tracked)
-            self.delivery_limit = delivery_limit_after(plan, report, is_tracked=is_tracked)
+            self._carry_over(self._plans.read(pointer.id), report, is_tracked=policy is not None)
+
+    def _carry_over(
+        self, plan: Plan | None, report: PlanReport | None, *, is_tracked: bool
+    ) -> None:
+        """Take over what the next plan has to know of this one. Without known outcomes, a plan of
+        an application that tracks its records leaves it as it was: it neither ends a row of outages
+        nor adds to it. `plan`: None where it is not there any more.
+        """
+        if report is not None:
+            outages = 0 if plan is None or not report.outage else plan.outages + 1
+            self.outages, self.delivery_limit = outages, report.delivery_limit
+        elif plan is not None and is_tracked:
+            self.outages, self.delivery_limit = plan.outages, plan.delivery_limit
+        else:
+            self.outages, self.delivery_limit = 0, None
 
     def on_settled(self, plan_id: str, settled: Settled, now_ms: int) -> None:
         """Take in a settled plan. `now_ms`: by the machine's clock. Raises `ConfigError` when
@@ -76,24 +92,25 @@ class OutcomeSummary:
             settled.policy,
             now_ms,
         )
-        if settled.outages and not self.outages:
+        outages, delivery_limit = self.outages, self.delivery_limit
+        is_tracked = settled.policy is not None
+        self._carry_over(settled.plan, settled.report, is_tracked=is_tracked)
+        if self.outages and not outages:
             log.warning(
                 "most records of plan %s failed: no new records are read until their retries "
                 "succeed",
                 plan_id,
             )
-        elif self.outages and not settled.outages:
+        elif outages and not self.outages:
             log.warning(
                 "most records of plan %s were processed: new records are read again", plan_id
             )
-        if settled.delivery_limit is not None and self.delivery_limit is None:
+        if self.delivery_limit is not None and delivery_limit is None:
             log.warning(
                 "deliveries of plan %s did not answer: no new records are read until the record "
                 "that ends its process is found",
                 plan_id,
             )
-        self.outages = settled.outages
-        self.delivery_limit = settled.delivery_limit
         if settled.report is not None:
             self._totals["failed"] += settled.report.failed
             self._totals["exhausted"] += settled.report.exhausted

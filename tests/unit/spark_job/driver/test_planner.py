@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.shards.lineage import lapsed_shards
 from kinesis_spout.shards.start_position import new_shards, start_position
 from spark_job.driver.planner import (
     PlanLimits,
@@ -89,11 +88,6 @@ def test_a_child_of_a_parent_that_was_finished_long_ago_is_verified_up_to_then()
         tracked_since_ms=5,
     )
     assert child.verified_until_ms == 3
-
-
-def test_a_shard_has_lapsed_when_nothing_is_known_of_it_for_longer_than_the_retention() -> None:
-    states = by_id(state("a", verified_until_ms=99), state("b", verified_until_ms=100), state("c"))
-    assert lapsed_shards(["a", "b", "c"], states, 1_100, 1_000) == ["a"]
 
 
 def whole_plan(
