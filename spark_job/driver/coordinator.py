@@ -48,7 +48,7 @@ from spark_job.driver.settle_plan import settle
 from spark_job.driver.stream_plans import StreamPlans
 from spark_job.driver.subscriptions import QuerySubscriptions
 from state.failpoint import failpoint
-from state.plan import make_plan_id
+from state.plan import TaskPlan, make_plan_id
 from state.position import Position
 from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again
@@ -60,14 +60,13 @@ if TYPE_CHECKING:
     from spark_job.driver.settle_plan import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
-    from state.plan import ShardReadResult, TaskPlan
+    from state.plan import ShardReadResult
     from state.store.identity import StartPin
     from state.store.runs import Throttle
 
 NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
-NO_LIMIT_MS = 2**62
 MAX_REPORTED_SHARDS = 100
 
 
@@ -328,16 +327,22 @@ class Coordinator:
             shards,
             self._catalog.verified_states(members),
             PlanLimits(
+                task=TaskPlan(
+                    shards=(),
+                    max_bytes=settings.max_bytes_per_task,
+                    fetch_time_ms=settings.max_fetch_time_ms,
+                    fetch_cap_ms=max(
+                        settings.max_fetch_time_ms,
+                        max_search_ms or settings.max_search_time_ms,
+                    ),
+                    retention_ms=self._catalog.stream.retention_ms,
+                    aggregated_records=settings.aggregated_records,
+                    consumer_arn=consumer_arn,
+                ),
+                max_tasks=max_tasks or settings.max_tasks,
                 max_records_per_trigger=max_records,
                 max_records_per_shard=settings.max_records_per_shard,
-                max_bytes_per_task=settings.max_bytes_per_task,
-                max_fetch_time_ms=settings.max_fetch_time_ms,
-                max_search_time_ms=min(settings.max_search_time_ms, max_search_ms or NO_LIMIT_MS),
-                max_tasks=max_tasks or settings.max_tasks,
                 max_unresolved_per_shard=settings.max_unresolved_per_shard,
-                retention_ms=self._catalog.stream.retention_ms,
-                aggregated_records=settings.aggregated_records,
-                consumer_arn=consumer_arn,
             ),
             hints=ShardHints(
                 endings=self._catalog.stream.endings(),

@@ -50,24 +50,18 @@ _LONGEST_FALLBACK = max(Fallback, key=len)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
-    """The limits of a plan: records per trigger and shard, bytes per task, time per fetch loop.
+    """The limits of a plan.
 
-    `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's new
-    ones. `retention_ms`: the stream's retention, which a task compares its reads with; None if it
-    is not known. `aggregated_records`: the option, which the tasks go by. `consumer_arn`: the
-    consumer with which they may subscribe; None: they poll.
+    `task`: what all tasks have in common, without shards. `max_records_per_trigger`: None for no
+    limit. `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's
+    new ones.
     """
 
+    task: TaskPlan
+    max_tasks: int
     max_records_per_trigger: int | None
     max_records_per_shard: int
-    max_bytes_per_task: int
-    max_fetch_time_ms: int
-    max_search_time_ms: int
-    max_tasks: int
-    max_unresolved_per_shard: int = 100_000
-    retention_ms: int | None = None
-    aggregated_records: str | None = None
-    consumer_arn: str | None = None
+    max_unresolved_per_shard: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +124,7 @@ def make_plan(
             for shard in _rotated(group, turn)
             if shard in new or shard in planned
         )
-        tasks.extend(_that_fit(_task(tuple(slices), limits)))
+        tasks.extend(_that_fit(replace(limits.task, shards=tuple(slices))))
     return Plan(
         plan_id=plan_id,
         created_ms=now_ms,
@@ -169,18 +163,6 @@ def _texts(hash_keys: tuple[int, int] | None) -> tuple[str, str] | None:
     if hash_keys is None or HashRange(*hash_keys).is_whole:
         return None
     return str(hash_keys[0]), str(hash_keys[1])
-
-
-def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
-    return TaskPlan(
-        shards=slices,
-        max_bytes=limits.max_bytes_per_task,
-        fetch_time_ms=limits.max_fetch_time_ms,
-        fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
-        retention_ms=limits.retention_ms,
-        aggregated_records=limits.aggregated_records,
-        consumer_arn=limits.consumer_arn,
-    )
 
 
 def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:

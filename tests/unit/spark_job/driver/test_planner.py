@@ -42,13 +42,13 @@ from state.store.identity import StartPin
 from state.task_log import TaskLog
 from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, shard, state
 
+TASK = TaskPlan(shards=(), max_bytes=1_000, fetch_time_ms=5_000, fetch_cap_ms=60_000)
 LIMITS = PlanLimits(
+    task=TASK,
+    max_tasks=4,
     max_records_per_trigger=None,
     max_records_per_shard=100,
-    max_bytes_per_task=1_000,
-    max_fetch_time_ms=5_000,
-    max_search_time_ms=60_000,
-    max_tasks=4,
+    max_unresolved_per_shard=100_000,
 )
 LATER = Position.at_timestamp(1_000_000)
 PIN = StartPin(
@@ -111,12 +111,14 @@ def plan_of(shards: list[str], *states: ShardState, **more: Any) -> list[ShardSl
 def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
     """Retries come with the hash keys alone, unless these are all there are."""
     names = [f"s{n}" for n in range(6)]
-    limits = replace(LIMITS, retention_ms=9, aggregated_records="unpack", consumer_arn="arn")
+    task = msgspec.structs.replace(
+        TASK, retention_ms=9, aggregated_records="unpack", consumer_arn="arn"
+    )
     plan = whole_plan(
         names,
         *(state(name, verified_until_ms=3) for name in names),
         queued("other", 1),
-        limits=limits,
+        limits=replace(LIMITS, task=task),
         iterators={"s1": "hint", "other": "hint"},
         endings={"s1": SequenceNumber(5)},
         next_reads={"s1": 11, "other": 12},
@@ -154,15 +156,7 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
     assert (plan.plan_id, plan.created_ms, plan.until_ms) == ("1-a", 7, 8)
     assert (plan.outages, plan.delivery_limit, plan.aggregated_records) == (3, 4, "unpack")
     assert whole_plan(["a"], state("a")).outages == 0
-    assert msgspec.structs.replace(plan.tasks[0], shards=()) == TaskPlan(
-        shards=(),
-        max_bytes=1_000,
-        fetch_time_ms=5_000,
-        fetch_cap_ms=60_000,
-        retention_ms=9,
-        aggregated_records="unpack",
-        consumer_arn="arn",
-    )
+    assert msgspec.structs.replace(plan.tasks[0], shards=()) == task
 
 
 @given(st.lists(st.integers(0, 500).map("shardId-{:012}".format), unique=True), st.integers(1, 40))
