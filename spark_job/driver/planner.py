@@ -116,7 +116,7 @@ def make_plan(
         due.difference_update(new)
     members = {*new, *due}
     groups = assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK)))
-    planned = _within_tasks([one for one in retries if one[0] in due], groups)
+    planned = _within_tasks([(shard, retry) for shard, retry in retries if shard in due], groups)
     tasks: list[TaskPlan] = []
     for group in groups:
         slices = (

@@ -71,7 +71,7 @@ class RetryQueue:
         self._shards = {
             shard: _queue_of(
                 state.unresolved,
-                tuple(states[one].unresolved for one in ancestors.get(shard, ())),
+                tuple(states[ancestor].unresolved for ancestor in ancestors.get(shard, ())),
                 policy,
                 known.get(shard),
                 now_ms,
@@ -82,7 +82,7 @@ class RetryQueue:
         self._held = {
             shard
             for shard, found in ancestors.items()
-            if self._blocks_shards or any(self._shards[one].has_keyless for one in found)
+            if self._blocks_shards or any(self._shards[ancestor].has_keyless for ancestor in found)
         }
 
     @property

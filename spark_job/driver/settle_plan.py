@@ -184,9 +184,11 @@ def _warn_of_gone(
         return
     gone = {
         end.shard_id: [
-            f"{one.retry.first}" if one.missing == 1 else f"{one.missing} from {one.retry.first} on"
-            for one in retries_read(planned[end.shard_id].retries, end)
-            if one.missing
+            f"{read.retry.first}"
+            if read.missing == 1
+            else f"{read.missing} from {read.retry.first} on"
+            for read in retries_read(planned[end.shard_id].retries, end)
+            if read.missing
         ]
         for end in ends
         if end.shard_id in planned
