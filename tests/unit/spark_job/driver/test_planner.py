@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.shards.start_position import new_shards, start_position
 from spark_job.driver.planner import (
     PlanLimits,
     Retries,
@@ -38,9 +37,8 @@ from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.store.identity import StartPin
 from state.task_log import TaskLog
-from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, shard, state
+from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, state
 
 TASK = TaskPlan(shards=(), max_bytes=1_000, fetch_time_ms=5_000, fetch_cap_ms=60_000)
 LIMITS = PlanLimits(
@@ -50,44 +48,10 @@ LIMITS = PlanLimits(
     max_records_per_shard=100,
     max_unresolved_per_shard=100_000,
 )
-LATER = Position.at_timestamp(1_000_000)
-PIN = StartPin(
-    time_ms=1_002_000,
-    requested="LATEST",
-    position=LATER,
-    shards=("a", "b"),
-    shard_positions={"b": TRIM_HORIZON},
-)
 
 
 def by_id(*states: ShardState) -> dict[str, ShardState]:
     return {one.shard_id: one for one in states}
-
-
-def test_shards_listed_at_the_pin_start_there_and_later_ones_at_trim_horizon() -> None:
-    assert [start_position(one, PIN) for one in ("a", "b", "c")] == [
-        LATER,
-        TRIM_HORIZON,
-        TRIM_HORIZON,
-    ]
-
-
-def test_only_listed_shards_without_a_state_get_one_with_their_parents_kept() -> None:
-    fresh = new_shards([shard("a"), shard("c", "a")], by_id(state("a")), PIN, tracked_since_ms=5)
-    assert fresh == [
-        ShardState(shard_id="c", read_position=TRIM_HORIZON, parents=("a",), verified_until_ms=5)
-    ]
-
-
-def test_a_child_of_a_parent_that_was_finished_long_ago_is_verified_up_to_then() -> None:
-    """Found late, after a long downtime: its records of that time may have expired."""
-    (child,) = new_shards(
-        [shard("c", "a")],
-        by_id(state("a", ended=True, verified_until_ms=3)),
-        PIN,
-        tracked_since_ms=5,
-    )
-    assert child.verified_until_ms == 3
 
 
 def whole_plan(
