@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult
 
 THREE = aggregate([b"k", b"l"], [user(0, b"a"), user(1, b"b"), user(0, b"c")])
-NONE = aggregate([b"k"], [])
 
 
 def owning(job: SimulatedJob, index: int) -> ShardSlice:
