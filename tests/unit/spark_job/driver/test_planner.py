@@ -369,7 +369,9 @@ def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_reco
 ) -> None:
     limits = replace(LIMITS, max_records_per_trigger=total)
     pieces = plan_of(shards, queued("a", 1, 2, 3, 4), state("b"), limits=limits)
-    assert sum(len(one.retries) for one in pieces) == retries
+    planned = [retry for one in pieces for retry in one.retries]
+    assert len(planned) == retries
+    assert all(retry.max_records is None for retry in planned), "of a single record, all is read"
     assert sum(one.max_records for one in pieces) == new
 
 
@@ -439,6 +441,8 @@ def test_of_retries_behind_one_that_has_no_room_in_its_task_none_is_planned() ->
     )
     (piece,) = plan_of([], crowded)
     assert [one.first.sequence for one in piece.retries] == [0, *range(10, 10_000, 10)]
+    (piece,) = plan_of([], queued("a", *range(2_001)))
+    assert [one.first.sequence for one in piece.retries] == [*range(2_000)]
 
 
 @given(

@@ -30,19 +30,40 @@ def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomeP
     return OutcomePolicy(retry=RetryPolicy(**retry), on_failure=on_failure)
 
 
-def queue_of(
-    of: OutcomePolicy | None, **shards: list[UnresolvedRecord] | tuple[UnresolvedRecord, ...]
-) -> RetryQueue:
-    """The queue of shards without parents."""
-    queue = RetryQueue()
-    states = {
+def states_of(**shards: list[UnresolvedRecord]) -> dict[str, ShardState]:
+    """Shards without parents."""
+    return {
         shard_id: ShardState(
             shard_id=shard_id, read_position=TRIM_HORIZON, unresolved=tuple(records)
         )
         for shard_id, records in shards.items()
     }
-    queue.update(states, of, NOW_MS)
+
+
+def queue_of(of: OutcomePolicy | None, **shards: list[UnresolvedRecord]) -> RetryQueue:
+    queue = RetryQueue()
+    queue.update(states_of(**shards), of, NOW_MS)
     return queue
+
+
+def states(
+    *of_ancestor: UnresolvedRecord, of_shard: tuple[UnresolvedRecord, ...] = ()
+) -> dict[str, ShardState]:
+    """A shard, its parent, where nothing is unresolved, and the parent of that."""
+    return {
+        "s": ShardState(
+            shard_id="s", read_position=TRIM_HORIZON, parents=("p",), unresolved=of_shard
+        ),
+        "p": ShardState(shard_id="p", read_position=SHARD_END, parents=("a",)),
+        "a": ShardState(shard_id="a", read_position=SHARD_END, unresolved=of_ancestor),
+    }
+
+
+def due_numbers(queue: RetryQueue, now_ms: int = NOW_MS) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for shard_id, one in queue.due(now_ms):
+        found.setdefault(shard_id, []).append(one.first.sequence)
+    return found
 
 
 def test_a_retry_is_planned_with_its_attempts_and_a_range_with_its_end_and_count() -> None:
@@ -67,12 +88,60 @@ def test_a_plan_takes_the_first_due_retries_first_or_the_first_places_of_all_sha
 ) -> None:
     queue = queue_of(
         policy(on_failure),
-        a=[record(2, due_ms=9), record(3, due_ms=9), record(4, due_ms=1)],
         b=[record(1, due_ms=5), record(4, due_ms=1)],
+        a=[record(2, due_ms=9), record(3, due_ms=9), record(4, due_ms=1)],
     )
     assert [(shard_id, one.first.sequence) for shard_id, one in queue.due(NOW_MS)] == due
 
 
+def test_retries_of_a_shard_that_the_service_did_not_know_wait_until_it_is_asked_again() -> None:
+    """What is left of the wait is forgotten when the clock is set back."""
+    queue = queue_of(None, a=[record(1)], b=[record(2)])
+    assert queue.is_due(0)
+    queue.delay(["a"], NOW_MS + 5)
+    queue.delay(["b"], NOW_MS + 9)
+    assert queue.next_ms() == NOW_MS + 5
+    assert (queue.is_due(NOW_MS + 4), queue.is_due(NOW_MS + 5)) == (False, True)
+    assert due_numbers(queue, NOW_MS + 5) == {"a": [1]}
+    queue.end_delay({"b"})
+    assert due_numbers(queue) == {"b": [2]}
+    states = states_of(a=[record(1)], b=[record(2)])
+    queue.update(states, None, NOW_MS)
+    assert due_numbers(queue) == {"b": [2]}
+    queue.update(states, None, NOW_MS - 1)
+    assert due_numbers(queue) == {"a": [1], "b": [2]}
+
+
+def test_a_queue_counts_its_records_and_those_that_failed_themselves() -> None:
+    failed = record(1, 3, first_failure_ms=7)
+    queue = queue_of(None, a=[failed, record(5, blocked=True)], b=[record(9, first_failure_ms=4)])
+    assert (queue.records(), queue.records_of("a"), queue.records_of("c")) == (5, 4, 0)
+    assert (queue.waiting(), queue.oldest_failure_ms(), queue.is_empty()) == (4, 4, False)
+    assert [queue.is_full("a", allowance) for allowance in (3, 4, 5)] == [True, True, False]
+    assert not queue.is_full("c", 0)
+    empty = queue_of(None, a=[])
+    assert (empty.records(), empty.next_ms(), empty.oldest_failure_ms()) == (0, None, None)
+    assert empty.is_empty() is True
+
+
+def test_a_queue_follows_every_change_of_the_states_and_of_the_policy() -> None:
+    """Also where an ancestor's records have changed alone; and a look at the same states again
+    changes nothing.
+    """
+    queue, of = RetryQueue(), policy(KEY)
+    of_shard = (record(10, key="a"), record(11, key="b"))
+    before, after = (states(record(1, key=key), of_shard=of_shard) for key in "ab")
+    for given, found in ((before, [11]), (before, [11]), (after, [10]), (before, [11])):
+        queue.update(given, of, NOW_MS)
+        assert due_numbers(queue) == {"a": [1], "s": found}
+    fewer = states(record(1, key="a"), of_shard=of_shard[1:])
+    queue.update(fewer, of, NOW_MS)
+    assert due_numbers(queue) == {"a": [1], "s": [11]}
+    queue.update(fewer, policy(SHARD), NOW_MS)
+    assert due_numbers(queue) == {"a": [1]}
+
+
+SHARD, KEY = OnFailure.BLOCK_SHARD, OnFailure.BLOCK_KEY
 LATE, FAR = NOW_MS + 1, 10**9
 
 
@@ -103,9 +172,6 @@ def test_an_exhausted_record_is_due_at_once_and_flagged(
     """None: it is not due."""
     due = queue_of(of, s=[queued]).due(NOW_MS)
     assert [one.exhausted for _, one in due] == ([] if is_exhausted is None else [is_exhausted])
-
-
-SHARD, KEY = OnFailure.BLOCK_SHARD, OnFailure.BLOCK_KEY
 
 
 @pytest.mark.parametrize(
@@ -155,26 +221,6 @@ def test_a_record_waits_for_those_that_its_policy_keeps_it_behind(
 
 
 # ancestors ----------------------------------------------------------------------------------------
-def states(
-    *of_ancestor: UnresolvedRecord, of_shard: tuple[UnresolvedRecord, ...] = ()
-) -> dict[str, ShardState]:
-    """A shard, its parent, where nothing is unresolved, and the parent of that."""
-    return {
-        "s": ShardState(
-            shard_id="s", read_position=TRIM_HORIZON, parents=("p",), unresolved=of_shard
-        ),
-        "p": ShardState(shard_id="p", read_position=SHARD_END, parents=("a",)),
-        "a": ShardState(shard_id="a", read_position=SHARD_END, unresolved=of_ancestor),
-    }
-
-
-def due_numbers(queue: RetryQueue, now_ms: int = NOW_MS) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for shard_id, one in queue.due(now_ms):
-        found.setdefault(shard_id, []).append(one.first.sequence)
-    return found
-
-
 @pytest.mark.parametrize(
     ("on_failure", "of_ancestor", "found", "held"),
     [
