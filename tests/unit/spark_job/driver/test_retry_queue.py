@@ -13,9 +13,6 @@ from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from tests.support.simulated.played_outcomes import tracked
-from tests.support.simulated.simulated_driver import next_plan, track_all
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 NOW_MS = 1_000
 
@@ -139,6 +136,9 @@ def test_a_queue_follows_every_change_of_the_states_and_of_the_policy() -> None:
     assert due_numbers(queue) == {"a": [1], "s": [11]}
     queue.update(fewer, policy(SHARD), NOW_MS)
     assert due_numbers(queue) == {"a": [1]}
+    queue = queue_of(None, a=[record(1)])
+    queue.update(states_of(a=[record(2)]), None, NOW_MS)
+    assert due_numbers(queue) == {"a": [2]}
 
 
 SHARD, KEY = OnFailure.BLOCK_SHARD, OnFailure.BLOCK_KEY
@@ -247,21 +247,3 @@ def test_retries_and_new_records_wait_for_an_ancestors_unresolved_record_that_bl
     assert due_numbers(queue) == {"s": [10, 11, 12]}
     queue.update(states(), policy(on_failure), NOW_MS)
     assert not queue.is_full("s", 100)
-
-
-def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:
-    """It would be planned and blocked again at every poll."""
-    one.put(3)
-    one.fake.split(STREAM, shard(0))
-    one.clock.advance(1)
-    one.put(3)
-    outcomes = tracked(
-        one,
-        lambda row: row["data"] == b"record 1" and row["shardId"] == shard(0),
-        policy(OnFailure.BLOCK_KEY, first_delay_ms=3_600_000, max_delay_ms=3_600_000),
-    )
-    coordinator = one.coordinator(idle_wait="0s")
-    start, _ = track_all(one, coordinator, outcomes)
-    assert len(outcomes.done) <= 3
-    one.clock.advance(60)
-    assert next_plan(coordinator, start) == start
