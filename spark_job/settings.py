@@ -116,14 +116,6 @@ class SourceSettings:
             **named,
         )
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> SourceSettings:
-        """Settings from reader options, in upper or lower case.
-
-        An unknown option raises `ConfigError` with the nearest known name.
-        """
-        return cls.from_texts(texts_from_options(options))
-
     def with_password(self) -> SourceSettings:
         """The same, with ZooKeeper's password in them instead of where it is, as executors need it.
         Reads the password's file, or the environment. Raises `ConfigError`.
@@ -152,7 +144,8 @@ class QuerySettings:
         """Settings from reader options, in upper or lower case.
 
         `streamName` may list several names and ARNs, with commas between. `stream.2.roleArn` is the
-        option `roleArn` of the second one alone. Raises `ConfigError`.
+        option `roleArn` of the second one alone. Raises `ConfigError`; for an unknown option, with
+        the nearest known name.
         """
         shared, own = _split(options)
         texts = texts_from_options(shared)
@@ -182,7 +175,7 @@ class QuerySettings:
         """The query of these streams; several have labels. Raises `ConfigError` for two that are
         the same, or that would have the same place in ZooKeeper.
         """
-        limits = [one.max_records_per_trigger_total for one in streams]
+        limits = [stream.max_records_per_trigger_total for stream in streams]
         if len(streams) == 1:
             limits.append(streams[0].max_records_per_trigger)
             labels = [""]
@@ -190,9 +183,10 @@ class QuerySettings:
             labels = _labels(streams)
         return cls(
             streams=tuple(
-                replace(one, named_in_ids=label) for one, label in zip(streams, labels, strict=True)
+                replace(stream, named_in_ids=label)
+                for stream, label in zip(streams, labels, strict=True)
             ),
-            max_records=min((one for one in limits if one is not None), default=None),
+            max_records=min((limit for limit in limits if limit is not None), default=None),
         )
 
     @property
@@ -201,7 +195,7 @@ class QuerySettings:
 
     def with_passwords(self) -> QuerySettings:
         """As `SourceSettings.with_password`, for all streams."""
-        return replace(self, streams=tuple(one.with_password() for one in self.streams))
+        return replace(self, streams=tuple(stream.with_password() for stream in self.streams))
 
 
 POLLING, EFO = "polling", "efo"
@@ -250,10 +244,10 @@ def _texts_of_one(shared: Mapping[str, str], ref: str, own: Mapping[str, str]) -
 
 
 def _labels(streams: Sequence[SourceSettings]) -> list[str]:
-    names = Counter(one.stream.name for one in streams)
+    names = Counter(settings.stream.name for settings in streams)
     labels: list[str] = []
-    for one in streams:
-        name, arn = one.stream.name, one.stream.arn
+    for settings in streams:
+        name, arn = settings.stream.name, settings.stream.arn
         if names[name] > 1 and arn is None:
             raise ConfigError(
                 f"the query names two streams {name}; name each stream once, and give streams of "
@@ -263,7 +257,7 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
     for label, count in Counter(labels).items():
         if count > 1:
             raise ConfigError(f"the query names stream {label} twice; name each stream once")
-    for place, count in Counter(one.state_name for one in streams).items():
+    for place, count in Counter(settings.state_name for settings in streams).items():
         if count > 1:
             application, name = place.split("/")
             raise ConfigError(

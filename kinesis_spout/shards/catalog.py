@@ -186,7 +186,9 @@ class ShardCatalog:
         self._judged = listing
         with self.lock:
             known = [self.states[shard] for shard in gone if shard in self.states]
-            self.save([StateChange(before=one, after=given_up(one.state)) for one in known])
+            self.save(
+                [StateChange(before=stored, after=given_up(stored.state)) for stored in known]
+            )
 
     def tracked_since_ms(self, pin: StartPin) -> int:
         """The latest service time by which every shard was known to be tracked, that is, to have a
@@ -276,9 +278,9 @@ class ShardCatalog:
             return
         states, wanted = self.states, self.wanted()
         others = [
-            one
-            for one, state in wanted.states.items()
-            if one in wanted.listed and not state.end_was_read
+            shard
+            for shard, state in wanted.states.items()
+            if shard in wanted.listed and not state.end_was_read
         ]
         self.loss.check_retention(
             shards,

@@ -29,7 +29,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kinesis_spout.errors import DataLossError, ShardNotFoundError
-from kinesis_spout.shards.lineage import lapsed_shards, open_range_holes
+from kinesis_spout.shards.lineage import open_range_holes
 from state.position import TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class _Lasting(Generic[_T]):
 
     def note(self, found: Iterable[_T], listed_s: float) -> dict[_T, float]:
         """Take what a listing shows; returns what lasts, and for how many seconds."""
-        self._since_s = {one: self._since_s.get(one, listed_s) for one in found}
-        lasted_s = {one: listed_s - since_s for one, since_s in self._since_s.items()}
-        return {one: seconds for one, seconds in lasted_s.items() if seconds >= self._lasting_s}
+        self._since_s = {what: self._since_s.get(what, listed_s) for what in found}
+        lasted_s = {what: listed_s - since_s for what, since_s in self._since_s.items()}
+        return {what: seconds for what, seconds in lasted_s.items() if seconds >= self._lasting_s}
 
 
 class DataLossDetector:
@@ -113,13 +113,13 @@ class DataLossDetector:
 
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
-        asked = lapsed_shards(shards, states, now_ms, retention_ms)
-        if not self._reported.issuperset(asked):
-            lapsed = lapsed_shards(sorted(states), states, now_ms, retention_ms)
-            new = [shard for shard in lapsed if shard not in self._reported]
+        horizon_ms = now_ms - retention_ms
+        lapsed = {shard for shard, state in states.items() if expired_unread(state, horizon_ms)}
+        if not self._reported.issuperset(lapsed.intersection(shards)):
+            new = [shard for shard in sorted(lapsed) if shard not in self._reported]
             self._report_data_loss(
                 f"were not read for longer than the retention of {retention_ms // 3_600_000} h",
-                _with_positions(new, states, now_ms - retention_ms),
+                _with_positions(new, states, horizon_ms),
             )
             self._reported.update(new)
         self.checked_ms |= dict.fromkeys(shards, now_ms)

@@ -260,18 +260,31 @@ def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
     return _gaps(ranges)
 
 
-def lapsed_shards(
-    shards: Sequence[str], states: Mapping[str, ShardState], service_now_ms: int, retention_ms: int
-) -> list[str]:
-    """Shards whose records may have expired unread: they were last verified longer ago than the
-    retention.
+def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[str, ...]]:
+    """By shard, its ancestors of any generation that have unresolved records. Their states are kept
+    while they have any. Where later records of a key or shard wait for an earlier one that failed
+    (`state.report.OnFailure`), they wait for those records too.
+
+    Leaves out the shards that have no such ancestor. A shard is not its own ancestor, also in a
+    circle, which no service creates.
     """
-    horizon_ms = service_now_ms - retention_ms
-    return [
-        shard
-        for shard in shards
-        if (verified_ms := states[shard].verified_until_ms) is not None and verified_ms < horizon_ms
-    ]
+    unresolved = [shard for shard, state in states.items() if state.unresolved]
+    if not unresolved:
+        return {}
+    children: dict[str, list[str]] = {}
+    for shard, state in states.items():
+        for parent in state.parents:
+            children.setdefault(parent, []).append(shard)
+    found: dict[str, tuple[str, ...]] = {}
+    for ancestor in unresolved:
+        seen, todo = {ancestor}, list(children.get(ancestor, ()))
+        while todo:
+            shard = todo.pop()
+            if shard not in seen:
+                seen.add(shard)
+                found[shard] = (*found.get(shard, ()), ancestor)
+                todo += children.get(shard, ())
+    return found
 
 
 def _gaps(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

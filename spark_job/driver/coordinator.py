@@ -42,13 +42,13 @@ from kinesis_spout.shards.listed_stream import RELIST_S
 from kinesis_spout.shards.start_position import OLDEST
 from spark_job.driver.backlog import IDLE_INTERVAL_S, PROBE_MAX_SHARDS, Backlog, Found
 from spark_job.driver.outcome_summary import OutcomeSummary
-from spark_job.driver.planner import PlanLimits, make_plan
+from spark_job.driver.planner import PlanLimits, ShardHints, make_plan
 from spark_job.driver.prober import POLL_S, ShardTips
 from spark_job.driver.settle_plan import settle
 from spark_job.driver.stream_plans import StreamPlans
 from spark_job.driver.subscriptions import QuerySubscriptions
 from state.failpoint import failpoint
-from state.plan import make_plan_id
+from state.plan import TaskPlan, make_plan_id
 from state.position import Position
 from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again
@@ -60,14 +60,13 @@ if TYPE_CHECKING:
     from spark_job.driver.settle_plan import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
-    from state.plan import ShardReadResult, TaskPlan
+    from state.plan import ShardReadResult
     from state.store.identity import StartPin
     from state.store.runs import Throttle
 
 NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
-NO_LIMIT_MS = 2**62
 MAX_REPORTED_SHARDS = 100
 
 
@@ -317,37 +316,46 @@ class Coordinator:
         consumer_arn = self._subscriptions.consumer_arn()
         self.session.run.not_subscribed(self._subscriptions.why_polled())
         shards, queue, settings = found.shards, self._outcomes.queue, self.settings
-        retries = queue.due(self._backlog.now_ms()) if found.is_any else {}
+        retries = queue.due(self._backlog.now_ms()) if found.is_any else []
         if not shards and not retries:
             return None
+        members = {*shards, *(shard for shard, _ in retries)}
         now_ms, now_s = self.clock.now_ms(), self.clock.monotonic_s()
         number = self.plans.next_number(start)
         plan = make_plan(
             make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
             shards,
-            self._catalog.verified_states({*shards, *retries}),
+            self._catalog.verified_states(members),
             PlanLimits(
+                task=TaskPlan(
+                    shards=(),
+                    max_bytes=settings.max_bytes_per_task,
+                    fetch_time_ms=settings.max_fetch_time_ms,
+                    fetch_cap_ms=max(
+                        settings.max_fetch_time_ms,
+                        max_search_ms or settings.max_search_time_ms,
+                    ),
+                    retention_ms=self._catalog.stream.retention_ms,
+                    aggregated_records=settings.aggregated_records,
+                    consumer_arn=consumer_arn,
+                ),
+                max_tasks=max_tasks or settings.max_tasks,
                 max_records_per_trigger=max_records,
                 max_records_per_shard=settings.max_records_per_shard,
-                max_bytes_per_task=settings.max_bytes_per_task,
-                max_fetch_time_ms=settings.max_fetch_time_ms,
-                max_search_time_ms=min(settings.max_search_time_ms, max_search_ms or NO_LIMIT_MS),
-                max_tasks=max_tasks or settings.max_tasks,
                 max_unresolved_per_shard=settings.max_unresolved_per_shard,
-                retention_ms=self._catalog.stream.retention_ms,
-                aggregated_records=settings.aggregated_records,
-                consumer_arn=consumer_arn,
             ),
-            endings=self._catalog.stream.endings(),
-            iterators=self._tips.iterators(shards, now_s),
-            next_reads=self._tips.next_reads([*shards, *retries], now_ms),
-            next_subscribes=self._tips.next_subscribes(shards, now_ms),
-            hash_keys=self._catalog.stream.hash_key_ranges(),
+            hints=ShardHints(
+                endings=self._catalog.stream.endings(),
+                iterators=self._tips.iterators(shards, now_s),
+                next_reads=self._tips.next_reads(members, now_ms),
+                next_subscribes=self._tips.next_subscribes(shards, now_ms),
+                hash_keys=self._catalog.stream.hash_key_ranges(),
+                gone=self._catalog.loss.gone,
+            ),
             now_ms=now_ms,
             until_ms=self._backlog.until_ms,
             turn=number,
             retries=retries,
-            gone=self._catalog.loss.gone,
             in_order=queue.in_order,
             outages=self._outcomes.outages,
             delivery_limit=self._outcomes.delivery_limit,

@@ -5,19 +5,19 @@ No I/O, no clock, no randomness: `coordinator` passes in what they need.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.shards.assignment import assign
-from spark_job.driver.retry_planner import MAX_ENTRIES_PER_TASK, DueRetry, most_urgent
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.plan import (
     ChildShard,
     Plan,
+    PlannedRetry,
     RangePart,
     ShardReadResult,
     ShardSlice,
@@ -29,15 +29,18 @@ from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from state.shard_state import ShardState
 
+Retries = Sequence[tuple[str, PlannedRetry]]  # with their shards, the most urgent one first
 
 # A task's plan takes one znode, and what it appends to its log at once half of one. In the
 # service's usual lengths both fit, but for the iterators, which are hints; `_that_fit` divides the
 # tasks that do not.
 MAX_SHARDS_PER_TASK = 250
+# Sequence numbers of retries that fit into a task's znode beside its shards; a range has two.
+MAX_ENTRIES_PER_TASK = 2_000
 # A log is sealed once it has half of a znode, so another round needs the other half.
 MAX_ROUND_BYTES = MAX_VALUE_BYTES // 2
 _LONGEST = SequenceNumber(10**55)  # the service's numbers have 56 digits
@@ -47,24 +50,33 @@ _LONGEST_FALLBACK = max(Fallback, key=len)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
-    """The limits of a plan: records per trigger and shard, bytes per task, time per fetch loop.
+    """The limits of a plan.
 
-    `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's new
-    ones. `retention_ms`: the stream's retention, which a task compares its reads with; None if it
-    is not known. `aggregated_records`: the option, which the tasks go by. `consumer_arn`: the
-    consumer with which they may subscribe; None: they poll.
+    `task`: what all tasks have in common, without shards. `max_records_per_trigger`: None for no
+    limit. `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's
+    new ones.
     """
 
+    task: TaskPlan
+    max_tasks: int
     max_records_per_trigger: int | None
     max_records_per_shard: int
-    max_bytes_per_task: int
-    max_fetch_time_ms: int
-    max_search_time_ms: int
-    max_tasks: int
-    max_unresolved_per_shard: int = 100_000
-    retention_ms: int | None = None
-    aggregated_records: str | None = None
-    consumer_arn: str | None = None
+    max_unresolved_per_shard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardHints:
+    """What the driver knows of shards beside their states, as far as it does. The fields of
+    `ShardSlice` say what each is for. `gone`: shards that are proven gone, so that nobody asks for
+    their retries. `hash_keys`: the first and the last ones.
+    """
+
+    endings: Mapping[str, SequenceNumber] = field(default_factory=dict)
+    iterators: Mapping[str, str] = field(default_factory=dict)
+    next_reads: Mapping[str, int] = field(default_factory=dict)
+    next_subscribes: Mapping[str, int] = field(default_factory=dict)
+    hash_keys: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    gone: Collection[str] = ()
 
 
 def make_plan(
@@ -73,16 +85,11 @@ def make_plan(
     states: Mapping[str, ShardState],
     limits: PlanLimits,
     *,
-    endings: Mapping[str, SequenceNumber],
-    iterators: Mapping[str, str],
     now_ms: int,
     until_ms: int | None,
     turn: int,
-    next_reads: Mapping[str, int] | None = None,
-    next_subscribes: Mapping[str, int] | None = None,
-    retries: Mapping[str, Sequence[DueRetry]] | None = None,
-    hash_keys: Mapping[str, tuple[int, int]] | None = None,
-    gone: Collection[str] = (),
+    hints: ShardHints,
+    retries: Retries = (),
     in_order: bool = False,
     outages: int = 0,
     delivery_limit: int | None = None,
@@ -92,30 +99,32 @@ def make_plan(
 
     `turn` rotates which shards come first. A small record limit leaves out shards, and the shards
     of a task fill its bytes in that order. Without the rotation one shard could starve the others.
-    Retries that do not fit stay queued, as all retries do until they settle. `in_order`: a shard's
-    retries and its new records alternate between plans, since new records would overtake retries
-    that did not fit. `gone`: shards that are proven gone, so that nobody asks for their retries.
-    `hash_keys`: the shards' first and last ones, as far as they are known.
+    `retries`: the most urgent one first. Those that do not fit stay queued, as all retries do until
+    they settle. `in_order`: a shard's retries and its new records alternate between plans, since
+    new records would overtake retries that did not fit.
     """
-    due, records_left = _share_with_retries(shards, retries or {}, limits.max_records_per_trigger)
-    new = _new_records(shards, states, replace(limits, max_records_per_trigger=records_left), turn)
-    if in_order:
-        due, new = _in_turn(due, new, turn)
-    members = sorted({*new, *due})
-    hints = _Hints(
-        endings, iterators, next_reads or {}, next_subscribes or {}, hash_keys or {}, gone
-    )
+    total = limits.max_records_per_trigger
+    if total is not None and retries:
+        # Retries get at most half of the limit while shards have new records to read.
+        retries = _within(retries, max(1, total // 2 if shards else total))
+        total = max(0, total - sum(retry.max_rows for _, retry in retries))
+    new = _new_records(shards, states, limits, total, turn)
+    due = {shard for shard, _ in retries}
+    if in_order and turn % 2:
+        new = {shard: records for shard, records in new.items() if shard not in due}
+    elif in_order:
+        due.difference_update(new)
+    members = {*new, *due}
+    groups = assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK)))
+    planned = _within_tasks([(shard, retry) for shard, retry in retries if shard in due], groups)
     tasks: list[TaskPlan] = []
-    for group in assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK))):
-        planned = most_urgent(
-            {shard: due[shard] for shard in group if shard in due}, entries=MAX_ENTRIES_PER_TASK
-        )
+    for group in groups:
         slices = (
-            hints.slice(shard, states[shard], new.get(shard), planned.get(shard, ()))
+            _slice(states[shard], new.get(shard), planned.get(shard, ()), hints)
             for shard in _rotated(group, turn)
             if shard in new or shard in planned
         )
-        tasks.extend(_that_fit(_task(tuple(slices), limits)))
+        tasks.extend(_that_fit(replace(limits.task, shards=tuple(slices))))
     return Plan(
         plan_id=plan_id,
         created_ms=now_ms,
@@ -126,37 +135,28 @@ def make_plan(
     )
 
 
-class _Hints(NamedTuple):
-    """What the driver knows of the shards beside their states."""
-
-    endings: Mapping[str, SequenceNumber]
-    iterators: Mapping[str, str]
-    next_reads: Mapping[str, int]
-    next_subscribes: Mapping[str, int]
-    hash_keys: Mapping[str, tuple[int, int]]
-    gone: Collection[str]
-
-    def slice(
-        self, shard: str, state: ShardState, max_records: int | None, due: Iterable[DueRetry]
-    ) -> ShardSlice:
-        """The shard's part of its task. `max_records` None: nothing but these retries."""
-        planned = ShardSlice(
-            shard_id=shard,
-            position=state.read_position,
-            max_records=max_records or 0,
-            next_read_ms=self.next_reads.get(shard),
-            retries=tuple(one.retry for one in due),
-            hash_keys=_texts(self.hash_keys.get(shard)),
-        )
-        if max_records is None:
-            return msgspec.structs.replace(planned, gone=shard in self.gone)
-        return msgspec.structs.replace(
-            planned,
-            iterator=self.iterators.get(shard),
-            next_subscribe_ms=self.next_subscribes.get(shard),
-            ending_sequence=self.endings.get(shard),
-            verified_until_ms=state.verified_until_ms,
-        )
+def _slice(
+    state: ShardState, max_records: int | None, retries: Sequence[PlannedRetry], hints: ShardHints
+) -> ShardSlice:
+    """The shard's part of its task. `max_records` None: nothing but these retries."""
+    shard = state.shard_id
+    planned = ShardSlice(
+        shard_id=shard,
+        position=state.read_position,
+        max_records=max_records or 0,
+        next_read_ms=hints.next_reads.get(shard),
+        retries=tuple(sorted(retries, key=lambda retry: retry.first)),
+        hash_keys=_texts(hints.hash_keys.get(shard)),
+    )
+    if max_records is None:
+        return replace(planned, gone=shard in hints.gone)
+    return replace(
+        planned,
+        iterator=hints.iterators.get(shard),
+        next_subscribe_ms=hints.next_subscribes.get(shard),
+        ending_sequence=hints.endings.get(shard),
+        verified_until_ms=state.verified_until_ms,
+    )
 
 
 def _texts(hash_keys: tuple[int, int] | None) -> tuple[str, str] | None:
@@ -165,48 +165,22 @@ def _texts(hash_keys: tuple[int, int] | None) -> tuple[str, str] | None:
     return str(hash_keys[0]), str(hash_keys[1])
 
 
-def _task(slices: tuple[ShardSlice, ...], limits: PlanLimits) -> TaskPlan:
-    return TaskPlan(
-        shards=slices,
-        max_bytes=limits.max_bytes_per_task,
-        fetch_time_ms=limits.max_fetch_time_ms,
-        fetch_cap_ms=max(limits.max_search_time_ms, limits.max_fetch_time_ms),
-        retention_ms=limits.retention_ms,
-        aggregated_records=limits.aggregated_records,
-        consumer_arn=limits.consumer_arn,
-    )
-
-
 def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
     """The task, as tasks that fit into a znode each, and so do their results: without the hints if
     need be, and with fewer shards.
     """
-    plan_bytes, round_bytes = max_bytes(task)
-    if plan_bytes <= MAX_VALUE_BYTES and round_bytes <= MAX_ROUND_BYTES:
-        yield task  # nearly every task: nothing is encoded to find that out
-        return
     results_fit = len(encode_unchecked(longest_round(task))) <= MAX_ROUND_BYTES
     if results_fit and len(encode_unchecked(task)) <= MAX_VALUE_BYTES:
         yield task
     elif results_fit and any(shard.iterator for shard in task.shards):
-        shards = tuple(msgspec.structs.replace(shard, iterator=None) for shard in task.shards)
-        yield from _that_fit(msgspec.structs.replace(task, shards=shards))
+        shards = tuple(replace(shard, iterator=None) for shard in task.shards)
+        yield from _that_fit(replace(task, shards=shards))
     elif len(task.shards) > 1:
         half = len(task.shards) // 2
         for shards in (task.shards[:half], task.shards[half:]):
-            yield from _that_fit(msgspec.structs.replace(task, shards=shards))
+            yield from _that_fit(replace(task, shards=shards))
     else:
         yield task  # MAX_ENTRIES_PER_TASK of the longest numbers fit
-
-
-def max_bytes(task: TaskPlan) -> tuple[int, int]:
-    """Bounds of the bytes of the task's plan, and of its longest round. Cheap."""
-    shards = len(task.shards)
-    names = sum(len(shard.shard_id) for shard in task.shards)
-    hints = sum(len(shard.iterator or "") for shard in task.shards)
-    retries = sum(len(shard.retries) for shard in task.shards)
-    plan_bytes = 660 * shards + names + hints + 400 * retries + len(task.consumer_arn or "")
-    return plan_bytes, 840 * shards + 7 * names + 200 * retries
 
 
 def longest_round(task: TaskPlan) -> TaskLog:
@@ -249,39 +223,50 @@ def _longest_read(shard: ShardSlice) -> ShardReadResult:
     )
 
 
-def _share_with_retries(
-    shards: Sequence[str], due: Mapping[str, Sequence[DueRetry]], max_records: int | None
-) -> tuple[Mapping[str, Sequence[DueRetry]], int | None]:
-    """The retries within a trigger's record limit, and the rest of it for new records.
-
-    Retries get at most half of the limit while shards have new records to read.
+def _within(retries: Retries, records: int) -> Retries:
+    """The first of these retries, with so many records at most. Of a range no more are read than
+    are left when it is chosen, so the last one may be read in part.
     """
-    if max_records is None or not due:
-        return due, max_records
-    kept = most_urgent(
-        due, entries=2 * max_records, records=max(1, max_records // 2 if shards else max_records)
-    )
-    return kept, max(
-        0, max_records - sum(one.retry.max_rows for retries in kept.values() for one in retries)
-    )
+    chosen: list[tuple[str, PlannedRetry]] = []
+    for shard, retry in retries:
+        if not records:
+            break
+        limited = retry if retry.last is None else replace(retry, max_records=records)
+        chosen.append((shard, limited))
+        records -= limited.max_rows
+    return chosen
 
 
-def _in_turn(
-    due: Mapping[str, Sequence[DueRetry]], new: dict[str, int], turn: int
-) -> tuple[Mapping[str, Sequence[DueRetry]], dict[str, int]]:
-    """Of a shard that has both, keep its retries in odd turns and its new records in even ones."""
-    if turn % 2:
-        return due, {shard: records for shard, records in new.items() if shard not in due}
-    return {shard: retries for shard, retries in due.items() if shard not in new}, new
+def _within_tasks(
+    retries: Retries, groups: Sequence[Sequence[str]]
+) -> dict[str, list[PlannedRetry]]:
+    """The retries that fit into the tasks of these shards, by shard. Behind the first one that does
+    not fit, none of its task is chosen: it may wait for that one.
+    """
+    task_of = {shard: task for task, group in enumerate(groups) for shard in group}
+    room = [MAX_ENTRIES_PER_TASK] * len(groups)
+    chosen: dict[str, list[PlannedRetry]] = {}
+    for shard, retry in retries:
+        task, entries = task_of[shard], 1 if retry.last is None else 2
+        if room[task] < entries:
+            room[task] = 0
+        else:
+            room[task] -= entries
+            chosen.setdefault(shard, []).append(retry)
+    return chosen
 
 
 def _new_records(
-    shards: Sequence[str], states: Mapping[str, ShardState], limits: PlanLimits, turn: int
+    shards: Sequence[str],
+    states: Mapping[str, ShardState],
+    limits: PlanLimits,
+    total: int | None,
+    turn: int,
 ) -> dict[str, int]:
     """The maximum number of new records to read, by shard, within the rest of each shard's
-    allowance of unresolved records.
+    allowance of unresolved records; at most `total` together.
     """
-    chosen, per_shard = share_records(shards, limits, turn)
+    chosen, per_shard = share_records(shards, total, limits.max_records_per_shard, turn)
     room = {
         shard: min(per_shard, limits.max_unresolved_per_shard - states[shard].unresolved_count)
         for shard in chosen
@@ -289,16 +274,27 @@ def _new_records(
     return {shard: records for shard, records in room.items() if records > 0}
 
 
-def share_records(shards: Sequence[str], limits: PlanLimits, turn: int) -> tuple[list[str], int]:
+def share_records(
+    shards: Sequence[str], total: int | None, per_shard: int, turn: int
+) -> tuple[list[str], int]:
     """The shards of a plan and the records that each may give, so that the trigger's limit holds
     however many records they have.
     """
-    total = limits.max_records_per_trigger
     if total is None or not shards:
-        return sorted(shards), limits.max_records_per_shard
+        return sorted(shards), per_shard
     if total < len(shards):
         return sorted(_rotated(sorted(shards), turn * total)[:total]), 1
-    return sorted(shards), min(limits.max_records_per_shard, total // len(shards))
+    return sorted(shards), min(per_shard, total // len(shards))
+
+
+def assign(shards: Iterable[str], tasks: int) -> list[tuple[str, ...]]:
+    """Groups of shard ids: at most `tasks` groups, none empty, their sizes at most one apart.
+
+    The ids are assigned to the groups in turn, in sorted order. So the order of the argument does
+    not matter, and neighbours, such as the children of one split, get different groups.
+    """
+    ordered = sorted(shards)
+    return [tuple(ordered[first::tasks]) for first in range(min(tasks, len(ordered)))]
 
 
 def _rotated(shards: Sequence[str], by: int) -> list[str]:

@@ -134,7 +134,7 @@ class ShardTips:
             if (iterator := self.iterator(shard, now_s)) is not None
         }
 
-    def next_reads(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
+    def next_reads(self, shard_ids: Iterable[str], now_ms: int) -> dict[str, int]:
         """Of the shards that the service does not let anybody read yet, when it will."""
         return {
             shard: tip.next_read_ms

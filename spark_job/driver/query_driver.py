@@ -186,7 +186,9 @@ class QueryDriver:
     ) -> None:
         self._query = query
         self._clock: Clock = coordinators[0].clock
-        self._streams = [_Stream(index, one) for index, one in enumerate(coordinators)]
+        self._streams = [
+            _Stream(index, coordinator) for index, coordinator in enumerate(coordinators)
+        ]
         self._pool = new_pool(min(MAX_THREADS, len(self._streams)), "kinesis-stream")
         self._turn = 0
         self._trigger = TriggerInterval()
@@ -201,7 +203,7 @@ class QueryDriver:
             if query.is_of_one
             else partial(ProcessServices.connect, retry_for_s=RETRY_FOR_S)
         )
-        return cls(query, [Coordinator(one, connect(one)) for one in query.streams])
+        return cls(query, [Coordinator(stream, connect(stream)) for stream in query.streams])
 
     @property
     def _is_available_now(self) -> bool:
@@ -209,7 +211,9 @@ class QueryDriver:
 
     # Spark's calls
     def prepare_available_now(self) -> None:
-        self._each(self._streams, lambda one: one.coordinator.prepare_available_now(), strict=True)
+        self._each(
+            self._streams, lambda stream: stream.coordinator.prepare_available_now(), strict=True
+        )
 
     def next_offset(self, start: Mapping[str, Any], *, max_records: int | None) -> dict[str, Any]:
         """Settle the plans of offset `start`, and return the offset of the next batch, or `start`
@@ -230,14 +234,14 @@ class QueryDriver:
     def _next_plans(self, plans: dict[str, str], max_records: int | None) -> dict[str, str]:
         """The next plan of each stream; that of `plans` where there is nothing to read."""
         self._trigger.called(self._clock.now_ms())
-        for one in self._streams:
-            one.is_settled, one.searched_s = False, 0.0
+        for stream in self._streams:
+            stream.is_settled, stream.searched_s = False, 0.0
         begun_s = self._clock.monotonic_s()
         while True:
             settled = self._settled_streams(plans)
             now_s = self._clock.monotonic_s()
             looked_at = self._look(settled, now_s)
-            is_any = any(one.found.is_any for one in looked_at)
+            is_any = any(stream.found.is_any for stream in looked_at)
             pause_s = POLL_S if is_any else self._pause_s(looked_at, begun_s)
             is_over = is_any or pause_s is None
             if is_over and (new := self._planned(plans, looked_at, max_records)):
@@ -245,12 +249,12 @@ class QueryDriver:
             if pause_s is None:
                 break
             self._clock.sleep(pause_s)
-            for one in looked_at:
-                one.coordinator.note_waited(pause_s)
-                one.searched_s += self._clock.monotonic_s() - now_s
+            for stream in looked_at:
+                stream.coordinator.note_waited(pause_s)
+                stream.searched_s += self._clock.monotonic_s() - now_s
         if self._is_available_now:
-            for one in self._streams:
-                one.coordinator.end_run(is_paused=one.found.is_paused)
+            for stream in self._streams:
+                stream.coordinator.end_run(is_paused=stream.found.is_paused)
         return plans
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueryTask]:
@@ -261,7 +265,7 @@ class QueryDriver:
         if start == end:
             return []
         begins, ends = self.named(read_offset(start)), self.named(read_offset(end))
-        refuse_missing(begins, ends, {one.name for one in self._streams})
+        refuse_missing(begins, ends, {stream.name for stream in self._streams})
         wanted = {name: plan for name, plan in ends.items() if plan != begins.get(name, "")}
         tasks_of = partial(_tasks_of, ends=ends, wanted=wanted, is_of_one=self._query.is_of_one)
         found = self._each(self._streams, tasks_of, strict=True)
@@ -270,9 +274,9 @@ class QueryDriver:
         return [
             task
             for is_open in (True, False)
-            for one in sorted(self._streams, key=lambda one: one.settings.label)
-            for task in found[one.index][1]
-            if found[one.index][0] is is_open
+            for stream in sorted(self._streams, key=lambda stream: stream.settings.label)
+            for task in found[stream.index][1]
+            if found[stream.index][0] is is_open
         ]
 
     def report(self) -> dict[str, Any]:
@@ -282,58 +286,64 @@ class QueryDriver:
         return {
             "format": 2,
             "streams": [
-                one.coordinator.report()
-                | ({} if one.trouble is None else {"trouble": str(one.trouble.error)})
-                for one in self._streams
+                stream.coordinator.report()
+                | ({} if stream.trouble is None else {"trouble": str(stream.trouble.error)})
+                for stream in self._streams
             ],
         }
 
     def failed(self, error: BaseException) -> None:
         """Write into the log of each run that it ends with this error. Raises nothing."""
-        for one in self._streams:
-            one.coordinator.session.run.failed(error)
+        for stream in self._streams:
+            stream.coordinator.session.run.failed(error)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for one in self._streams:
-            one.coordinator.close()
+        for stream in self._streams:
+            stream.coordinator.close()
 
     # looking and planning
     def _settled_streams(self, plans: Mapping[str, str]) -> list[_Stream]:
         """Settle the plans of the streams that are not left out now; those that are settled."""
         now_s = self._clock.monotonic_s()
-        awake = [one for one in self._streams if one.left_out_until_s <= now_s]
-        streams = [one for one in awake if not one.is_settled]
-        settled = self._each(streams, lambda one: one.coordinator.settle(plans.get(one.name, "")))
+        awake = [stream for stream in self._streams if stream.left_out_until_s <= now_s]
+        streams = [stream for stream in awake if not stream.is_settled]
+        settled = self._each(
+            streams, lambda stream: stream.coordinator.settle(plans.get(stream.name, ""))
+        )
         for index, was_empty in settled.items():
-            one = self._streams[index]
-            one.is_settled = True
+            stream = self._streams[index]
+            stream.is_settled = True
             if self._trigger.is_known and not self._is_available_now:
-                one.coordinator.session.run.write(trigger_ms=self._trigger.known_ms)
+                stream.coordinator.session.run.write(trigger_ms=self._trigger.known_ms)
             if was_empty is False:
-                one.empty_plans = 0
+                stream.empty_plans = 0
             elif was_empty and not self._query.is_of_one:
-                one.left_out_until_s = now_s + one.search_ms / 1000
+                stream.left_out_until_s = now_s + stream.search_ms / 1000
                 log.warning(
                     "stream %s is behind, but gave no record for %s; it is left out of the "
                     "next batches for as long, while the other streams go on",
-                    one.settings.label,
-                    duration(one.search_ms),
+                    stream.settings.label,
+                    duration(stream.search_ms),
                 )
-                one.empty_plans += 1
-        return [one for one in awake if one.is_settled and one.left_out_until_s <= now_s]
+                stream.empty_plans += 1
+        return [
+            stream for stream in awake if stream.is_settled and stream.left_out_until_s <= now_s
+        ]
 
     def _look(self, streams: Sequence[_Stream], now_s: float) -> list[_Stream]:
         """Look at each, in a wait that does not count the time in which it was left out. Those that
         the service has served.
         """
-        found = self._each(streams, lambda one: one.coordinator.look(now_s - one.searched_s))
+        found = self._each(
+            streams, lambda stream: stream.coordinator.look(now_s - stream.searched_s)
+        )
         served = [self._streams[index] for index in found]
-        for one in served:
-            one.found = found[one.index]
-            if one.trouble is not None:
-                log.warning("stream %s is served again", one.settings.label)
-            one.trouble = None
+        for stream in served:
+            stream.found = found[stream.index]
+            if stream.trouble is not None:
+                log.warning("stream %s is served again", stream.settings.label)
+            stream.trouble = None
         return served
 
     def _pause_s(self, looked_at: Sequence[_Stream], begun_s: float) -> float | None:
@@ -343,9 +353,9 @@ class QueryDriver:
         the answers of the others may have taken longer.
         """
         is_any_left_out = any(
-            one not in looked_at or one.trouble is not None for one in self._streams
+            stream not in looked_at or stream.trouble is not None for stream in self._streams
         )
-        waits = [one.found.pause_s for one in looked_at if one.found.pause_s is not None]
+        waits = [stream.found.pause_s for stream in looked_at if stream.found.pause_s is not None]
         if not waits and not (is_any_left_out and self._waits_for_left_out(begun_s)):
             return None
         return min([POLL_S, *waits] if is_any_left_out else waits)
@@ -357,13 +367,13 @@ class QueryDriver:
         """
         now_s = self._clock.monotonic_s()
         is_any_asked = False
-        for one in self._streams:
-            if one.trouble is None or now_s - one.trouble.since_s < GIVEN_UP_S:
+        for stream in self._streams:
+            if stream.trouble is None or now_s - stream.trouble.since_s < GIVEN_UP_S:
                 continue
-            if one.trouble.last_s >= begun_s:
-                raise named_error(one.settings.label, one.trouble.error)
-            one.left_out_until_s, is_any_asked = now_s, True
-        idle_s = min(one.settings.idle_wait_ms for one in self._streams) / 1000
+            if stream.trouble.last_s >= begun_s:
+                raise named_error(stream.settings.label, stream.trouble.error)
+            stream.left_out_until_s, is_any_asked = now_s, True
+        idle_s = min(stream.settings.idle_wait_ms for stream in self._streams) / 1000
         return is_any_asked or self._is_available_now or now_s - begun_s < idle_s
 
     def _planned(
@@ -371,18 +381,20 @@ class QueryDriver:
     ) -> dict[str, str]:
         """New plans by stream. Their tasks share the limit of tasks by the shards of each."""
         self._turn += 1
-        shares = _shares([one for one in looked_at if one.found.is_any], max_records, self._turn)
-        limits = {one.index: limit for one, limit in shares}
-        shards = sum(len(one.found.shards) for one, _ in shares)
-        max_tasks = max(one.settings.max_tasks for one in self._streams)
+        shares = _shares(
+            [stream for stream in looked_at if stream.found.is_any], max_records, self._turn
+        )
+        limits = {stream.index: limit for stream, limit in shares}
+        shards = sum(len(stream.found.shards) for stream, _ in shares)
+        max_tasks = max(stream.settings.max_tasks for stream in self._streams)
         made = self._each(
-            [one for one in looked_at if not one.found.is_paused],
-            lambda one: one.coordinator.plan(
-                plans.get(one.name, ""),
-                one.found if one.index in limits else Found(),
-                max_records=limits.get(one.index),
-                max_tasks=_share_of_tasks(one, shards, max_tasks),
-                max_search_ms=None if self._query.is_of_one else one.search_ms,
+            [stream for stream in looked_at if not stream.found.is_paused],
+            lambda stream: stream.coordinator.plan(
+                plans.get(stream.name, ""),
+                stream.found if stream.index in limits else Found(),
+                max_records=limits.get(stream.index),
+                max_tasks=_share_of_tasks(stream, shards, max_tasks),
+                max_search_ms=None if self._query.is_of_one else stream.search_ms,
             ),
         )
         return {
@@ -401,7 +413,7 @@ class QueryDriver:
             return self._streams[0].name
         if plan_id not in self._found:
             known = self._each(
-                self._streams, lambda one: one.coordinator.plans.knows(plan_id), strict=True
+                self._streams, lambda stream: stream.coordinator.plans.knows(plan_id), strict=True
             )
             name = next((self._streams[i].name for i, is_known in known.items() if is_known), None)
             if name is None:
@@ -411,24 +423,25 @@ class QueryDriver:
 
     def _unknown_plan(self, plan_id: str) -> KinesisError:
         # Another driver may have taken over, and have removed the plan.
-        opened = [one for one in self._streams if one.coordinator.session.is_loaded]
-        self._each(opened, lambda one: one.coordinator.session.lead(), strict=True)
+        opened = [stream for stream in self._streams if stream.coordinator.session.is_loaded]
+        self._each(opened, lambda stream: stream.coordinator.session.lead(), strict=True)
         moved = self._each(
-            self._streams, lambda one: one.coordinator.session.was_moved(), strict=True
+            self._streams, lambda stream: stream.coordinator.session.was_moved(), strict=True
         )
-        labels = [one.settings.label for one in self._streams if moved[one.index]]
+        labels = [stream.settings.label for stream in self._streams]
+        moved_labels = [label for index, label in enumerate(labels) if moved[index]]
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
         reason = (
-            f"an operator has moved, imported or removed the state of {', '.join(labels)}, which "
-            "may have had it; run the query with the plan's stream alone until a batch is done, or"
-            if labels
+            f"an operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
+            "which may have had it; run the query with the plan's stream alone until a batch is "
+            "done, or"
+            if moved_labels
             else "read that stream too, or"
         )
         return KinesisError(
             f"the checkpoint location ends with plan {plan_id} of a query of one stream, which "
-            f"none of the streams {', '.join(one.settings.label for one in self._streams)} has in "
-            f"ZooKeeper; {reason} give the query a new checkpointLocation (ZooKeeper keeps the "
-            "progress)"
+            f"none of the streams {', '.join(labels)} has in ZooKeeper; {reason} give the "
+            "query a new checkpointLocation (ZooKeeper keeps the progress)"
         )
 
     # threads and errors
@@ -439,51 +452,51 @@ class QueryDriver:
         none; with `strict`, and before it was reached once, its error is raised.
         """
         if self._query.is_of_one:
-            return {one.index: step(one) for one in streams}
-        futures = [(one, self._pool.submit(step, one)) for one in streams]
-        errors = [(one, future.exception()) for one, future in futures]
-        for one, error in errors:
+            return {stream.index: step(stream) for stream in streams}
+        futures = [(stream, self._pool.submit(step, stream)) for stream in streams]
+        errors = [(stream, future.exception()) for stream, future in futures]
+        for stream, error in errors:
             if error is None:
                 continue
             is_transient = isinstance(error, KinesisError) and error.retryable
-            if strict or not is_transient or not one.coordinator.session.is_loaded:
-                raise named_error(one.settings.label, error)
-            self._on_trouble(one, error)
+            if strict or not is_transient or not stream.coordinator.session.is_loaded:
+                raise named_error(stream.settings.label, error)
+            self._on_trouble(stream, error)
         return {
-            one.index: future.result()
-            for (one, error), (_, future) in zip(errors, futures, strict=True)
+            stream.index: future.result()
+            for (stream, error), (_, future) in zip(errors, futures, strict=True)
             if error is None
         }
 
-    def _on_trouble(self, one: _Stream, error: BaseException) -> None:
+    def _on_trouble(self, stream: _Stream, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
-        if one.trouble is None:
-            one.trouble = _Trouble(error, now_s, now_s)
+        if stream.trouble is None:
+            stream.trouble = _Trouble(error, now_s, now_s)
         else:
-            one.trouble.error, one.trouble.last_s = error, now_s
-            one.trouble.times += 1
-        wait_s = LEFT_OUT.wait_s(one.trouble.times)
-        one.left_out_until_s = now_s + wait_s
+            stream.trouble.error, stream.trouble.last_s = error, now_s
+            stream.trouble.times += 1
+        wait_s = LEFT_OUT.wait_s(stream.trouble.times)
+        stream.left_out_until_s = now_s + wait_s
         log.warning(
             "stream %s is left out of the next batches for %.0f s, while the other streams go on: "
             "%s",
-            one.settings.label,
+            stream.settings.label,
             wait_s,
             error,
         )
 
 
 def _tasks_of(
-    one: _Stream, ends: Mapping[str, str], wanted: Mapping[str, str], *, is_of_one: bool
+    stream: _Stream, ends: Mapping[str, str], wanted: Mapping[str, str], *, is_of_one: bool
 ) -> tuple[bool, list[QueryTask]]:
     """Whether the plan is open, and its tasks; in a query of one stream nobody asks."""
-    plan_id = wanted.get(one.name)
+    plan_id = wanted.get(stream.name)
     if plan_id is None:
-        one.coordinator.close_open_plan(ends.get(one.name, ""))
+        stream.coordinator.close_open_plan(ends.get(stream.name, ""))
         return False, []
-    tasks = one.coordinator.tasks(plan_id)
-    return is_of_one or one.coordinator.plans.open_plan() == plan_id, [
-        QueryTask(one.index, plan_id, task, plan) for task, plan in tasks.items()
+    tasks = stream.coordinator.tasks(plan_id)
+    return is_of_one or stream.coordinator.plans.open_plan() == plan_id, [
+        QueryTask(stream.index, plan_id, task, plan) for task, plan in tasks.items()
     ]
 
 
@@ -496,18 +509,18 @@ def _shares(
     batch's limit. With a lower limit than there are streams, they take turns.
     """
     if max_records is None or not working:
-        return [(one, one.settings.max_records_per_trigger) for one in working]
+        return [(stream, stream.settings.max_records_per_trigger) for stream in working]
     first = turn * max(1, max_records) % len(working)
     rotated = [*working[first:], *working[:first]][:max_records]
     each, rest = divmod(max_records, len(rotated))
     return [
-        (one, min(each + (place < rest), one.settings.max_records_per_trigger or max_records))
-        for place, one in enumerate(rotated)
+        (stream, min(each + (place < rest), stream.settings.max_records_per_trigger or max_records))
+        for place, stream in enumerate(rotated)
     ]
 
 
-def _share_of_tasks(one: _Stream, shards: int, max_tasks: int) -> int:
-    own = one.settings.max_tasks
+def _share_of_tasks(stream: _Stream, shards: int, max_tasks: int) -> int:
+    own = stream.settings.max_tasks
     if not shards:
         return own
-    return min(own, max(1, max_tasks * len(one.found.shards) // shards))
+    return min(own, max(1, max_tasks * len(stream.found.shards) // shards))

@@ -41,9 +41,8 @@ class Settled:
     - `policy`: the mark of an application that tracks its records, or None.
     - `unreported`: there is a mark but no done report, so no state was written, and all records of
       the plan are delivered again.
-    - `outages`: how many plans in a row, up to this one, were outages.
+    - `plan`: it; None if a part of it is gone.
     - `unknown_shards`: the shards that the service answered not to know.
-    - `delivery_limit`: the limit of the next plan (`state.plan.Plan`).
     - `emitted`: how many rows the plan's tasks have read, by shard; `retried`: those of them that
       were retries. `acked`: how many of them are acked now.
     """
@@ -54,9 +53,8 @@ class Settled:
     report: PlanReport | None = None
     policy: OutcomePolicy | None = None
     unreported: bool = False
-    outages: int = 0
+    plan: Plan | None = None
     unknown_shards: frozenset[str] = frozenset()
-    delivery_limit: int | None = None
     emitted: Mapping[str, int] = field(default_factory=dict)
     retried: Mapping[str, int] = field(default_factory=dict)
     acked: int = 0
@@ -118,9 +116,8 @@ def settle(
         report=report,
         policy=policy,
         unreported=unreported,
-        outages=outages_after(plan, report, is_tracked=policy is not None),
+        plan=plan,
         unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
-        delivery_limit=delivery_limit_after(plan, report, is_tracked=policy is not None),
         emitted={end.shard_id: _rows(end) for end in ends},
         retried={end.shard_id: end.retry_rows for end in ends},
         acked=_acked(settled, planned, report),
@@ -160,29 +157,6 @@ def _acked(
     return max(0, rows - unresolved - given_up)
 
 
-def outages_after(plan: Plan | None, report: PlanReport | None, *, is_tracked: bool) -> int:
-    """How many plans in a row, up to this one, were outages.
-
-    A plan without known outcomes neither ends the row nor adds to it.
-    """
-    if plan is None or (report is None and not is_tracked):
-        return 0
-    if report is None:
-        return plan.outages
-    return plan.outages + 1 if report.outage else 0
-
-
-def delivery_limit_after(
-    plan: Plan | None, report: PlanReport | None, *, is_tracked: bool
-) -> int | None:
-    """The delivery limit of the plan after this one. A plan without known outcomes leaves it as it
-    was.
-    """
-    if report is not None:
-        return report.delivery_limit
-    return plan.delivery_limit if plan is not None and is_tracked else None
-
-
 def _seen(
     results: Mapping[int, TaskResult], report: PlanReport | None, plan_id: str
 ) -> list[ShardReadResult]:
@@ -210,9 +184,11 @@ def _warn_of_gone(
         return
     gone = {
         end.shard_id: [
-            f"{one.retry.first}" if one.missing == 1 else f"{one.missing} from {one.retry.first} on"
-            for one in retries_read(planned[end.shard_id].retries, end)
-            if one.missing
+            f"{read.retry.first}"
+            if read.missing == 1
+            else f"{read.missing} from {read.retry.first} on"
+            for read in retries_read(planned[end.shard_id].retries, end)
+            if read.missing
         ]
         for end in ends
         if end.shard_id in planned

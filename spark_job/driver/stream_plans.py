@@ -120,7 +120,7 @@ class StreamPlans:
         if plan_id in self._plans.known():
             return True
         stored = self._shard_states.load().values()
-        return any(one.state.settled_plan == plan_id for one in stored)
+        return any(shard.state.settled_plan == plan_id for shard in stored)
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
         """The tasks of a plan to run now, by number.
@@ -146,7 +146,7 @@ class StreamPlans:
             return {}
         tasks = dict(enumerate(plan.tasks))
         if not is_own:  # a replay, which polls
-            tasks = {task: replace(one, consumer_arn=None) for task, one in tasks.items()}
+            tasks = {number: replace(task, consumer_arn=None) for number, task in tasks.items()}
         if is_open and is_own:
             return tasks
         if is_open and not self._may_go_on(plan):
@@ -196,5 +196,5 @@ class StreamPlans:
         """Report data loss for shards of an old plan whose records may have expired since it was
         made. Once the plan is settled, the loss could no longer be detected.
         """
-        shards = [one.shard_id for task in unread for one in task.shards if one.max_records]
+        shards = [shard.shard_id for task in unread for shard in task.shards if shard.max_records]
         self._catalog.check_retention([shard for shard in shards if shard in self._catalog.states])

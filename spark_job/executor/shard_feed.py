@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.expiry import ExpiryDetector
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
@@ -189,17 +191,18 @@ class ShardFeed:
         self, parts: list[Page], last: Page | None, lapsed_ms: int | None
     ) -> ShardReadResult:
         """The result of reading `parts`; `last` is the last page, with records or without."""
-        if last is None:  # no time, or no room: the plan's iterator was not used and is still good
-            return ShardReadResult(
-                shard_id=self.shard.shard_id,
-                position=self.shard.position,
-                iterator=self.getter.getter.iterator,
-                next_subscribe_ms=self._next_subscribe_ms(),
-                throttled=self._polling.throttled,
-                fallback=self._fallback,
-            )
-        return ShardReadResult(
+        entry = ShardReadResult(
             shard_id=self.shard.shard_id,
+            position=self.shard.position,
+            iterator=self.getter.getter.iterator,
+            next_subscribe_ms=self._next_subscribe_ms(),
+            throttled=self._polling.throttled,
+            fallback=None if self._subscribed is None else self._subscribed.fallback,
+        )
+        if last is None:  # no time, or no room: the plan's iterator was not used and is still good
+            return entry
+        return msgspec.structs.replace(
+            entry,
             first=parts[0].first if parts else None,
             last=parts[-1].last if parts else None,
             count=sum(page.count for page in parts),
@@ -213,11 +216,7 @@ class ShardFeed:
             millis_behind_latest=last.millis_behind_latest,
             iterator=last.next_iterator,
             next_read_ms=self._next_read_ms(),
-            next_subscribe_ms=self._next_subscribe_ms(),
-            throttled=self._polling.throttled,
             pushed=sum(part.count for part in parts if part.is_pushed),
-            fallback=self._fallback,
-            position=self.shard.position,
             lapsed_ms=lapsed_ms,
             users=self._users(parts),
         )
@@ -237,10 +236,6 @@ class ShardFeed:
             return None
         wait_s = next_s - self._services.clock.monotonic_s()
         return self._services.clock.now_ms() + int(wait_s * 1000)
-
-    @property
-    def _fallback(self) -> str | None:
-        return None if self._subscribed is None else self._subscribed.fallback
 
     def _users(self, parts: list[Page]) -> UserRecords | None:
         """The records that are handed over of these pages; None where they are those of the

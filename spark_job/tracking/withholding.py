@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kinesis_spout.shards.ancestors import unresolved_ancestors
+from kinesis_spout.shards.lineage import unresolved_ancestors
 from spark_job.tracking.outcomes import Outcome, order_key
 from state.report import OnFailure
 

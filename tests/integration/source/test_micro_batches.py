@@ -15,7 +15,6 @@ import pytest
 from kinesis_spout.testing import alter
 from spark_job.data_source import KinesisStreamReader, TaskPartition
 from spark_job.settings import QuerySettings
-from state.errors import PlanClosedError
 from state.shard_state import Lifecycle
 from tests.support.kinesis.services import REGION
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
@@ -133,21 +132,6 @@ def test_all_attempts_at_a_batch_give_the_same_rows_in_the_same_order(
     engine.stop()
     engine.run_batch()
     assert engine.sink[0] == rows
-
-
-def test_a_task_that_its_batch_did_not_read_publishes_nothing_later(
-    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
-) -> None:
-    """The sink read the other task only; the records of this one come with the next batch."""
-    stream.put(200)
-    engine = engine_of(max_tasks=2)
-    first, zombie = planned(engine)
-    rows = engine.read([first])
-    engine.committed = 0
-    engine.run_batch()
-    with pytest.raises(PlanClosedError):
-        engine.read([zombie])
-    assert sorted(ids_of(rows) + ids_of(engine.sink[1])) == sorted(stream.ids())
 
 
 def test_executors_reach_the_stream_as_the_driver_does(

@@ -1,10 +1,10 @@
-"""One query reads several streams: each with its own plans and states, none lost where one is
-added, left or in trouble.
+"""One query reads several streams, over HTTP and a real ZooKeeper. `tests/simulation` plays such
+queries in memory, with all that can happen to them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,30 +14,33 @@ from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatc
 from tests.support.spark.source import APPLICATION, READ_MODES, STREAM, StreamUnderTest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from spark_job.settings import QuerySettings
 
 CLICKS = "clicks"
-VIEWS = "views"
 
 
 class SeveralEngine(MicroBatchEngine):
-    """Spark's loop over the reader of a query of one or of several streams."""
+    """Spark's loop over the reader of a query of several streams."""
 
     query: QuerySettings
 
     def start(self) -> None:
         self.reader = KinesisStreamReader(self.query)
-        if self.available_now:
-            self.reader.prepareForTriggerAvailableNow()
 
 
-@pytest.fixture
-def others(stream: StreamUnderTest) -> None:
-    """Two more streams on the same service, each with the shard ids of the first."""
-    for name in (CLICKS, VIEWS):
-        create_stream(stream.client, name, shards=2)
+@pytest.fixture(params=READ_MODES)
+def engine(request: pytest.FixtureRequest, stream: StreamUnderTest) -> Iterator[SeveralEngine]:
+    """Of two streams on one service, which have the same shard ids."""
+    create_stream(stream.client, CLICKS, shards=2)
+    query = stream.source(
+        stream=f"{STREAM},{CLICKS}", max_records_per_trigger=15, **READ_MODES[request.param]
+    ).query()
+    engine = SeveralEngine(query.streams[0])
+    engine.query = query
+    yield engine
+    engine.stop()
 
 
 def put(stream: StreamUnderTest, name: str, count: int, prefix: str = "x") -> set[str]:
@@ -50,30 +53,6 @@ def put(stream: StreamUnderTest, name: str, count: int, prefix: str = "x") -> se
     return {f"{name}/{one['ShardId']}:{one['SequenceNumber']}" for one in answers}
 
 
-def query_of(stream: StreamUnderTest, *names: str, **options: Any) -> QuerySettings:
-    return stream.source(stream=",".join(names), **options).query()
-
-
-@pytest.fixture
-def engine_of(stream: StreamUnderTest, others: None) -> Iterator[Callable[..., SeveralEngine]]:
-    made: list[SeveralEngine] = []
-
-    def of(*names: str, after: SeveralEngine | None = None, **options: Any) -> SeveralEngine:
-        query = query_of(stream, *names, **options)
-        engine = SeveralEngine(query.streams[0])
-        engine.query = query
-        if after is not None:
-            after.stop()
-            engine.offsets, engine.committed = after.offsets, after.committed
-            engine.sink = after.sink
-        made.append(engine)
-        return engine
-
-    yield of
-    for engine in made:
-        engine.stop()
-
-
 def got(engine: SeveralEngine) -> list[str]:
     """What the sink holds."""
     return [
@@ -83,12 +62,10 @@ def got(engine: SeveralEngine) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("mode", READ_MODES)
 def test_one_query_reads_two_streams_once_wherever_its_driver_dies(
-    mode: str, stream: StreamUnderTest, engine_of: Callable[..., SeveralEngine]
+    stream: StreamUnderTest, engine: SeveralEngine
 ) -> None:
     """The same shard ids on both; message ids name the stream. One is split meanwhile."""
-    engine = engine_of(STREAM, CLICKS, max_records_per_trigger=15, **READ_MODES[mode])
     wanted: set[str] = set()
     for crash_at in CRASHES:
         wanted |= put(stream, STREAM, 20, crash_at) | put(stream, CLICKS, 20, crash_at)

@@ -13,7 +13,7 @@ from kinesis_spout.options import SHARED
 from kinesis_spout.spout import SpoutConfig
 from spark_job.kinesis_source import KinesisSource
 from spark_job.options import OPTIONS, RETIRED
-from spark_job.settings import SourceSettings
+from spark_job.settings import QuerySettings
 from state.zookeeper.security import ZookeeperSecurity
 
 
@@ -87,5 +87,5 @@ def test_the_spout_refuses_what_the_reader_refuses(
         SpoutConfig(stream="a", **(beside | {option: value}))
     assert str(refused.value) == f"option {option}: {value!r} must be {rule}"
     with pytest.raises(ConfigError) as refused:
-        SourceSettings.from_options({SHARED[option].name: str(value)})
+        QuerySettings.from_options({SHARED[option].name: str(value)})
     assert str(refused.value) == f"option {SHARED[option].name} is {str(value)!r}; give {rule}"

@@ -8,7 +8,14 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from kinesis_spout.errors import KinesisError
-from spark_job.query_failure import MAX_LENGTH, failure_sentence, failure_told, for_spark
+from spark_job.query_failure import (
+    MAX_LENGTH,
+    failure_sentence,
+    failure_told,
+    for_spark,
+    named_error,
+)
+from state.errors import PlanClosedError
 from tests.support.outcomes.odd_errors import ODD_ERRORS
 
 PROXY = """An exception was raised by the Python Proxy. \
@@ -125,3 +132,26 @@ def test_an_error_that_spark_can_take_is_left_as_it_is() -> None:
     """An interrupt, too: it is no outcome."""
     for error in (ValueError("bad"), SPARKS, KeyboardInterrupt()):
         assert for_spark(error, "the function") is error
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        # the name of the application has the stream's
+        (PlanClosedError("plan 1-a of clicks-etl is closed"), "stream clicks: plan 1-a of"),
+        (KinesisError("no stream clicks.eu"), "stream clicks: no stream clicks.eu"),
+        (KinesisError("no stream clicks"), None),
+        (KinesisError("the state /etl/clicks is gone"), None),
+        (ValueError("no rates"), None),
+    ],
+)
+def test_an_error_of_one_of_several_streams_names_it_once(
+    error: Exception, named: str | None
+) -> None:
+    """That of another package stays as it is."""
+    found = named_error("clicks", error)
+    if named is None:
+        assert found is error
+    else:
+        assert str(found).startswith(named)
+        assert found.__cause__ is error

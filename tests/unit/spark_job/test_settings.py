@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,7 +12,10 @@ from kinesis_spout.errors import ConfigError
 from spark_job.kinesis_source import KinesisSource
 from spark_job.options import RETIRED
 from spark_job.registration import RegisteredSource
-from spark_job.settings import QuerySettings, SourceSettings
+from spark_job.settings import QuerySettings
+
+if TYPE_CHECKING:
+    from spark_job.settings import SourceSettings
 
 BASE = {
     "streamName": "orders",
@@ -23,7 +27,7 @@ SECRETS = {"awsAccessKeyId": "AKIAEXAMPLE", "awsSecretAccessKey": "s3cr3t-key"}
 
 
 def settings(**options: str) -> SourceSettings:
-    return SourceSettings.from_options(BASE | options)
+    return QuerySettings.from_options(BASE | options).streams[0]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_a_source_and_its_reader_options_give_the_same_settings() -> None:
         max_records_per_shard=5,
         max_fetch_time="2s",
     )
-    found = SourceSettings.from_options(source.options())
+    (found,) = QuerySettings.from_options(source.options()).streams
     assert found == source.settings()
     assert {source.settings(): 1}[pickle.loads(pickle.dumps(found))] == 1  # noqa: S301  # our own bytes
     assert source.settings().fail_on_data_loss is False

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.shards.data_loss import expired_unread
 from kinesis_spout.testing import alter, error, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
 from state.plan import ShardReadResult
@@ -144,6 +145,16 @@ def test_two_listings_right_after_one_another_count_as_one(world: World) -> None
 
 
 # retention and lag --------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("verified_ms", "lost"), [(99, (99, 100)), (100, None), (None, None)], ids=str
+)
+def test_records_have_expired_when_nothing_is_known_of_their_shard_for_longer_than_the_retention(
+    verified_ms: int | None, lost: tuple[int, int] | None
+) -> None:
+    """None of a shard whose end was read."""
+    state = msgspec.structs.replace(GONE, verified_until_ms=verified_ms)
+    assert expired_unread(state, 100) == lost
+    assert expired_unread(msgspec.structs.replace(state, read_position=SHARD_END), 100) is None
 
 
 def test_the_lag_is_that_of_the_furthest_shard_that_is_not_at_its_tip(world: World) -> None:

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from kinesis_spout.shards.lineage import HASH_KEYS, ShardPhase, open_range_holes
+from kinesis_spout.shards.lineage import (
+    HASH_KEYS,
+    ShardPhase,
+    open_range_holes,
+    unresolved_ancestors,
+)
+from state.position import TRIM_HORIZON
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState, UnresolvedRecord
 from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, drained, lineage, shard, state
 
 if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
-    from state.shard_state import ShardState
 
 
 # phases -------------------------------------------------------------------------------------------
@@ -235,3 +242,36 @@ def test_among_some_shards_the_others_hold_no_child() -> None:
     assert seen.among(frozenset({"c", "d"})).waits_for("d") == ("c",)
     assert seen.among(frozenset({"c", "d"})).vanished() == []
     assert seen.among(frozenset()) is seen
+
+
+# ancestors ----------------------------------------------------------------------------------------
+ONE = UnresolvedRecord(first=SequenceNumber(1), last=SequenceNumber(1), attempts=1, due_ms=0)
+
+
+def states(**parents: str) -> dict[str, ShardState]:
+    """By name, a shard's parents. A name in capitals has an unresolved record."""
+    return {
+        shard: ShardState(
+            shard_id=shard,
+            read_position=TRIM_HORIZON,
+            parents=tuple(named),
+            unresolved=(ONE,) if shard.isupper() else (),
+        )
+        for shard, named in parents.items()
+    }
+
+
+def test_a_shard_waits_for_the_unresolved_records_of_ancestors_of_every_generation() -> None:
+    """A split, a split again, and a merge."""
+    found = unresolved_ancestors(states(A="", b="A", c="A", D="b", e="b", f="cD", g="e"))
+    assert {shard: set(ancestors) for shard, ancestors in found.items()} == {
+        "b": {"A"},
+        "c": {"A"},
+        "D": {"A"},
+        "e": {"A"},
+        "f": {"A", "D"},
+        "g": {"A"},
+    }
+    assert unresolved_ancestors(states(a="", b="a", c="A", D="")) == {}
+    circle = unresolved_ancestors(states(A="b", b="A", c="b"))
+    assert circle == {"b": ("A",), "c": ("A",)}, "no shard waits for itself"

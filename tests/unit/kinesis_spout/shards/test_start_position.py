@@ -5,7 +5,6 @@ pinned once.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +12,7 @@ from kinesis_spout.errors import ConfigError, ThrottledError
 from kinesis_spout.shards.start_position import (
     LATEST_MARGIN_MS,
     RequestedStart,
+    new_shards,
     pin_start,
     start_position,
 )
@@ -20,10 +20,10 @@ from kinesis_spout.testing import throttle
 from state.memory_store import MemoryBackend
 from state.position import TRIM_HORIZON, Position, StartingPosition
 from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+from state.store.identity import StartPin
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
-
-if TYPE_CHECKING:
-    from state.store.identity import StartPin
+from tests.support.state import shard_values
 
 
 def pin(
@@ -158,3 +158,32 @@ def test_only_a_position_that_is_named_is_asked_for_and_a_time_only_once(
     job.backend = MemoryBackend()
     pin(job, "-2h")
     assert job.calls("GetShardIterator") == 1
+
+
+# shards without a state ---------------------------------------------------------------------------
+NOW_PIN = StartPin(
+    time_ms=1_002_000, requested="LATEST", position=Position.at_timestamp(1_000_000), shards=("a",)
+)
+
+
+@pytest.mark.parametrize(
+    ("parent", "verified_ms"),
+    [
+        (shard_values.state("a"), 5),
+        # found late, after a long downtime: its records of that time may have expired
+        (shard_values.state("a", ended=True, verified_until_ms=3), 3),
+    ],
+    ids=["read", "finished long ago"],
+)
+def test_only_listed_shards_without_a_state_get_one_with_their_parents_kept(
+    parent: ShardState, verified_ms: int
+) -> None:
+    """It is verified up to the end of a parent that was finished before."""
+    listing = [shard_values.shard("a"), shard_values.shard("c", "a")]
+    (child,) = new_shards(listing, {"a": parent}, NOW_PIN, tracked_since_ms=5)
+    assert child == ShardState(
+        shard_id="c",
+        read_position=TRIM_HORIZON,
+        parents=("a",),
+        verified_until_ms=verified_ms,
+    )

@@ -31,8 +31,6 @@ from tests.support.simulated.simulated_job import (
     simulated,
 )
 
-HOUR_S = 3_600.0
-
 
 def ended(job: SimulatedJob) -> tuple[str, str | None]:
     """How the newest run ended, as it told."""

@@ -14,6 +14,7 @@ from kinesis_spout.application.history_recorder import MARGIN_MS
 from kinesis_spout.checkpoints.rewind import read_history
 from state.moves.history import past_at
 from state.position import Position
+from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from tests.simulation.world import SkewedClock
 from tests.support.simulated.played_outcomes import numbered, policy, tracked
@@ -24,7 +25,7 @@ from tests.support.simulated.simulated_driver import (
     run_tracked,
     track_all,
 )
-from tests.support.simulated.simulated_job import SimulatedJob, shard
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
     from kinesis_spout.testing import ManualClock
@@ -206,3 +207,21 @@ def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_i
     assert outcomes.letters == []
     assert sorted(int(row["sequenceNumber"]) for row in found) == put
     assert {row["attempt"] for row in found} == {1}
+
+
+def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:
+    """It would be planned and blocked again at every poll."""
+    one.put(3)
+    one.fake.split(STREAM, shard(0))
+    one.clock.advance(1)
+    one.put(3)
+    outcomes = tracked(
+        one,
+        lambda row: row["data"] == b"record 1" and row["shardId"] == shard(0),
+        policy(OnFailure.BLOCK_KEY, first_delay_ms=3_600_000, max_delay_ms=3_600_000),
+    )
+    coordinator = one.coordinator(idle_wait="0s")
+    start, _ = track_all(one, coordinator, outcomes)
+    assert len(outcomes.done) <= 3
+    one.clock.advance(60)
+    assert next_plan(coordinator, start) == start

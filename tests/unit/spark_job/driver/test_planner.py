@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.shards.lineage import lapsed_shards
-from kinesis_spout.shards.start_position import new_shards, start_position
 from spark_job.driver.planner import (
     PlanLimits,
+    Retries,
+    ShardHints,
+    assign,
     longest_round,
     make_plan,
-    max_bytes,
     share_records,
 )
-from spark_job.driver.retry_planner import DueRetry, due_retries, queued_retries
+from spark_job.driver.retry_queue import RetryQueue
 from state.codec.values import MAX_VALUE_BYTES, encode
 from state.plan import (
     ChildShard,
@@ -33,27 +33,20 @@ from state.plan import (
     TaskPlan,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.report import OnFailure, OutcomePolicy
+from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.store.identity import StartPin
 from state.task_log import TaskLog
-from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, shard, state
+from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, state
 
+TASK = TaskPlan(shards=(), max_bytes=1_000, fetch_time_ms=5_000, fetch_cap_ms=60_000)
 LIMITS = PlanLimits(
+    task=TASK,
+    max_tasks=4,
     max_records_per_trigger=None,
     max_records_per_shard=100,
-    max_bytes_per_task=1_000,
-    max_fetch_time_ms=5_000,
-    max_search_time_ms=60_000,
-    max_tasks=4,
-)
-LATER = Position.at_timestamp(1_000_000)
-PIN = StartPin(
-    time_ms=1_002_000,
-    requested="LATEST",
-    position=LATER,
-    shards=("a", "b"),
-    shard_positions={"b": TRIM_HORIZON},
+    max_unresolved_per_shard=100_000,
 )
 
 
@@ -61,47 +54,16 @@ def by_id(*states: ShardState) -> dict[str, ShardState]:
     return {one.shard_id: one for one in states}
 
 
-def test_shards_listed_at_the_pin_start_there_and_later_ones_at_trim_horizon() -> None:
-    assert [start_position(one, PIN) for one in ("a", "b", "c")] == [
-        LATER,
-        TRIM_HORIZON,
-        TRIM_HORIZON,
-    ]
-
-
-def test_only_listed_shards_without_a_state_get_one_with_their_parents_kept() -> None:
-    fresh = new_shards([shard("a"), shard("c", "a")], by_id(state("a")), PIN, tracked_since_ms=5)
-    assert fresh == [
-        ShardState(shard_id="c", read_position=TRIM_HORIZON, parents=("a",), verified_until_ms=5)
-    ]
-
-
-def test_a_child_of_a_parent_that_was_finished_long_ago_is_verified_up_to_then() -> None:
-    """Found late, after a long downtime: its records of that time may have expired."""
-    (child,) = new_shards(
-        [shard("c", "a")],
-        by_id(state("a", ended=True, verified_until_ms=3)),
-        PIN,
-        tracked_since_ms=5,
-    )
-    assert child.verified_until_ms == 3
-
-
-def test_a_shard_has_lapsed_when_nothing_is_known_of_it_for_longer_than_the_retention() -> None:
-    states = by_id(state("a", verified_until_ms=99), state("b", verified_until_ms=100), state("c"))
-    assert lapsed_shards(["a", "b", "c"], states, 1_100, 1_000) == ["a"]
-
-
 def whole_plan(
     shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **more: Any
 ) -> Plan:
-    """A plan for new records of `shards` and all queued records."""
+    """A plan for new records of `shards` and all queued records. `more`: hints too."""
+    hints = {name: more.pop(name) for name in ShardHints.__dataclass_fields__ if name in more}
     given: dict[str, Any] = {
-        "endings": {},
-        "iterators": {},
         "now_ms": 7,
         "until_ms": None,
-        "retries": due_of(*(one for one in states if one.unresolved)),
+        "retries": due_of(*states),
+        "hints": ShardHints(**hints),
     }
     return make_plan("1-a", shards, by_id(*states), limits, turn=turn, **(given | more))
 
@@ -113,12 +75,14 @@ def plan_of(shards: list[str], *states: ShardState, **more: Any) -> list[ShardSl
 def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
     """Retries come with the hash keys alone, unless these are all there are."""
     names = [f"s{n}" for n in range(6)]
-    limits = replace(LIMITS, retention_ms=9, aggregated_records="unpack", consumer_arn="arn")
+    task = msgspec.structs.replace(
+        TASK, retention_ms=9, aggregated_records="unpack", consumer_arn="arn"
+    )
     plan = whole_plan(
         names,
         *(state(name, verified_until_ms=3) for name in names),
         queued("other", 1),
-        limits=limits,
+        limits=replace(LIMITS, task=task),
         iterators={"s1": "hint", "other": "hint"},
         endings={"s1": SequenceNumber(5)},
         next_reads={"s1": 11, "other": 12},
@@ -156,23 +120,35 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
     assert (plan.plan_id, plan.created_ms, plan.until_ms) == ("1-a", 7, 8)
     assert (plan.outages, plan.delivery_limit, plan.aggregated_records) == (3, 4, "unpack")
     assert whole_plan(["a"], state("a")).outages == 0
-    assert msgspec.structs.replace(plan.tasks[0], shards=()) == TaskPlan(
-        shards=(),
-        max_bytes=1_000,
-        fetch_time_ms=5_000,
-        fetch_cap_ms=60_000,
-        retention_ms=9,
-        aggregated_records="unpack",
-        consumer_arn="arn",
-    )
+    assert msgspec.structs.replace(plan.tasks[0], shards=()) == task
+
+
+@given(st.lists(st.integers(0, 500).map("shardId-{:012}".format), unique=True), st.integers(1, 40))
+def test_every_shard_is_in_one_group_and_the_groups_are_balanced(
+    shards: list[str], tasks: int
+) -> None:
+    """None is lost or assigned twice, no group is empty, and each group is in order. Two listings
+    of one stream give one plan.
+    """
+    groups = assign(shards, tasks)
+    assert sorted(shard for group in groups for shard in group) == sorted(shards)
+    assert len(groups) == min(tasks, len(shards))
+    assert all(list(group) == sorted(group) for group in groups)
+    sizes = [len(group) for group in groups] or [0]
+    assert max(sizes) - min(sizes) <= 1
+    assert assign(shards[::-1], tasks) == groups
+
+
+def test_shards_are_assigned_in_turn() -> None:
+    """Neighbours get different tasks."""
+    assert assign(["d", "a", "c", "b", "e"], 2) == [("a", "c", "e"), ("b", "d")]
 
 
 @given(st.integers(1, 40), st.integers(1, 200), st.integers(1, 50), st.integers(0, 1_000))
 def test_the_shards_together_never_exceed_the_trigger_limit(
     shards: int, total: int, per_shard: int, turn: int
 ) -> None:
-    limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=per_shard)
-    chosen, each = share_records([f"{n:03}" for n in range(shards)], limits, turn)
+    chosen, each = share_records([f"{n:03}" for n in range(shards)], total, per_shard, turn)
     assert len(chosen) * each <= total
     assert 1 <= each <= max(1, per_shard)
 
@@ -180,8 +156,7 @@ def test_the_shards_together_never_exceed_the_trigger_limit(
 @pytest.mark.parametrize("total", [1, 2, 3, 5])
 def test_a_trigger_limit_below_the_number_of_shards_starves_none(total: int) -> None:
     names = [f"s{n}" for n in range(7)]
-    limits = replace(LIMITS, max_records_per_trigger=total)
-    assert {one for turn in range(14) for one in share_records(names, limits, turn)[0]} == set(
+    assert {one for turn in range(14) for one in share_records(names, total, 9, turn)[0]} == set(
         names
     )
 
@@ -195,10 +170,10 @@ def queued(shard_id: str, *numbers: int, ended: bool = False) -> ShardState:
     return msgspec.structs.replace(state(shard_id, ended=ended), unresolved=records)
 
 
-def due_of(*states: ShardState) -> dict[str, list[DueRetry]]:
-    return {
-        one.shard_id: due_retries(queued_retries(one.unresolved, None), None, 7) for one in states
-    }
+def due_of(*states: ShardState, policy: OutcomePolicy | None = None) -> Retries:
+    queue = RetryQueue()
+    queue.update(by_id(*states), policy, 7)
+    return queue.due(7)
 
 
 def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not() -> None:
@@ -236,7 +211,7 @@ def test_new_records_are_at_most_the_rest_of_the_allowance() -> None:
 def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() -> None:
     limits = replace(LIMITS, max_unresolved_per_shard=1)
     full = queued("a", 1)
-    plan = whole_plan(["a", "b"], full, state("b"), limits=limits, retries={})
+    plan = whole_plan(["a", "b"], full, state("b"), limits=limits, retries=())
     assert [one.shard_id for task in plan.tasks for one in task.shards] == ["b"]
 
 
@@ -305,34 +280,6 @@ def shorter_fields(longest: ShardReadResult, said: ShardReadResult) -> list[str]
         for one, other in [(getattr(longest, name), getattr(said, name))]
         if (one is not other if other is True else len(repr(one)) < len(repr(other)))
     ]
-
-
-def test_what_makes_a_task_longer_is_in_the_bounds_of_its_length() -> None:
-    """Most plans are not encoded to find out whether they fit."""
-    one = busy(1, 0, ranges=False, shard_id="s").read_position
-    piece = ShardSlice(shard_id="s", position=one, max_records=10**9)
-    retries = tuple(
-        PlannedRetry(first=SequenceNumber(10**55 + n), last=SequenceNumber(10**56 - 1), attempts=9)
-        for n in range(9)
-    )
-    task = TaskPlan(shards=(piece,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
-    of = msgspec.structs.replace
-    for longer in (
-        of(task, shards=(piece, of(piece, iterator="i"))),
-        of(task, shards=(of(piece, shard_id="s" * 128),)),
-        of(task, shards=(of(piece, iterator="i" * 512),)),
-        of(task, shards=(of(piece, retries=retries),)),
-        of(task, consumer_arn="a" * 200),
-    ):
-        (size, round_size), (longer_size, longer_round_size) = (
-            (len(encode(each, "task")), len(encode(longest_round(each), "end")))
-            for each in (task, longer)
-        )
-        (bound, round_bound), (longer_bound, longer_round_bound) = map(max_bytes, (task, longer))
-        assert size <= bound
-        assert round_size <= round_bound
-        assert longer_size - size <= longer_bound - bound + len(',"consumerArn":""')
-        assert longer_round_size - round_size <= longer_round_bound - round_bound
 
 
 def test_a_task_has_250_shards_at_most_whatever_the_number_of_tasks_is() -> None:
@@ -422,7 +369,9 @@ def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_reco
 ) -> None:
     limits = replace(LIMITS, max_records_per_trigger=total)
     pieces = plan_of(shards, queued("a", 1, 2, 3, 4), state("b"), limits=limits)
-    assert sum(len(one.retries) for one in pieces) == retries
+    planned = [retry for one in pieces for retry in one.retries]
+    assert len(planned) == retries
+    assert all(retry.max_records is None for retry in planned), "of a single record, all is read"
     assert sum(one.max_records for one in pieces) == new
 
 
@@ -462,6 +411,63 @@ def test_a_range_that_is_larger_than_a_trigger_is_planned_in_part(
     assert (retry.first.sequence, retry.end.sequence, retry.count) == (1, 2_000, 1_000)
     assert (retry.max_records is None) == (total is None)
     assert sum(piece.max_records for piece in pieces) == new
+
+
+@pytest.mark.parametrize(("records", "firsts"), [(1, [0]), (3, [0]), (4, [0, 10]), (9, [0, 10])])
+def test_records_of_ranges_count_against_a_triggers_limit(records: int, firsts: list[int]) -> None:
+    ranges = msgspec.structs.replace(
+        state("a"), unresolved=tuple(range_of(first, 3) for first in (0, 10))
+    )
+    (piece,) = plan_of([], ranges, limits=replace(LIMITS, max_records_per_trigger=records))
+    assert [one.first.sequence for one in piece.retries] == firsts
+
+
+def range_of(first: int, count: int) -> UnresolvedRecord:
+    last = SequenceNumber(first + 5)
+    return UnresolvedRecord(
+        first=SequenceNumber(first), last=last, count=count, attempts=0, due_ms=0
+    )
+
+
+def test_of_retries_behind_one_that_has_no_room_in_its_task_none_is_planned() -> None:
+    """They may wait for that one. A range takes the room of two."""
+    crowded = msgspec.structs.replace(
+        queued("a", 0, 100_000),
+        unresolved=(
+            *queued("a", 0).unresolved,
+            *(range_of(10 * n, 2) for n in range(1, 1_001)),
+            *queued("a", 100_000).unresolved,
+        ),
+    )
+    (piece,) = plan_of([], crowded)
+    assert [one.first.sequence for one in piece.retries] == [0, *range(10, 10_000, 10)]
+    (piece,) = plan_of([], queued("a", *range(2_001)))
+    assert [one.first.sequence for one in piece.retries] == [*range(2_000)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 14)), max_size=12),
+    st.sampled_from([OnFailure.BLOCK_KEY, OnFailure.BLOCK_SHARD]),
+    st.integers(1, 12),
+)
+def test_no_record_is_planned_without_those_that_it_waits_for_whatever_fits(
+    made: list[tuple[str | None, int]], on_failure: OnFailure, limit: int
+) -> None:
+    records = tuple(
+        msgspec.structs.replace(one, key=key, due_ms=due_ms)
+        for one, (key, due_ms) in zip(queued("a", *range(len(made))).unresolved, made, strict=True)
+    )
+    of = msgspec.structs.replace(state("a"), unresolved=records)
+    due = due_of(of, policy=OutcomePolicy(retry=RetryPolicy(), on_failure=on_failure))
+    limits = replace(LIMITS, max_records_per_trigger=limit)
+    pieces = plan_of([], of, limits=limits, retries=due, in_order=True)
+    numbers = {one.first.sequence for piece in pieces for one in piece.retries}
+    assert len(numbers) == min(limit, len(due))
+    for number in numbers:
+        for earlier in range(number):
+            keys = {records[number].key, records[earlier].key}
+            if on_failure is OnFailure.BLOCK_SHARD or None in keys or len(keys) == 1:
+                assert earlier in numbers
 
 
 def test_a_shard_that_is_proven_gone_is_planned_for_its_retries_without_a_question() -> None:

@@ -5,11 +5,12 @@ by its report; without one, its records are delivered again.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_job.driver.settle_plan import Settled, outages_after, settle
+from spark_job.driver.outcome_summary import OutcomeSummary
+from spark_job.driver.settle_plan import Settled, settle
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.plan import ChildShard, Plan, PlanStatus, ShardReadResult, ShardSlice, TaskPlan
@@ -260,6 +261,13 @@ OUTAGE = PlanReport(outage=True)
 def test_outages_in_a_row_are_counted(
     before: int, report: PlanReport | None, outages: int, *, is_tracked: bool
 ) -> None:
-    plan = Plan(plan_id=PLAN, created_ms=1, tasks=(), outages=before)
-    assert outages_after(plan, report, is_tracked=is_tracked) == outages
-    assert outages_after(None, report, is_tracked=is_tracked) == 0
+    nothing: Any = None  # it is asked for settings, plans and reports only when it opens
+    for plan, found in (
+        (Plan(plan_id=PLAN, created_ms=1, tasks=(), outages=before), outages),
+        (None, 0),
+    ):
+        summary = OutcomeSummary(nothing, nothing, nothing)
+        policy = OutcomePolicy() if is_tracked else None
+        settled = Settled(states={}, ends=(), plan=plan, report=report, policy=policy)
+        summary.on_settled(PLAN, settled, 0)
+        assert summary.outages == found

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.reading.user_records import AggregatedRecordError
 from kinesis_spout.testing.stream.hash_keys import hash_key
-from spark_job.driver.retry_planner import due_retries, queued_retries
+from spark_job.driver.retry_queue import RetryQueue
 from state.codec.shard_states import encode_shard_state
 from state.plan import PlannedRetry, RangePart, ShardSlice, TaskPlan
 from state.position import Position
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult
 
 THREE = aggregate([b"k", b"l"], [user(0, b"a"), user(1, b"b"), user(0, b"c")])
-NONE = aggregate([b"k"], [])
 
 
 def owning(job: SimulatedJob, index: int) -> ShardSlice:
@@ -164,9 +163,11 @@ def test_a_queue_that_was_merged_for_lack_of_room_is_read_as_it_was_delivered(
         ),
     )
     _, stored = encode_shard_state(state, "/state", max_bytes=550)
-    due = due_retries(queued_retries(stored.unresolved, None), None, 0)
+    queue = RetryQueue()
+    queue.update({shard(0): stored}, None, 0)
+    due = [retry for _, retry in queue.due(0)]
     assert len(due) == 2
-    found, end = retried(one, *(each.retry for each in due))
+    found, end = retried(one, *due)
     assert (found, end.retries_short) == ([b"a", b"b", b"c"] * 2 + [THREE] * 2, ())
 
 

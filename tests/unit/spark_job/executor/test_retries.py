@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.testing import alter, error
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
 from tests.support.simulated.planned_task import (
+    FALSE_ANSWERS,
     PlannedTask,
     Row,
     after,
@@ -133,15 +132,7 @@ def test_a_retry_that_was_found_then_and_is_gone_now_is_loss(
     assert "1 are left" in caplog.text
 
 
-def unknown() -> Fault:
-    return error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
-
-
-def without_records() -> Fault:
-    return alter(lambda page: msgspec.structs.replace(page, records=[], millis_behind_latest=0))
-
-
-@pytest.mark.parametrize("fault", [unknown(), without_records()], ids=["no-shard", "no-records"])
+@FALSE_ANSWERS
 def test_one_answer_that_the_retried_records_are_gone_is_no_loss(
     one: SimulatedJob, fault: Fault
 ) -> None:

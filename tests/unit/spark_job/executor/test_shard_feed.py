@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.testing import alter, error
 from spark_job.executor.task_reader import Pace
 from state.codec.values import encode_unchecked
 from state.errors import TaskLogError
@@ -20,6 +18,7 @@ from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 from tests.support.simulated.planned_task import (
     BY_TWOS,
+    FALSE_ANSWERS,
     PlannedTask,
     entry_of,
     numbers_of,
@@ -226,20 +225,7 @@ def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) 
 
 
 # answers that are false once ----------------------------------------------------------------------
-def unknown() -> Fault:
-    return error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
-
-
-def without_records() -> Fault:
-    return alter(lambda page: msgspec.structs.replace(page, records=[], millis_behind_latest=0))
-
-
-FALSE = pytest.mark.parametrize(
-    "fault", [unknown(), without_records()], ids=["no-shard", "no-records"]
-)
-
-
-@FALSE
+@FALSE_ANSWERS
 def test_one_answer_that_the_records_are_gone_is_no_loss_and_two_are(
     one: SimulatedJob, fault: Fault
 ) -> None:
@@ -252,7 +238,7 @@ def test_one_answer_that_the_records_are_gone_is_no_loss_and_two_are(
         followed(one, entry_of(put))
 
 
-@FALSE
+@FALSE_ANSWERS
 def test_a_tip_that_is_older_than_the_entry_is_no_answer(one: SimulatedJob, fault: Fault) -> None:
     """It was reached before the records came. A false answer beside it proves nothing."""
     planned = PlannedTask(one, task(whole()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.errors import ConfigError
-from spark_job.settings import SourceSettings, texts_from_options
+from spark_job.settings import QuerySettings, texts_from_options
 
 STATE = {"applicationName": "etl", "zookeeper": "zk1:2181"}
 
@@ -52,10 +52,10 @@ def test_options_that_mean_the_same_give_the_same_settings(
 ) -> None:
     """In any case, as Spark has them."""
     foreign = {name: text for name, text, *_ in table}
-    expected = SourceSettings.from_options({name: text for *_, name, text in table} | STATE)
-    assert SourceSettings.from_options(foreign | STATE) == expected
+    expected = QuerySettings.from_options({name: text for *_, name, text in table} | STATE)
+    assert QuerySettings.from_options(foreign | STATE) == expected
     lower = {name.lower(): text for name, text in foreign.items()}
-    assert SourceSettings.from_options(lower | STATE) == expected
+    assert QuerySettings.from_options(lower | STATE) == expected
 
 
 @pytest.mark.parametrize(

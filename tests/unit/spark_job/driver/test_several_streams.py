@@ -1,4 +1,6 @@
-"""One batch of several streams: what one of them does not have to wait for, and what it has to."""
+"""One query of several streams: what one of them does not have to wait for, and what it has to. In
+simulated time.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.checkpoints.transfer import export_application, import_application
-from kinesis_spout.errors import ConfigError, KinesisError
-from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow
+from kinesis_spout.errors import ConfigError, KinesisError, ServiceUnavailableError
+from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow, throttle
+from spark_job.driver.query_driver import GIVEN_UP_S, LEFT_OUT
 from state.plan import PlanStatus
 from state.process import this_process
 from state.store.pause import Pause
@@ -27,9 +30,9 @@ STREAMS = ("orders", "clicks", "logins")
 MOST_BATCHES = 20
 
 
-def world_of(stream: str, clock: ManualClock, random: Random) -> World:
+def world_of(stream: str, clock: ManualClock, random: Random, shards: int) -> World:
     fake = FakeKinesis(clock=clock)
-    fake.create(stream, shards=1)
+    fake.create(stream, shards=shards)
     return World(
         random,
         base_settings(stream),
@@ -41,17 +44,21 @@ def world_of(stream: str, clock: ManualClock, random: Random) -> World:
     )
 
 
-@pytest.fixture
-def untracked() -> StreamsQuery:
+def query_of(shards: int = 1) -> StreamsQuery:
     """A query of three streams."""
     random, clock = Random(1), ManualClock()  # noqa: S311  # to repeat, not a secret
-    worlds = [world_of(stream, clock, random) for stream in STREAMS]
+    worlds = [world_of(stream, clock, random, shards) for stream in STREAMS]
     query = StreamsQuery(worlds[0].settings, random=random, active=list(STREAMS))
     for world in worlds:
         world.share(worlds[0])
         StreamJob(query, world)
     clock.advance(10)
     return query
+
+
+@pytest.fixture
+def untracked() -> StreamsQuery:
+    return query_of()
 
 
 @pytest.fixture
@@ -204,19 +211,100 @@ def test_an_available_now_run_does_not_end_without_a_stream_that_is_left_out(
     check_sink(untracked)
 
 
+def fail(query: StreamsQuery, operation: str) -> None:
+    for job in query.jobs.values():
+        job.there.fake.faults.add(internal_failure(), operation=operation, times=None)
+
+
+def heal(query: StreamsQuery) -> None:
+    for job in query.jobs.values():
+        job.there.fake.faults.clear()
+
+
+def in_trouble(query: StreamsQuery) -> int:
+    """How many streams are, as the query reports."""
+    assert query.reader is not None
+    report = query.reader.reportLatestOffset()
+    assert report is not None
+    return sum("trouble" in one for one in report["streams"])
+
+
 def test_a_query_whose_streams_are_all_left_out_waits_for_them(untracked: StreamsQuery) -> None:
-    """Spark asks again every 10 ms."""
+    """Spark asks again every 10 ms. Streams whose tasks come back empty are left out for as long as
+    these have taken, and twice as long each time.
+    """
     worlds = [untracked.jobs[stream].there for stream in STREAMS]
     for there in worlds:
-        there.change(shard_refresh_interval_ms=1_000, idle_wait_ms=3_000)
+        there.change(shard_refresh_interval_ms=1_000, idle_wait_ms=3_000, max_fetch_time_ms=300)
+    clock = worlds[0].clock
     put(untracked, 1)
-    untracked.run_until_idle()
     for there in worlds:
-        there.fake.faults.add(internal_failure(), operation="ListShards", times=None)
+        there.fake.faults.add(throttle(), operation="GetRecords", times=None)
+    begun_s = clock.monotonic_s()
+    for _ in range(10):
+        assert untracked.run_batch() is True
+    assert clock.monotonic_s() - begun_s > 20
+    heal(untracked)
+    untracked.run_until_idle()
+    fail(untracked, "ListShards")
     for _ in range(3):
-        begun_s = worlds[0].clock.monotonic_s()
+        begun_s = clock.monotonic_s()
         assert untracked.run_batch() is False
-        assert worlds[0].clock.monotonic_s() - begun_s >= 3
+        assert clock.monotonic_s() - begun_s >= 3
+
+
+def test_a_query_is_not_ended_by_an_error_that_has_healed(untracked: StreamsQuery) -> None:
+    """Its streams are left out for longer than the patience with them lasts: they are asked again
+    before the error counts.
+    """
+    clock = untracked.jobs["orders"].there.clock
+    untracked.active = ["orders", "clicks"]
+    assert not untracked.run_batch()
+    for fails_until_the_end in (False, True):
+        fail(untracked, "ListShards")
+        clock.advance(LEFT_OUT.longest_s)
+        assert not untracked.run_batch()
+        failing_since_s = clock.monotonic_s()
+        for advance_s in (6, 37):
+            clock.advance(failing_since_s + advance_s - clock.monotonic_s())
+            assert not untracked.run_batch()
+        clock.advance(failing_since_s + GIVEN_UP_S + 1 - clock.monotonic_s())
+        if fails_until_the_end:
+            with pytest.raises(ServiceUnavailableError, match="ListShards"):
+                untracked.run_batch()
+            return
+        heal(untracked)
+        assert not untracked.run_batch()
+        assert in_trouble(untracked) == 0
+
+
+def test_a_stream_whose_shards_have_failed_together_is_left_out_once() -> None:
+    """The error of the second shard would otherwise be raised at the next look, as a new one."""
+    query = query_of(shards=2)
+    assert not query.run_batch()
+    fail(query, "GetRecords")
+    assert not query.run_batch()
+    assert in_trouble(query) == 3
+    heal(query)
+    query.jobs["orders"].there.clock.advance(LEFT_OUT.longest_s)
+    assert not query.run_batch()
+    assert in_trouble(query) == 0
+
+
+def test_a_stream_without_records_is_verified_while_another_one_has_some(
+    untracked: StreamsQuery,
+) -> None:
+    """Else a restart reports that what it had may have expired."""
+    orders, clicks = untracked.jobs["orders"].there, untracked.jobs["clicks"]
+    clicks.there.put(1)
+    for _ in range(26):
+        orders.put(1)
+        assert untracked.run_batch()
+        orders.clock.advance(3_600)
+    untracked.stop()
+    clicks.there.put(1)
+    untracked.run_until_idle()
+    check_sink(untracked)
 
 
 def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
