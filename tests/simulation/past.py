@@ -89,6 +89,14 @@ class Past:
         self.days_passed = False
 
     @property
+    def starts_at_latest(self) -> bool:
+        return "LATEST" in self.world.settings.starting_position.text
+
+    def is_known_to_spark(self) -> bool:
+        """Whether the newest offset in Spark's log names a plan of the stream."""
+        return bool(self.job.offsets)
+
+    @property
     def outcomes(self) -> PlayedOutcomes | None:
         return self.job.tracked
 

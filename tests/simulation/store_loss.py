@@ -19,7 +19,7 @@ class StoreLoss(Past):
         """The store is empty when the job is back. Spark's log names a plan, so records may be
         lost: the user decides whether to go on, and then everything is read again.
         """
-        if not self.job.offsets:
+        if not self.job.offsets or (self.starts_at_latest and not self.is_known_to_spark()):
             return  # as for a new application: nothing says that there was a start
         self.job.stop()
         self._remove(self.world.backend.nodes(self.world.paths.base))
@@ -33,9 +33,8 @@ class StoreLoss(Past):
         if not self.job.offsets or self.world.paths.start not in self.world.znodes():
             return
         known = self.world.states()
-        is_latest = "LATEST" in self.world.settings.starting_position.text
         shards = self.world.fake.shards(self.world.stream)
-        if is_latest and any(shard.shard_id not in known for shard in shards):
+        if self.starts_at_latest and any(shard.shard_id not in known for shard in shards):
             return
         self._remove([self.world.paths.start])
         self.count("starts that were removed")
@@ -82,6 +81,7 @@ class StoreLoss(Past):
 
     def _go_on_without_start(self) -> None:
         self.world.fake.faults.clear()
+        self.world.foreign |= self.world.forgotten  # the new start may be the oldest record
         self.loss_is_possible = True
         ended = 0
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
 from spark_job.driver.backlog import PROBE_MAX_SHARDS
+from spark_job.driver.offsets import Plans, read_offset
 from spark_job.driver.query_driver import GIVEN_UP_S
 from tests.simulation.source_history import SETTLES_S, STEPS, WIDE, History
 from tests.simulation.state_steps import RECREATED
@@ -67,9 +68,11 @@ class StreamHistory(History):
             return name in ("put", "join")
         return name in OF_UNREAD
 
-    @property
-    def starts_at_latest(self) -> bool:
-        return "LATEST" in self.world.settings.starting_position.text
+    def is_known_to_spark(self) -> bool:
+        plans = read_offset(self.query.offsets[-1]) if self.query.offsets else Plans({})
+        if plans.unnamed and len(self.query.active) > 1:  # it may be of another stream
+            return plans.unnamed in (self.newest_plan() or "")
+        return bool(plans.unnamed) or self.world.settings.state_name in plans.by_stream
 
     def note_rows(self, rows: list[Row]) -> None:
         self._on_committed(rows)
