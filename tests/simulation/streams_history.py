@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from state.znodes.tree import Znode
     from tests.simulation.streams_query import StreamJob, StreamsQuery
-    from tests.support.simulated.played_outcomes import Row
 
 OF_UNREAD = frozenset(
     {"put", "split", "merge", "update_shard_count", "generations", "empty_pages", "fault"}
@@ -74,9 +73,6 @@ class StreamHistory(History):
             return plans.unnamed in (self.newest_plan() or "")
         return bool(plans.unnamed) or self.world.settings.state_name in plans.by_stream
 
-    def note_rows(self, rows: list[Row]) -> None:
-        self._on_committed(rows)
-
     def note_batch(self, before: int) -> None:
         """The query notes it for all streams."""
 
@@ -87,7 +83,7 @@ class StreamHistory(History):
         if any(LEFT_OUT.search(said) for said in self.world.warnings.said):
             self.left_out_s = self.world.clock.monotonic_s()
             self.count("streams that were left out of a batch")
-        self._hear()
+        super().hear()
 
     def do_new_location(self) -> None:
         self.query.stop()
@@ -125,10 +121,10 @@ class StreamHistory(History):
                 raise
             self.count("streams that were left out when they had to be read soon")
 
-    def _written(self) -> dict[str, Znode]:
+    def written(self) -> dict[str, Znode]:
         found: dict[str, Znode] = {}
         for one in (self, *self.others):
-            found |= super(StreamHistory, one)._written()
+            found |= super(StreamHistory, one).written()
         return found
 
     # streams that come and go ---------------------------------------------------------------------
@@ -420,7 +416,7 @@ class StreamsHistory:
         finally:
             for part in self.parts:
                 if query.committed > before and part.is_read:
-                    part.note_rows(part.job.sink[query.committed])
+                    part.on_committed(part.job.sink[query.committed])
                 part.hear()
 
     def _go_on_after(self, error: KinesisError, job: StreamJob) -> str:
