@@ -9,8 +9,7 @@ from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.shard_state import FIRST_READ_GRACE_MS, Lifecycle
 from tests.simulation.outlook import check_look, look_of
-from tests.simulation.past import Past
-from tests.simulation.stream_steps import DAY_S
+from tests.simulation.past import DAY_S, Past
 from tests.support.simulated.played_outcomes import ENDED, end_of
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.support.simulated.played_outcomes import PlayedOutcomes, Row
 
 FALSE_ANSWERS = (gone(), empty_at_tip())
+DAY_S = 86_400.0
 SHARD = re.compile(r"shardId-\d{12}")
 
 

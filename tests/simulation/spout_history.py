@@ -10,6 +10,7 @@ from state.retry_policy import RetryPolicy
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.history import begins_on_backlog, count_world, telling
 from tests.simulation.pauses import Pauses
+from tests.simulation.source_history import SETTLES_S
 from tests.simulation.spout_process import letter_id
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps
 from tests.simulation.stream_steps import StreamSteps
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 STEPS = 60
 MOST_ROUNDS = 600
-SETTLES_S = 15.0
 WEIGHTS: dict[str, int] = {
     "put": 20,
     "turn": 40,

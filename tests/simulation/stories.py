@@ -5,8 +5,9 @@ from __future__ import annotations
 from kinesis_spout.testing import end_without_children, slow
 from state.report import OnFailure
 from state.shard_state import Lifecycle
+from tests.simulation.past import DAY_S
 from tests.simulation.query_steps import OUTAGE_RECORDS, OUTAGE_S, QuerySteps
-from tests.simulation.stream_steps import DAY_S, StreamSteps
+from tests.simulation.stream_steps import StreamSteps
 
 MOST_OF_A_DAY = 0.6
 LATE_S = DAY_S * MOST_OF_A_DAY

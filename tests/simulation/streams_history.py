@@ -14,6 +14,7 @@ from kinesis_spout.testing import internal_failure, throttle
 from spark_job.driver.backlog import PROBE_MAX_SHARDS
 from spark_job.driver.offsets import Plans, read_offset
 from spark_job.driver.query_driver import GIVEN_UP_S
+from tests.simulation.past import DAY_S
 from tests.simulation.source_history import SETTLES_S, STEPS, WIDE, History
 from tests.simulation.state_steps import RECREATED
 
@@ -34,7 +35,6 @@ PIN_S = 5.0  # the service tells its time in whole seconds
 MOST_POLLS = 40
 MOST_DRAINING = 1_000
 REST_S = 120.0
-DAY_S = 24 * 3_600.0
 LAST_WAIT_S = 10.0  # between two attempts of a call, at most
 LEFT_OUT = re.compile(r"left out of the next batches")
 
