@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.testing import ManualClock
 from state.report import OnFailure
@@ -18,9 +19,10 @@ from tests.support.simulated.played_outcomes import PlayedOutcomes, policy
 if TYPE_CHECKING:
     import logging
     from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from state.report import OutcomePolicy
+    from tests.simulation.past import Past
 
 KINDS = ("plain", "turns", "backups", "days")
 WEIGHTS: dict[str, float] = {
@@ -95,18 +97,6 @@ def begins_on_backlog(seed: int) -> bool:
     return Random(f"backlog {seed}").random() < 0.5  # noqa: S311  # to repeat, not a secret
 
 
-class Playable(Protocol):
-    """A history that has not begun. `parts`: the histories of its streams."""
-
-    log: list[str]
-
-    @property
-    def parts(self) -> Sequence[History]: ...
-    @property
-    def handler(self) -> logging.Handler: ...
-    def play(self) -> None: ...
-
-
 def reads_several(seed: int) -> bool:
     """Whether the history is of a query of several streams. Drawn by itself, so that the other
     histories are what they were before there were such ones.
@@ -114,7 +104,7 @@ def reads_several(seed: int) -> bool:
     return Random(f"several {seed}").random() < SEVERAL  # noqa: S311  # to repeat, not a secret
 
 
-def drawn(seed: int) -> Playable:
+def drawn(seed: int) -> History | StreamsHistory:
     """A history that has not begun. Half of the services take their time to answer, so that the
     clock moves while the driver looks at one shard or stream after the other.
     """
@@ -241,32 +231,50 @@ def told_of(job: SimulatedJob) -> str:
 
 def must_be_pinned(history: History) -> bool:
     """Whether the start is pinned at once: expiry before the start is not a loss."""
-    return history.days_pass or "LATEST" in history.world.settings.starting_position.text
+    return history.days_pass or history.starts_at_latest
 
 
 def play(seed: int) -> Counter[str]:
     """Play a history; returns the counts of its events. Raises `BrokenPromiseError`."""
     history = drawn(seed)
     parts = history.parts
+    with telling(seed, parts, history.log, history.handler):
+        try:
+            history.play()
+        finally:
+            parts[0].job.stop()
+    counts = parts[0].world.counts
+    for part in parts:
+        count_world(part.world, counts)
+        if part.outcomes is not None:
+            counts["outages"] += sum(report.outage for report in part.outcomes.done)
+    return counts
+
+
+@contextmanager
+def telling(
+    seed: int, parts: Sequence[Past], log: list[str], handler: logging.Handler
+) -> Iterator[None]:
+    """Within, `handler` alone hears the product's warnings, and an error becomes a
+    `BrokenPromiseError` that tells the history.
+    """
     propagates, LOGGER.propagate = LOGGER.propagate, False
-    LOGGER.addHandler(history.handler)
+    LOGGER.addHandler(handler)
     try:
-        history.play()
+        yield
     except Exception as exc:
         settings = "\n".join(f"{one.world.fake.settings}\n{one.world.settings}" for one in parts)
-        told = "\n".join(f"{number:3} {line}" for number, line in enumerate(history.log))
+        told = "\n".join(f"{number:3} {line}" for number, line in enumerate(log))
         raise BrokenPromiseError(
             f"seed {seed}\n{settings}\n{told}\n{type(exc).__name__}: {exc}"
         ) from exc
     finally:
-        LOGGER.removeHandler(history.handler)
+        LOGGER.removeHandler(handler)
         LOGGER.propagate = propagates
-        parts[0].job.stop()
-    counts = parts[0].world.counts
-    for part in parts:
-        for operation, fault in part.world.fake.faults.struck:
-            counts[f"fault: {operation} {fault.code or fault.kind.value}"] += 1
-        if part.outcomes is not None:
-            counts["outages"] += sum(report.outage for report in part.outcomes.done)
-        counts["records put"] += part.world.count
-    return counts
+
+
+def count_world(world: World, counts: Counter[str]) -> None:
+    """Count the faults that struck, and the records."""
+    for operation, fault in world.fake.faults.struck:
+        counts[f"fault: {operation} {fault.code or fault.kind.value}"] += 1
+    counts["records put"] += world.count

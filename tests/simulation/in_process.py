@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime
 from email.utils import formatdate
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as vendor
@@ -24,7 +24,7 @@ from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
 from tests.simulation.subscriptions import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
     from random import Random
 
     from kinesis_spout.clock import Clock
@@ -185,27 +185,3 @@ class InlinePool(Executor):
         except BaseException as exc:  # noqa: BLE001  # as a pool does: the caller of result() gets it
             future.set_exception(exc)
         return future
-
-    def map(
-        self,
-        fn: Callable[..., Any],
-        *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int = 1,
-    ) -> Iterator[Any]:
-        """As `Executor.map`, without futures: all calls are made, then the first error comes."""
-        del timeout, chunksize
-        answers = [_called(fn, *given) for given in zip(*iterables, strict=False)]
-        return (answer() for answer in answers)
-
-
-def _called(fn: Callable[..., Any], *args: Any) -> Callable[[], Any]:
-    try:
-        result = fn(*args)
-    except Exception as exc:  # noqa: BLE001  # as a pool does: the caller of the result gets it
-        return partial(_raise, exc)
-    return lambda: result
-
-
-def _raise(exc: Exception) -> None:
-    raise exc

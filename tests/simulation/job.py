@@ -175,9 +175,9 @@ class SimulatedJob(MicroBatchEngine):
     def _crash(self, wanted: str | None, here: str) -> None:
         super()._crash(wanted, here)
         if here == "reported":
-            self._publish_late()
+            self.publish_late()
 
-    def _publish_late(self) -> None:
+    def publish_late(self) -> None:
         """Tasks that the report has not seen publish their ends before the plan is closed: a late
         attempt, or a second action. No sink gets their rows.
         """

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.support.simulated.played_outcomes import PlayedOutcomes, Row
 
 FALSE_ANSWERS = (gone(), empty_at_tip())
+DAY_S = 86_400.0
 SHARD = re.compile(r"shardId-\d{12}")
 
 
@@ -89,6 +90,14 @@ class Past:
         self.days_passed = False
 
     @property
+    def starts_at_latest(self) -> bool:
+        return "LATEST" in self.world.settings.starting_position.text
+
+    def is_known_to_spark(self) -> bool:
+        """Whether the newest offset in Spark's log names a plan of the stream."""
+        return bool(self.job.offsets)
+
+    @property
     def outcomes(self) -> PlayedOutcomes | None:
         return self.job.tracked
 
@@ -109,6 +118,14 @@ class Past:
             for shard, state in self.world.states().items():
                 if state.read_position.sequence is not None or state.read_position.is_end:
                     self.touched_ms.setdefault(shard, self.world.clock.now_ms())
+
+    def do_lose_answers(self) -> None:
+        self.world.backend.lose_next_answers(self.random.choice((1, 2)))
+        self.count("answers of the store that were lost")
+
+    def written(self) -> dict[str, Znode]:
+        """The application's nodes, without those that only hold others."""
+        return {path: node for path, node in self.world.znodes().items() if node.data}
 
     def note(self, text: object) -> None:
         self.log[-1] += f" {text}"
@@ -172,10 +189,10 @@ class Past:
     def note_batch(self, before: int) -> None:
         """Note what a run has done whose last finished batch was `before`."""
         if self.job.committed > before:
-            self._on_committed(self.job.sink[self.job.committed])
-        self._hear()
+            self.on_committed(self.job.sink[self.job.committed])
+        self.hear()
 
-    def _on_committed(self, rows: list[Row]) -> None:
+    def on_committed(self, rows: list[Row]) -> None:
         ids = [name for row in rows for name in self.world.names(row)]
         self.committed.extend(ids)
         self.done.update(ids)
@@ -199,11 +216,11 @@ class Past:
         return "ended by a loss"
 
     def was_misled(self, since: int | None = None) -> bool:
-        """Whether an answer of the service was false: since so many faults, or since `_hear`."""
+        """Whether an answer of the service was false: since so many faults, or since `hear`."""
         struck = self.world.fake.faults.struck[self.heard_faults if since is None else since :]
         return any(fault in FALSE_ANSWERS for _, fault in struck)
 
-    def _hear(self) -> None:
+    def hear(self) -> None:
         said, self.world.warnings.said = self.world.warnings.said, []
         for sentence in said:
             self.left_unread = self.left_unread or sentence.startswith(

@@ -6,12 +6,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from state.store.pause import Pause
-from tests.simulation.past import Past
+from tests.simulation.past import DAY_S, Past
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DAY_S = 86_400.0
 GO_ON = frozenset(
     {"put", "batch", "crash", "crash_at_write", "split", "merge", "update_shard_count"}
     | {"generations", "restart", "zombie", "stale_driver", "lose_session", "lose_answers"}

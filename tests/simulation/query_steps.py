@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kinesis_spout.errors import DataLossError
 from state.errors import PlanClosedError, StaleOwnerError, TaskLogError
 from state.report import OnFailure
@@ -11,9 +9,6 @@ from tests.simulation.job import SimulatedReader
 from tests.simulation.past import Past
 from tests.support.simulated.micro_batch_engine import CRASHES, TRACKED_CRASHES
 from tests.support.simulated.played_outcomes import end_of
-
-if TYPE_CHECKING:
-    from state.znodes.tree import Znode
 
 MOST_WRITES = 14
 OUTAGE_S = 30.0
@@ -145,7 +140,7 @@ class QuerySteps(Past):
         for session in stale.sessions:
             self.world.backend.expire(session)
         self.note(self.run_batch())
-        before = self._written()
+        before = self.written()
         try:
             stale.latestOffset(
                 self.random.choice([start, *self.job.offsets]), stale.getDefaultReadLimit()
@@ -156,15 +151,11 @@ class QuerySteps(Past):
             self.go_on_after(error)
         finally:
             stale.stop()
-        assert self._written() == before, "a stale driver has written"
+        assert self.written() == before, "a stale driver has written"
 
     def do_lose_session(self) -> None:
         self.world.backend.expire(self._reader().session)
         self.count("sessions that were lost")
-
-    def do_lose_answers(self) -> None:
-        self.world.backend.lose_next_answers(self.random.choice((1, 2)))
-        self.count("answers of the store that were lost")
 
     def do_outage(self) -> None:
         """Every record fails for a while."""
@@ -181,10 +172,6 @@ class QuerySteps(Past):
                 numbers = self.world.records.get(shard, [])
                 found |= {f"{shard}:{n}" for n in numbers if one.first <= n <= end_of(one)}
         return found
-
-    def _written(self) -> dict[str, Znode]:
-        """The application's nodes, without those that only hold others."""
-        return {path: node for path, node in self.world.znodes().items() if node.data}
 
     def _reader(self) -> SimulatedReader:
         if self.job.reader is None:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from spark_job.driver.backlog import PROBE_MAX_SHARDS
 from tests.simulation.checks import Checks
-from tests.simulation.edge_stories import EdgeStories
 from tests.simulation.pauses import Pauses
 from tests.simulation.rewinds import Rewinds
 from tests.simulation.state_steps import StateSteps
-from tests.simulation.store_loss import StoreLoss
+from tests.simulation.stories import Stories
 from tests.simulation.turns import Turns
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ WIDE = {
 SETTLES_S = 15.0  # by then a reshard under way is done and listed
 
 
-class History(EdgeStories, StateSteps, StoreLoss, Turns, Pauses, Rewinds, Checks):
+class History(Stories, StateSteps, Turns, Pauses, Rewinds, Checks):
     """`weights`: of the steps, by name."""
 
     weights: dict[str, float]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from state.retry_policy import RetryPolicy
 from state.tracker.inflight_record_tracker import UNANSWERED
-from tests.simulation.history import BrokenPromiseError, begins_on_backlog
+from tests.simulation.history import begins_on_backlog, count_world, telling
 from tests.simulation.pauses import Pauses
+from tests.simulation.source_history import SETTLES_S
 from tests.simulation.spout_process import letter_id
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps
 from tests.simulation.stream_steps import StreamSteps
-from tests.simulation.world import LOGGER, World
+from tests.simulation.world import World
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 STEPS = 60
 MOST_ROUNDS = 600
-SETTLES_S = 15.0
 WEIGHTS: dict[str, int] = {
     "put": 20,
     "turn": 40,
@@ -124,13 +124,7 @@ class SpoutHistory(StreamSteps, SpoutSteps, Pauses):
                 return came
 
     def check_end(self) -> None:
-        missing = self.missing()
-        assert not missing, f"{len(missing)} records were lost: {sorted(missing)[:5]}"
-        self.count(
-            "records lost to retention, and reported", len(self.world.ids() - self.resolved())
-        )
-        stuck = self.stuck()
-        assert not stuck, f"these shards are stuck: {stuck}"
+        self.check_all_was_read()
         alive = self.deadly - self.letters() - self.done
         assert not alive & self.world.kept(), f"records that end their process live on: {alive}"
         limit = self.spouts.options["retry"].retry_limit
@@ -193,19 +187,7 @@ def play_spout(seed: int) -> Counter[str]:
     """Play a history; returns the counts of its events. Raises `BrokenPromiseError`."""
     history, weights = drawn(seed)
     world = history.world
-    propagates, LOGGER.propagate = LOGGER.propagate, False
-    LOGGER.addHandler(world.warnings)
-    try:
+    with telling(seed, [history], history.log, world.warnings):
         history.play(weights)
-    except Exception as exc:
-        told = "\n".join(f"{number:3} {line}" for number, line in enumerate(history.log))
-        raise BrokenPromiseError(
-            f"seed {seed}\n{world.fake.settings}\n{told}\n{type(exc).__name__}: {exc}"
-        ) from exc
-    finally:
-        LOGGER.removeHandler(world.warnings)
-        LOGGER.propagate = propagates
-    for operation, fault in world.fake.faults.struck:
-        world.counts[f"fault: {operation} {fault.code or fault.kind.value}"] += 1
-    world.counts["records put"] += world.count
+    count_world(world, world.counts)
     return world.counts

@@ -17,14 +17,13 @@ from kinesis_spout.testing import (
     throttle,
 )
 from kinesis_spout.testing.service import requests
-from tests.simulation.past import FALSE_ANSWERS, Past
+from tests.simulation.past import DAY_S, FALSE_ANSWERS, Past
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ITERATOR_LIFE_S = 301.0
 MOST_SHARDS = 6
-DAY_S = 86_400.0
 ANSWERED = ("GetRecords", "GetRecords", "GetShardIterator", "DescribeStreamSummary", "ListShards")
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
 from spark_job.driver.backlog import PROBE_MAX_SHARDS
+from spark_job.driver.offsets import Plans, read_offset
 from spark_job.driver.query_driver import GIVEN_UP_S
+from tests.simulation.past import DAY_S
 from tests.simulation.source_history import SETTLES_S, STEPS, WIDE, History
 from tests.simulation.state_steps import RECREATED
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from state.znodes.tree import Znode
     from tests.simulation.streams_query import StreamJob, StreamsQuery
-    from tests.support.simulated.played_outcomes import Row
 
 OF_UNREAD = frozenset(
     {"put", "split", "merge", "update_shard_count", "generations", "empty_pages", "fault"}
@@ -34,7 +35,6 @@ PIN_S = 5.0  # the service tells its time in whole seconds
 MOST_POLLS = 40
 MOST_DRAINING = 1_000
 REST_S = 120.0
-DAY_S = 24 * 3_600.0
 LAST_WAIT_S = 10.0  # between two attempts of a call, at most
 LEFT_OUT = re.compile(r"left out of the next batches")
 
@@ -67,12 +67,11 @@ class StreamHistory(History):
             return name in ("put", "join")
         return name in OF_UNREAD
 
-    @property
-    def starts_at_latest(self) -> bool:
-        return "LATEST" in self.world.settings.starting_position.text
-
-    def note_rows(self, rows: list[Row]) -> None:
-        self._on_committed(rows)
+    def is_known_to_spark(self) -> bool:
+        plans = read_offset(self.query.offsets[-1]) if self.query.offsets else Plans({})
+        if plans.unnamed and len(self.query.active) > 1:  # it may be of another stream
+            return plans.unnamed in (self.newest_plan() or "")
+        return bool(plans.unnamed) or self.world.settings.state_name in plans.by_stream
 
     def note_batch(self, before: int) -> None:
         """The query notes it for all streams."""
@@ -84,7 +83,7 @@ class StreamHistory(History):
         if any(LEFT_OUT.search(said) for said in self.world.warnings.said):
             self.left_out_s = self.world.clock.monotonic_s()
             self.count("streams that were left out of a batch")
-        self._hear()
+        super().hear()
 
     def do_new_location(self) -> None:
         self.query.stop()
@@ -122,10 +121,10 @@ class StreamHistory(History):
                 raise
             self.count("streams that were left out when they had to be read soon")
 
-    def _written(self) -> dict[str, Znode]:
+    def written(self) -> dict[str, Znode]:
         found: dict[str, Znode] = {}
         for one in (self, *self.others):
-            found |= super(StreamHistory, one)._written()
+            found |= super(StreamHistory, one).written()
         return found
 
     # streams that come and go ---------------------------------------------------------------------
@@ -417,7 +416,7 @@ class StreamsHistory:
         finally:
             for part in self.parts:
                 if query.committed > before and part.is_read:
-                    part.note_rows(part.job.sink[query.committed])
+                    part.on_committed(part.job.sink[query.committed])
                 part.hear()
 
     def _go_on_after(self, error: KinesisError, job: StreamJob) -> str:

@@ -258,9 +258,6 @@ class StreamJob(SimulatedJob):
         is_ours = world.aggregates or row["data"].startswith(world.tag + b"record")
         return row["streamName"] == world.stream and is_ours
 
-    def publish_late(self) -> None:
-        self._publish_late()
-
 
 class StreamsOutcomes:
     """The outcomes of a batch of several streams: those of each stream. The query may die between

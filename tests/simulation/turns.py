@@ -39,7 +39,7 @@ class Turns(Past):
         else:
             process.close()
             self.note("is closed")
-        self._hear()
+        self.hear()
         self.count("turns of a standalone spout")
 
     def _open_spout(self) -> SpoutProcess:

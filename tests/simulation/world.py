@@ -120,7 +120,8 @@ class World:
     the records that were put, and which shards each shard continues. With `aggregates`, some are
     user records of aggregates; `users` has their numbers by aggregate. With `strays`, some user
     records are not of the shard: their producer would put them again, so `foreign` ones may come or
-    not. `batches`, by plan and task: when its rows were first read, and these.
+    not. `forgotten`: what was put before a start at LATEST, and comes only where the start was
+    lost. `batches`, by plan and task: when its rows were first read, and these.
     """
 
     random: Random
@@ -137,6 +138,7 @@ class World:
     users: dict[int, list[SequenceNumber]] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
     aggregates: bool = False
     strays: bool = False
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -204,8 +206,8 @@ class World:
             requests.DeleteStream(stream_name=self.stream, enforce_consumer_deletion=True)
         )
         self.records, self.parents, self.users = {}, {}, {}
-        self._ids.clear()
-        self.foreign.clear()
+        for names in (self._ids, self.foreign, self.forgotten):
+            names.clear()
         self._create()
         self._await_listing()
 
@@ -254,7 +256,8 @@ class World:
 
     def forget_records(self) -> None:
         """Nobody wants what was put so far."""
-        self.records, self.users = {}, {}
+        self.forgotten |= self._ids | self.foreign
+        self.records = {}
         self._ids.clear()
         self.foreign.clear()
 
