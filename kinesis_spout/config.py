@@ -68,57 +68,68 @@ class AwsConfig:
     def __post_init__(self) -> None:
         for name, value in self._given().items():
             if not isinstance(value, str) or not value or value != value.strip():
-                rule = (
-                    "is empty, not text, or has blanks around it; leave it out, or give its value"
+                raise ConfigError.of(
+                    name,
+                    "is empty, not text, or has blanks around it",
+                    remedy="leave it out, or give its value",
                 )
-                raise ConfigError.of(name, rule)
         if self.endpoint_url is not None:
             _check_endpoint_url(self.endpoint_url)
-        for name, is_broken, rule in self._rules():
+        for name, is_broken, rule, remedy in self._rules():
             if is_broken:
-                raise ConfigError.of(name, rule, None if name in _SECRETS else getattr(self, name))
+                shown = None if name in _SECRETS else getattr(self, name)
+                raise ConfigError.of(name, rule, shown, remedy=remedy)
 
-    def _rules(self) -> Iterator[tuple[str, bool, str]]:
-        """The field at fault, whether its rule is broken, and the rule."""
+    def _rules(self) -> Iterator[tuple[str, bool, str, str]]:
+        """The field at fault, whether its rule is broken, the rule and the remedy."""
         has_id, has_secret = self.access_key_id is not None, self.secret_access_key is not None
         has_role = self.role_arn is not None
         yield (
             "region",
             self.region is not None and not _REGION.fullmatch(self.region),
-            "is not a region; expected a name like eu-central-1",
+            "is not a region",
+            "expected a name like eu-central-1",
         )
-        both = "is missing beside {}; give both, or neither"
-        yield "access_key_id", has_secret and not has_id, both.format("secret_access_key")
-        yield "secret_access_key", has_id and not has_secret, both.format("access_key_id")
+        both = "give both, or neither"
+        is_alone = has_secret and not has_id
+        yield "access_key_id", is_alone, "is missing beside secret_access_key", both
+        is_alone = has_id and not has_secret
+        yield "secret_access_key", is_alone, "is missing beside access_key_id", both
         yield (
             "session_token",
             self.session_token is not None and not has_id,
-            "is given without access_key_id and secret_access_key; give all three, or none",
+            "is given without access_key_id and secret_access_key",
+            "give all three, or none",
         )
         yield (
             "profile",
             self.profile is not None and has_id,
-            "is given beside access_key_id; give one of them",
+            "is given beside access_key_id",
+            "give one of them",
         )
         yield (
             "role_external_id",
             self.role_external_id is not None and not has_role,
-            "is given without role_arn; give the role that it belongs to",
+            "is given without role_arn",
+            "give the role that it belongs to",
         )
         yield (
             "role_arn",
             has_role and not _ROLE_ARN.fullmatch(self.role_arn or ""),
-            "is not the ARN of a role; expected arn:aws:iam::<account>:role/<name>",
+            "is not the ARN of a role",
+            "expected arn:aws:iam::<account>:role/<name>",
         )
         yield (
             "role_session_name",
             has_role and not _ROLE_SESSION.fullmatch(self.role_session_name),
             "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-",
+            "",
         )
         yield (
             "wire_format",
             self.wire_format not in ("auto", "json", "cbor"),
             "must be auto, json or cbor",
+            "",
         )
 
     def _given(self) -> dict[str, object]:
@@ -150,7 +161,8 @@ class StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
             raise ConfigError(
-                "options streamName and streamArn are both given; give one of them",
+                "options streamName and streamArn are both given",
+                "give one of them",
                 option="streamName",
             )
         if arn is not None:
@@ -158,20 +170,21 @@ class StreamRef:
             if match is None:
                 raise ConfigError.of(
                     "streamArn",
-                    "is not a stream ARN; expected "
-                    "arn:aws:kinesis:<region>:<account>:stream/<name>",
+                    "is not a stream ARN",
                     arn,
+                    remedy="expected arn:aws:kinesis:<region>:<account>:stream/<name>",
                 )
             return cls(match["name"], arn)
         if name is None:
             raise ConfigError(
-                "the stream is not named; give its name or its ARN", option="streamName"
+                "the stream is not named", "give its name or its ARN", option="streamName"
             )
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",
-                "is not a stream name; expected 1 to 128 of A-Z, a-z, 0-9, _, . and -",
+                "is not a stream name",
                 name,
+                remedy="expected 1 to 128 of A-Z, a-z, 0-9, _, . and -",
             )
         return cls(name)
 
@@ -187,7 +200,10 @@ class StreamRef:
         """
         if region is not None and self.region is not None and region != self.region:
             raise ConfigError.of(
-                "region", f"is not the region of the stream, {self.arn}; leave it out", region
+                "region",
+                f"is not the region of the stream, {self.arn}",
+                region,
+                remedy="leave it out",
             )
         return region or self.region
 
@@ -231,7 +247,8 @@ def parse_duration_ms(text: str, *, option: str) -> int:
         text,
         _DURATION_MS,
         option,
-        "is not a duration; expected a number with ms, s, m or h, like 5s",
+        "is not a duration",
+        "expected a number with ms, s, m or h, like 5s",
     )
 
 
@@ -263,7 +280,8 @@ def parse_size_bytes(text: str, *, option: str) -> int:
         text,
         _SIZE_BYTES,
         option,
-        "is not a size; expected a number with KB, MB, GB, KiB, MiB or GiB, like 64MiB",
+        "is not a size",
+        "expected a number with KB, MB, GB, KiB, MiB or GiB, like 64MiB",
     )
 
 
@@ -286,11 +304,11 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     return by_key[nearest[0]] if nearest else None
 
 
-def _amount(text: str, units: dict[str, int], option: str, rule: str) -> int:
+def _amount(text: str, units: dict[str, int], option: str, rule: str, remedy: str) -> int:
     match = _AMOUNT.fullmatch(text)
     factor = units.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise ConfigError.of(option, rule, text)
+        raise ConfigError.of(option, rule, text, remedy=remedy)
     whole, _, fraction = match[1].partition(".")
     amount = int(whole) * factor + (
         int(fraction) * factor // 10 ** len(fraction) if fraction else 0
@@ -301,10 +319,6 @@ def _amount(text: str, units: dict[str, int], option: str, rule: str) -> int:
 
 
 def _check_endpoint_url(url: str) -> None:
-    rule = (
-        "is not an endpoint; expected http:// or https://, a host and maybe a port, like "
-        "http://127.0.0.1:4566"
-    )
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -312,7 +326,15 @@ def _check_endpoint_url(url: str) -> None:
         usable = False
     if "@" in url:
         raise ConfigError.of(
-            "endpoint_url", "must not hold a user name or a password; Kinesis has no use for them"
+            "endpoint_url",
+            "must not hold a user name or a password",
+            remedy="leave them out",
         )
     if not usable or any(character.isspace() for character in url):
-        raise ConfigError.of("endpoint_url", rule, url)
+        raise ConfigError.of(
+            "endpoint_url",
+            "is not an endpoint",
+            url,
+            remedy="expected http:// or https://, a host and maybe a port, like "
+            "http://127.0.0.1:4566",
+        )

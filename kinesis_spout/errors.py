@@ -22,13 +22,15 @@
     |-- InterruptedSleepError                 the spout is closed during a wait for the next attempt
     `-- IllegalAckerEventError                a second outcome, or a root that is not the acker's
 
-Messages are one sentence: what is wrong, where (stream, region or endpoint), what to do. They hold
-no secret and no signed header.
+A message is one sentence: what is wrong and where (stream, region or endpoint). The remedy says
+what to do. Neither holds a secret or a signed header.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from state.errors import RemediedError
 
 if TYPE_CHECKING:
     from scheme.errors import MalformedRecordError
@@ -38,7 +40,7 @@ MAX_MESSAGE_CHARS = 1_000_000  # of an error that is searched for its cause, as 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
 
-class KinesisError(Exception):
+class KinesisError(RemediedError):
     """The root of this package's errors. `retryable`: the fault is transient."""
 
     retryable = False
@@ -52,15 +54,15 @@ class ConfigError(KinesisError, ValueError):
     spelling.
     """
 
-    def __init__(self, message: str, *, option: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, remedy: str = "", *, option: str | None = None) -> None:
+        super().__init__(message, remedy)
         self.option = option
 
     @classmethod
-    def of(cls, option: str, rule: str, value: object = None) -> ConfigError:
+    def of(cls, option: str, rule: str, value: object = None, *, remedy: str = "") -> ConfigError:
         """The error `option <option>: <value> <rule>`. Leave `value` out for a secret."""
         shown = "" if value is None else f" {value!r}"
-        return cls(f"option {option}:{shown} {rule}", option=option)
+        return cls(f"option {option}:{shown} {rule}", remedy, option=option)
 
     def respelt(self, option: str) -> ConfigError:
         """The same error with the option spelt `option`, for a front end whose users know it by
@@ -68,9 +70,8 @@ class ConfigError(KinesisError, ValueError):
         """
         if self.option is None:
             return self
-        return ConfigError(
-            str(self).replace(f"option {self.option}:", f"option {option}:", 1), option=option
-        )
+        message = self.message.replace(f"option {self.option}:", f"option {option}:", 1)
+        return ConfigError(message, self.remedy, option=option)
 
 
 class CredentialsError(KinesisError):
@@ -160,9 +161,9 @@ class UnreadableRecordError(MalformedResponseError):
     def __init__(self, what: str, index: int, number: str, fault: str, place: str = "") -> None:
         super().__init__(
             f"{what}: record {number}{f' of {place}' if place else ''} {fault}, so neither it nor "
-            "a later record can be read; repair the endpoint that serves the stream, or pass over "
-            f"the record with kinesis-spout checkpoint set --to AFTER:{number} --shard SHARD "
-            "--allow-skip"
+            "a later record can be read",
+            "repair the endpoint that serves the stream, or pass over the record with "
+            f"kinesis-spout checkpoint set --to AFTER:{number} --shard SHARD --allow-skip",
         )
         self.what, self.index, self.number, self.fault = what, index, number, fault
         self.shard_id: str | None = None

@@ -141,10 +141,10 @@ class Option:
     def read(self, text: str) -> Any:
         """The value of a text. Raises `ConfigError` with the option, the text and the rule."""
         if not text.strip():
-            raise ConfigError(f"option {self.name} is empty; give a value or leave it out")
+            raise ConfigError(f"option {self.name} is empty", "give a value or leave it out")
         value = self.parse(self.name, text)
         if value is None or not self.fits(value):
-            raise ConfigError(f"option {self.name} is {text[:200]!r}; give {self.rule}")
+            raise ConfigError(f"option {self.name} is {text[:200]!r}", f"give {self.rule}")
         return value
 
     def check(self, field: str, value: object) -> None:
@@ -210,8 +210,8 @@ def positions(missing_default: str) -> Callable[[str, str], RequestedStart | Non
             return RequestedStart(default=default, shards=tuple(shards))
         except json.JSONDecodeError as exc:
             raise ConfigError(
-                f"option {option} is {text!r}, which is not JSON: {exc}; write it as in "
-                f"{_JSON_START}"
+                f"option {option} is {text!r}, which is not JSON: {exc}",
+                f"write it as in {_JSON_START}",
             ) from exc
         except InvalidPositionError as exc:
             raise ConfigError(f"option {option}: {exc}") from exc
@@ -469,7 +469,8 @@ def check_consumer(
             if values[field] is not None:
                 raise ConfigError.of(
                     spelt(field),
-                    f"is of use only with {spelt('read_mode')} efo; set that, or leave it out",
+                    f"is of use only with {spelt('read_mode')} efo",
+                    remedy="set that, or leave it out",
                 )
     elif (name is None) == (arn is None):
         raise ConfigError.of(
@@ -483,8 +484,9 @@ def check_consumer(
         if of is None or stream not in (StreamRef(of["name"]), StreamRef(of["name"], of["stream"])):
             raise ConfigError.of(
                 spelt("consumer_arn"),
-                f"is not of stream {stream.name}; give the ARN of a consumer of that stream",
+                f"is not of stream {stream.name}",
                 arn,
+                remedy="give the ARN of a consumer of that stream",
             )
 
 

@@ -92,7 +92,8 @@ class _Parser:
             if name.lower() in seen:
                 raise SchemeDefinitionError(
                     f"schema {self._ddl!r}: {seen[name.lower()]!r} and {name!r} are the same name "
-                    "in Spark; rename one of them"
+                    "in Spark",
+                    "rename one of them",
                 )
             seen[name.lower()] = name
         return StructType(tuple(fields))
@@ -145,7 +146,7 @@ class _Parser:
         if not 1 <= precision <= _MAX_PRECISION or scale > precision:
             rule = f"the precision is 1 to {_MAX_PRECISION} and the scale at most the precision"
             raise SchemeDefinitionError(
-                f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is not a type; {rule}"
+                f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is not a type", rule
             )
         return DecimalType(precision, scale)
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 
 class SchemeError(Exception):
-    """Root of the errors that this package raises."""
+    """Root of the errors that this package raises. `message`, `remedy`: what is wrong, and what to
+    do about it, empty where nothing can be done. Its text is both.
+    """
+
+    def __init__(self, message: str = "", remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
 class MalformedRecordError(SchemeError, ValueError):
@@ -20,15 +30,12 @@ class MalformedRecordError(SchemeError, ValueError):
     """
 
     def __init__(self, reason: str, *, message_id: str) -> None:
-        super().__init__(reason, message_id)
+        super().__init__(f"record {message_id}: {reason}")
         self.reason = reason
         self.message_id = message_id
 
     def __reduce__(self) -> tuple[object, ...]:
         return _malformed, (self.reason, self.message_id)
-
-    def __str__(self) -> str:
-        return f"record {self.message_id}: {self.reason}"
 
 
 class SchemeDefinitionError(SchemeError, ValueError):

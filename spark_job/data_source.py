@@ -217,18 +217,19 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
         kind = field.dataType.simpleString().upper()
         if _TYPES.get(field.name) != kind:
             raise ConfigError(
-                f"the schema has a column {field.name} {kind}, which this source does not have; "
-                f"select some of {SCHEMA_DDL}"
+                f"the schema has a column {field.name} {kind}, which this source does not have",
+                f"select some of {SCHEMA_DDL}",
             )
         if not field.nullable:
             # Spark compares the rows' schema with this one, and each column may have nulls.
             raise ConfigError(
                 f"the schema says that column {field.name} is NOT NULL, which this source does not "
-                "promise; leave NOT NULL out"
+                "promise",
+                "leave NOT NULL out",
             )
     names = tuple(schema.names)
     if not names:
-        raise ConfigError(f"the schema has no column; select some of {SCHEMA_DDL}")
+        raise ConfigError("the schema has no column", f"select some of {SCHEMA_DDL}")
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigError(f"the schema has the column {min(twice)} twice; name each column once")
+        raise ConfigError(f"the schema has the column {min(twice)} twice", "name each column once")
     return names

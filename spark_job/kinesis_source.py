@@ -207,8 +207,8 @@ class KinesisSource(_Reads):
         query = self.query()
         if not query.is_of_one:
             raise ConfigError(
-                f"the source reads {len(query.streams)} streams, which have settings of their own; "
-                "call query()"
+                f"the source reads {len(query.streams)} streams, which have settings of their own",
+                "call query()",
             )
         return query.streams[0]
 
@@ -252,8 +252,8 @@ class KinesisStreams(_Reads):
     def __post_init__(self) -> None:
         if sum(len(source.split()) for source in self.sources) < 2:
             raise ConfigError(
-                "KinesisSource.several was given less than two streams; read a single one with "
-                "KinesisSource(...).read_stream(spark)"
+                "KinesisSource.several was given less than two streams",
+                "read a single one with KinesisSource(...).read_stream(spark)",
             )
         self.query()
 
@@ -290,4 +290,6 @@ def _as_text(option: str, value: object) -> str:
         return str(int(value))  # 1e5 is how people write a hundred thousand
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"option {option} is of type {type(value).__name__}; give a text or a number")
+    raise ConfigError(
+        f"option {option} is of type {type(value).__name__}", "give a text or a number"
+    )

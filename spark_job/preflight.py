@@ -86,7 +86,8 @@ def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:
     if not master.startswith(("local[", "local-cluster[")):
         raise ConfigError(
             f"option zookeeper is {zookeeper!r}, which is for one machine, but the Spark master is "
-            f"{master!r}; give the connect string of an ensemble"
+            f"{master!r}",
+            "give the connect string of an ensemble",
         )
 
 
@@ -119,12 +120,14 @@ def refuse_other_python(spark: SparkSession) -> None:
     if missing:
         raise ConfigError(
             f"{here}, which has no package {missing[0]}, and this program runs with "
-            f"{sys.executable} (version {own}); {remedy}"
+            f"{sys.executable} (version {own})",
+            remedy,
         )
     if version != list(sys.version_info[:2]):
         raise ConfigError(
             f"{here}, which is version {version[0]}.{version[1]}, and this program runs with "
-            f"{sys.executable} (version {own}); {remedy}"
+            f"{sys.executable} (version {own})",
+            remedy,
         )
 
 

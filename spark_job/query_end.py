@@ -22,6 +22,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import Clock, SystemClock
 from spark_job.query_failure import failure_sentence
+from state.store.runs import ReportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -115,7 +116,7 @@ class QueryEnds(StreamingQueryListener):
             plans = plans_of(text)
             if not plans or any(error in text for error in _NOT_REPORTED):
                 return
-            end = failure(failure_sentence(text), ended_ms)
+            end = failure(ReportedError.of_text(failure_sentence(text)), ended_ms)
 
             def ended(runs: RunLog) -> RunLog:
                 return runs.ended(end) if _is_of_the_query(runs, started_ms, ended_ms) else runs

@@ -14,9 +14,10 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesis_spout.application.run_recorder import error_sentence
+from kinesis_spout.application.run_recorder import error_sentence, reported
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, KinesisError, described, text_of
 from state.errors import StateError
+from state.store.runs import ReportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,7 @@ def named_error(label: str, error: BaseException) -> BaseException:
     names_it = re.search(rf"(?:\bstream '?|/){re.escape(label)}(?![\w.-])", str(error))
     if names_it or not isinstance(error, KinesisError | StateError):
         return error
-    named = StreamError(f"stream {label}: {error}")
+    named = StreamError(f"stream {label}: {error.message}", error.remedy)
     named.__cause__ = error
     return named
 
@@ -83,18 +84,19 @@ def failure_sentence(text: str) -> str:
     return sentence if len(sentence) <= MAX_LENGTH else f"{sentence[:MAX_LENGTH]}..."
 
 
-def failure_told(error: BaseException) -> str:
-    """The error that fails a batch, as a sentence.
+def failure_told(error: BaseException) -> ReportedError:
+    """The error that fails a batch, as it is stored.
 
     Ours are sentences, and Spark's text is complete: it may be of a task of any sort. What is left
     is Python's own, or of another package, and was raised by the function of the batch.
     """
     module = f"{type(error).__module__}."
     if module.startswith(_OURS):
-        return error_sentence(error)
+        return reported(error)
     if module.startswith(("pyspark.", "py4j.")):
-        return failure_sentence(text_of(error, MAX_MESSAGE_CHARS))
-    return f"the function given to tracked(...) raised {error_sentence(error)}"
+        return ReportedError.of_text(failure_sentence(text_of(error, MAX_MESSAGE_CHARS)))
+    said = f"the function given to tracked(...) raised {error_sentence(error)}"
+    return ReportedError.of_text(said)
 
 
 def for_spark(error: BaseException, function: str) -> BaseException:

@@ -93,11 +93,11 @@ class SourceSettings:
         values = values_of(texts, OPTIONS)
         if values["stream"] is None and values["stream_arn"] is None:
             raise ConfigError(
-                "option streamName is missing; give the stream's name, or its ARN as streamArn"
+                "option streamName is missing", "give the stream's name, or its ARN as streamArn"
             )
         for name, option in OPTIONS.items():
             if option.required and not values[name]:
-                raise ConfigError(f"option {option.name} is missing; give the {option.meaning}")
+                raise ConfigError(f"option {option.name} is missing", f"give the {option.meaning}")
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
         check_consumer(values, stream, lambda name: OPTIONS[name].name)
         aws, security = connection_of(values, stream), security_of(values)
@@ -154,13 +154,15 @@ class QuerySettings:
             if own:
                 raise ConfigError(
                     f"option stream.{min(own)}.{next(iter(own[min(own)]))} is for a query of "
-                    "several streams; list them in streamName, or leave the prefix out"
+                    "several streams",
+                    "list them in streamName, or leave the prefix out",
                 )
             return cls.of([SourceSettings.from_texts(texts)])
         if wrong := sorted(number for number in own if not 1 <= number <= len(refs)):
             raise ConfigError(
                 f"option stream.{wrong[0]}.{next(iter(own[wrong[0]]))} is of stream {wrong[0]}, "
-                f"but streamName lists {len(refs)}; the first is stream.1"
+                f"but streamName lists {len(refs)}",
+                f"use stream.1 to stream.{len(refs)}, in the order of streamName",
             )
         streams = [
             SourceSettings.from_texts(
@@ -221,8 +223,8 @@ def _refs(texts: Mapping[str, str]) -> list[str]:
     refs = [part.strip() for part in listed.split(",")]
     if "," in listed and not all(refs):
         raise ConfigError(
-            f"option streamName is {listed!r}, a list with an empty part; give names "
-            "or ARNs with a comma between two"
+            f"option streamName is {listed!r}, a list with an empty part",
+            "give names or ARNs with a comma between two",
         )
     return refs
 
@@ -230,8 +232,8 @@ def _refs(texts: Mapping[str, str]) -> list[str]:
 def _texts_of_one(shared: Mapping[str, str], ref: str, own: Mapping[str, str]) -> dict[str, str]:
     if named := sorted({"stream", "stream_arn"} & own.keys()):
         raise ConfigError(
-            f"option stream.<number>.{OPTIONS[named[0]].name} is not known; list the streams in "
-            "streamName"
+            f"option stream.<number>.{OPTIONS[named[0]].name} is not known",
+            "list the streams in streamName",
         )
     is_arn = ref.startswith("arn:")
     texts = {name: text for name, text in shared.items() if name not in ("stream", "stream_arn")}
@@ -250,19 +252,21 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
         name, arn = settings.stream.name, settings.stream.arn
         if names[name] > 1 and arn is None:
             raise ConfigError(
-                f"the query names two streams {name}; name each stream once, and give streams of "
-                "different accounts or regions that have the same name by their ARNs"
+                f"the query names two streams {name}",
+                "name each stream once, and give streams of "
+                "different accounts or regions that have the same name by their ARNs",
             )
         labels.append(name if names[name] == 1 or arn is None else arn)
     for label, count in Counter(labels).items():
         if count > 1:
-            raise ConfigError(f"the query names stream {label} twice; name each stream once")
+            raise ConfigError(f"the query names stream {label} twice", "name each stream once")
     for place, count in Counter(settings.state_name for settings in streams).items():
         if count > 1:
             application, name = place.split("/")
             raise ConfigError(
                 f"two streams {name} would have their checkpoints in one place of application "
-                f"{application}; give each of them its own applicationName"
+                f"{application}",
+                "give each of them its own applicationName",
             )
     return labels
 
@@ -285,7 +289,7 @@ def texts_from_options(
             key, value = translated(key, text) or (key, text)
         name = names.get(key.lower())
         if name in texts:
-            raise ConfigError(f"option {given} means {key}, which is given too; give one of them")
+            raise ConfigError(f"option {given} means {key}, which is given too", "give one of them")
         if name is None and key != given:
             raise ConfigError(f"option {given} means {key}, which is not an option here")
         if name is None:
@@ -297,7 +301,7 @@ def texts_from_options(
             }
             nearest = by_field.get(key.lower()) or nearest_name(key, known)
             hint = f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
-            raise ConfigError(f"option {key} is not known; {hint}")
+            raise ConfigError(f"option {key} is not known", hint)
         texts[name] = value
     return texts
 

@@ -25,7 +25,21 @@ StateError
 from __future__ import annotations
 
 
-class StateError(Exception):
+class RemediedError(Exception):
+    """An error that says what is wrong and where (`message`), and what to do about it, with the
+    command (`remedy`; empty where nothing can be done, or the message says it). Its text is both.
+    """
+
+    def __init__(self, message: str = "", remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+class StateError(RemediedError):
     """Root of the errors that this package raises. `retryable`: the fault is transient."""
 
     retryable = False

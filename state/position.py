@@ -59,13 +59,13 @@ class Position:
     ) -> None:
         if (kind in (PositionKind.AT, PositionKind.AFTER)) != (sequence is not None):
             raise InvalidPositionError(
-                f"position {kind} with sequence number {sequence} is not possible; AT and AFTER "
-                "need a sequence number, other positions have none"
+                f"position {kind} with sequence number {sequence} is not possible",
+                "give a sequence number to AT and AFTER, and to no other position",
             )
         if (kind is PositionKind.AT_TIMESTAMP) != (timestamp_ms is not None):
             raise InvalidPositionError(
-                f"position {kind} with timestamp {timestamp_ms} is not possible; AT_TIMESTAMP "
-                "needs a timestamp, other positions have none"
+                f"position {kind} with timestamp {timestamp_ms} is not possible",
+                "give a timestamp to AT_TIMESTAMP, and to no other position",
             )
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "sequence", sequence)
@@ -100,7 +100,7 @@ class Position:
         except InvalidSequenceNumberError as exc:
             raise InvalidPositionError(f"position {text!r} is not valid: {exc}") from exc
         except (ValueError, OverflowError) as exc:
-            raise InvalidPositionError(f"{text!r} is not a position; use {_GRAMMAR}") from exc
+            raise InvalidPositionError(f"{text!r} is not a position", f"use {_GRAMMAR}") from exc
 
     @property
     def is_end(self) -> bool:
@@ -164,8 +164,8 @@ class StartingPosition:
             ago_ms = int(match[1]) * _UNIT_MS[match[2]]
             if ago_ms > _MAX_AGO_MS:
                 raise InvalidPositionError(
-                    f"{text!r} is longer ago than any stream keeps its records; use TRIM_HORIZON "
-                    "for the oldest one"
+                    f"{text!r} is longer ago than any stream keeps its records",
+                    "use TRIM_HORIZON for the oldest one",
                 )
             return cls(text, ago_ms=ago_ms)
         try:
@@ -175,13 +175,13 @@ class StartingPosition:
             position = Position.parse(text)
         except (InvalidPositionError, ValueError) as exc:
             raise InvalidPositionError(
-                f"{text!r} is not a starting position; use LATEST, -2h, TRIM_HORIZON, "
-                f"14:00, {_REST}"
+                f"{text!r} is not a starting position",
+                f"use LATEST, -2h, TRIM_HORIZON, 14:00, {_REST}",
             ) from exc
         if position.is_end:
             raise InvalidPositionError(
-                "SHARD_END is not a starting position, because nothing would ever be read; use "
-                "LATEST, -2h or another position"
+                "SHARD_END is not a starting position, because nothing would ever be read",
+                "use LATEST, -2h or another position",
             )
         return cls(text, position=position)
 
@@ -230,6 +230,7 @@ def _iso(timestamp_ms: int) -> str:
         )
     except (ValueError, OverflowError, OSError) as exc:
         raise InvalidPositionError(
-            f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999; use a time within them"
+            f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999",
+            "use a time within them",
         ) from exc
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -32,8 +32,8 @@ class SequenceNumber:
     def __init__(self, sequence: int, sub: int = 0) -> None:
         if not (0 <= sequence < _LIMIT and 0 <= sub < _SUB_LIMIT):
             raise InvalidSequenceNumberError(
-                f"{sequence}.{sub} is not a sequence number, because it is negative or too long; "
-                "use the number that Kinesis returned"
+                f"{sequence}.{sub} is not a sequence number, because it is negative or too long",
+                "use the number that Kinesis returned",
             )
         _keep(self, sequence, sub)
 
@@ -43,7 +43,7 @@ class SequenceNumber:
         match = _GRAMMAR.fullmatch(text)
         if match is None:
             raise InvalidSequenceNumberError(
-                f"{text!r} is not a sequence number; use the digits that Kinesis returned"
+                f"{text!r} is not a sequence number", "use the digits that Kinesis returned"
             )
         number = object.__new__(cls)  # the grammar has the limits that `__init__` checks
         digits, sub = match.groups()

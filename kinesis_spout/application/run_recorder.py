@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
-from state.errors import StaleOwnerError, StateError, StoreUnavailableError
+from state.errors import RemediedError, StaleOwnerError, StateError, StoreUnavailableError
 from state.process import is_below, state_of, this_process
 from state.store.ownership import ProcessState
-from state.store.runs import FAILED, NotSubscribed, RunEnd, sentence
+from state.store.runs import FAILED, NotSubscribed, ReportedError, RunEnd, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,17 +72,18 @@ class RunRecorder:
         if changed and self._amend(lambda log: replace(log, **changed)):
             self._written |= changed
 
-    def not_subscribed(self, why: str | None) -> None:
+    def not_subscribed(self, error: Exception | None) -> None:
         """The error for which shards that are to be read by subscription get none; None where each
         has one.
         """
         trouble = None
-        if why is not None:
+        if error is not None:
             before = self._written.get("not_subscribed")
             since_ms = (
                 before.since_ms if isinstance(before, NotSubscribed) else self._clock.now_ms()
             )
-            trouble = NotSubscribed(since_ms=since_ms, says=sentence(why))
+            told = reported(error)
+            trouble = NotSubscribed(since_ms=since_ms, says=told.message, remedy=told.remedy)
         self.write(not_subscribed=trouble)
 
     def end(self, kind: str, says: str | None = None) -> None:
@@ -97,7 +98,7 @@ class RunRecorder:
         # Of several streams, an error may be the cause of the one that names its stream.
         left_out = StoreUnavailableError, StaleOwnerError
         if not isinstance(error, left_out) and not isinstance(error.__cause__, left_out):
-            self._end(failure(error_sentence(error), self._clock.now_ms()))
+            self._end(failure(reported(error), self._clock.now_ms()))
 
     def _end(self, end: RunEnd) -> None:
         self._amend(lambda log: log.ended(end))
@@ -136,9 +137,16 @@ def _may_be_of_here(owner: OwnerInfo) -> bool:
     return owner.host == this_process(0).host and (not runs or is_below(owner, os.getpid()))
 
 
-def failure(says: str, now_ms: int) -> RunEnd:
-    """The end of a run by an error. `says`: its sentence."""
-    return RunEnd(time_ms=now_ms, kind=FAILED, says=sentence(says))
+def failure(error: ReportedError, now_ms: int) -> RunEnd:
+    """The end of a run by an error."""
+    return RunEnd(time_ms=now_ms, kind=FAILED, says=error.message, remedy=error.remedy)
+
+
+def reported(error: BaseException) -> ReportedError:
+    """The error as it is stored. One of another package is named by its class, without a remedy."""
+    if isinstance(error, RemediedError) and error.remedy:
+        return ReportedError(sentence(text_of(error.message)), sentence(error.remedy))
+    return ReportedError(sentence(error_sentence(error)))
 
 
 def error_sentence(error: BaseException) -> str:

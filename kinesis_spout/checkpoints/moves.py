@@ -24,6 +24,7 @@ from msgspec import structs
 from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
+from state.errors import RemediedError
 from state.moves.moved_state import moved_state, position_outside_ranges
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
 from state.shard_state import given_up
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
 
-class MoveRefusedError(Exception):
+class MoveRefusedError(RemediedError):
     """A shard cannot be moved to the position. One sentence says why, and what to do."""
 
 

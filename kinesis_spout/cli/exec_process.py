@@ -80,10 +80,12 @@ class ExecProcess(SpoutListener):
             self._words = shlex.split(text)
         except ValueError as exc:
             raise ConfigError.of(
-                "exec", f"cannot be split into words ({exc}); check its quotes", text
+                "exec", f"cannot be split into words ({exc})", text, remedy="check its quotes"
             ) from exc
         if not self._words:
-            raise ConfigError.of("exec", "is empty; give a program and its arguments", text)
+            raise ConfigError.of(
+                "exec", "is empty", text, remedy="give a program and its arguments"
+            )
         self.bad_answers = 0
         self._warn = warn
         self._stopped = stopped
@@ -125,7 +127,10 @@ class ExecProcess(SpoutListener):
             )
         except OSError as exc:
             raise ConfigError.of(
-                "exec", f"cannot be started: {exc.strerror}; give a program in PATH", self._words[0]
+                "exec",
+                f"cannot be started: {exc.strerror}",
+                self._words[0],
+                remedy="give a program in PATH",
             ) from exc
         self._process = process
         if process.stdin is not None:

@@ -34,6 +34,7 @@ from state.errors import (
     EmbeddedZookeeperError,
     InvalidStoreSettingError,
     OwnedByAnotherError,
+    RemediedError,
     StoreAccessError,
     StoreUnavailableError,
 )
@@ -102,11 +103,11 @@ def _code_in(codes: tuple[tuple[int, tuple[type[Exception], ...]], ...], exc: Ex
     return next((code for code, kinds in codes if isinstance(exc, kinds)), FAILED)
 
 
-class CliError(Exception):
-    """An error as one sentence for the user. `log_file`: the file that has the details."""
+class CliError(RemediedError):
+    """An error for the user of a command. `log_file`: the file that has the details."""
 
-    def __init__(self, sentence: str, *, log_file: Path | None = None) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, remedy: str = "", *, log_file: Path | None = None) -> None:
+        super().__init__(message, remedy)
         self.log_file = log_file
 
 

@@ -42,8 +42,9 @@ class LetterFile:
             self.__exit__()
             raise ConfigError.of(
                 "dead_letter",
-                f"cannot be written: {exc.strerror}; choose a file that can",
+                f"cannot be written: {exc.strerror}",
                 str(self._path),
+                remedy="choose a file that can",
             ) from exc
         return self
 

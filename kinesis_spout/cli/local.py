@@ -105,11 +105,12 @@ def _start_server(fake: FakeKinesis, host: str, port: int) -> FakeKinesisServer:
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:
             raise CliError(
-                f"port {port} on {host} is in use; choose another with --port, or --port 0 for a "
-                "free one"
+                f"port {port} on {host} is in use",
+                "choose another with --port, or --port 0 for a free one",
             ) from exc
         raise CliError(
-            f"cannot listen on {host}, port {port}: {exc.strerror}; choose another --host or --port"
+            f"cannot listen on {host}, port {port}: {exc.strerror}",
+            "choose another --host or --port",
         ) from exc
     return server
 

@@ -199,7 +199,7 @@ def _missing_package(package: str, install: str) -> Callable[[typer.Context], No
     def fail(ctx: typer.Context) -> None:
         with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
             raise CliError(
-                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed; {install}"
+                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed", install
             )
 
     return fail

@@ -194,7 +194,8 @@ def _aggregating(
     if client.describe().ignores_keys:
         raise CliError(
             "the stream spreads records over its shards by itself (record distribution AUTO), so "
-            "readers would leave out what is not of their shard; leave --aggregate out"
+            "readers would leave out what is not of their shard",
+            "leave --aggregate out",
         )
     return AggregatingPutter(putter, client.list_shards).put
 

@@ -139,7 +139,7 @@ def known_option(key: str) -> str:
     known = [option.name for option in CONNECTION_OPTIONS.values()]
     nearest = nearest_name(key, known)
     hint = f"did you mean {nearest}?" if nearest else f"connection options are {', '.join(known)}"
-    raise ConfigError(f"option {key} is not a connection option; {hint}", option=key)
+    raise ConfigError(f"option {key} is not a connection option", hint, option=key)
 
 
 @dataclass(slots=True)

@@ -54,11 +54,11 @@ def choose(names: Sequence[str], setting: Setting, *, minutes: float) -> Choice:
                 if one.of_all and (refusal := one.refusal(setting)) is None:
                     chosen[one.name] = _drill(one, setting)
                 elif one.of_all and refusal is not None:
-                    left_out.append(refusal)
+                    left_out.append(str(refusal))
         else:
             one = _named(name)
             if refusal := one.refusal(setting):
-                raise ConfigError(refusal)
+                raise refusal
             chosen[name] = _drill(one, setting)
     return Choice(list(chosen.values()), left_out)
 
@@ -66,8 +66,8 @@ def choose(names: Sequence[str], setting: Setting, *, minutes: float) -> Choice:
 def _named(name: str) -> Drill:
     if name not in DRILLS:
         nearest = nearest_name(name, [*DRILLS, ALL, SOAK])
-        hint = f"did you mean {nearest}?" if nearest else "--list shows all"
-        raise ConfigError(f"there is no drill {name!r}; {hint}")
+        hint = f"did you mean {nearest}?" if nearest else "see all with --list"
+        raise ConfigError(f"there is no drill {name!r}", hint)
     return DRILLS[name]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Extra
 from kinesis_spout.drills.world.world import World
+from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,35 +55,44 @@ class Drill:
     is_apart: bool = False
     spares: bool = False
 
-    def refusal(self, setting: Setting) -> str | None:
+    def refusal(self, setting: Setting) -> ConfigError | None:
         """Why it is not possible in this setting; None if it is."""
         has_own_records = Extra.POISON in self.extras
         refusals = (
             (
                 Need.OWN_KINESIS in self.needs and not setting.is_fake,
-                (
-                    "makes faults of the service, which only the drill's own Kinesis makes; run it "
-                    "without --localstack, --endpoint-url and --region"
-                ),
+                "makes faults of the service, which only the drill's own Kinesis makes",
+                "run it without --localstack, --endpoint-url and --region",
             ),
             (
                 (Need.OWN_FUNCTION in self.needs or has_own_records) and setting.process,
-                "makes faults of the drill's own function for a record; run it without --process",
+                "makes faults of the drill's own function for a record",
+                "run it without --process",
             ),
             (
                 has_own_records and setting.payload,
-                "has records of its own; run it without --payload",
+                "has records of its own",
+                "run it without --payload",
             ),
             (
                 setting.spout and self.needs & {Need.SPARK, Need.EXECUTORS},
-                "is about a Spark job; run it without --spout",
+                "is about a Spark job",
+                "run it without --spout",
             ),
             (
                 setting.ensemble and Extra.LINK in self.extras,
-                "cuts the link to one ZooKeeper server; run it without --ensemble",
+                "cuts the link to one ZooKeeper server",
+                "run it without --ensemble",
             ),
         )
-        return next((f"{self.name} {why}" for applies, why in refusals if applies), None)
+        return next(
+            (
+                ConfigError(f"{self.name} {why}", remedy)
+                for applies, why, remedy in refusals
+                if applies
+            ),
+            None,
+        )
 
     def setting(self, given: Setting) -> Setting:
         """The given one with what the drill needs besides."""

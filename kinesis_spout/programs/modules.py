@@ -21,7 +21,7 @@ def split_name(text: str) -> tuple[str, str]:
     module, colon, function = text.partition(":")
     if not colon or not module or not function:
         raise ConfigError(
-            f"{text!r} is not of the form module:function; give one like etl.orders:process"
+            f"{text!r} is not of the form module:function", "give one like etl.orders:process"
         )
     return module, function
 
@@ -42,14 +42,14 @@ def load_function(text: str) -> Callable[..., Any]:
         raise
     except BaseException as exc:  # a script that is no module may end the process
         raise ConfigError(
-            f"{text}: the module cannot be imported ({described(exc)}); correct that module, or "
-            "name another one"
+            f"{text}: the module cannot be imported ({described(exc)})",
+            "correct that module, or name another one",
         ) from exc
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(
-            f"{text}: module {module_name} ({module.__file__}) has no function {function_name}; "
-            "name a function of that module"
+            f"{text}: module {module_name} ({module.__file__}) has no function {function_name}",
+            "name a function of that module",
         )
     return function  # type: ignore[no-any-return]  # any callable will do
 

@@ -48,8 +48,9 @@ class CollectorServer:
         except OSError as exc:
             raise ConfigError.of(
                 "port",
-                f"cannot be bound at {self._host}: {exc.strerror}; use another",
+                f"cannot be bound at {self._host}: {exc.strerror}",
                 self.port,
+                remedy="use another",
             ) from exc
         self.port = self._running[0].server_port
 

@@ -145,8 +145,8 @@ class _Refusals:
             if is_of_the_key:
                 remedy = f"last with: {exc}"
             raise StillThrottledError(
-                f"shard {self._shard_id} of {where} has been throttled for {refused_s:.0f} s; "
-                f"{remedy}"
+                f"shard {self._shard_id} of {where} has been throttled for {refused_s:.0f} s",
+                remedy,
             ) from exc
 
     def on_expired(self, exc: ExpiredIteratorError, where: str, now_s: float) -> NoReturn:
@@ -157,7 +157,8 @@ class _Refusals:
         if refused_s >= self._timeout_s:
             raise ExpiredIteratorError(
                 f"every new iterator of shard {self._shard_id} of {where} has expired at once for "
-                f"{refused_s:.0f} s; try again later"
+                f"{refused_s:.0f} s",
+                "try again later",
             ) from exc
         raise FetchPostponedError(str(exc)) from exc
 
@@ -368,7 +369,8 @@ class KinesisShardGetter:
             raise MalformedResponseError(
                 f"shard {self._shard_id} of {self._client.where} gave records from {decoded.first} "
                 f"to {decoded.last} at position "
-                f"{self._position}, which is out of order; nothing of it was read, try again"
+                f"{self._position}, which is out of order: nothing of it was read",
+                "try again",
             )
 
     def _is_at_tip(self, decoded: DecodedPage, limit: int, *, ended: bool) -> bool:

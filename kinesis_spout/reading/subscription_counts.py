@@ -9,10 +9,11 @@ import logging
 import threading
 from collections import deque
 
+from kinesis_spout.errors import ServiceUnavailableError, SubscriptionInUseError
 from kinesis_spout.reading.fallback import SubscriptionTotals
 
 log = logging.getLogger("kinesis_spout")
-_NO_ANSWER = "no answer came"
+_NO_ANSWER = ServiceUnavailableError("no answer came")
 # A restart, or a shard that moves to another task of the application, takes it once or twice.
 _TIMES = 3
 _WITHIN_S = 300.0
@@ -32,7 +33,7 @@ class SubscriptionCounts:
         self._opened = 0
         self._failed = 0
         self._polled: set[str] = set()
-        self._errors: dict[str, str] = {}  # of the shards whose last attempt has failed
+        self._errors: dict[str, Exception] = {}  # of the shards whose last attempt has failed
         self._refused: set[str] = set()
 
     def opened(self, shard_id: str) -> None:
@@ -58,7 +59,7 @@ class SubscriptionCounts:
         """
         with self._lock:
             self._failed += 1
-            self._errors[shard_id] = str(error or _NO_ANSWER)
+            self._errors[shard_id] = error or _NO_ANSWER
             if in_a_row >= _REFUSED_AFTER:
                 self._refused.add(shard_id)
         if was_taken:
@@ -89,11 +90,11 @@ class SubscriptionCounts:
         with self._lock:
             self._forget(shard_id)
 
-    def refusal(self, now_s: float) -> str | None:
+    def refusal(self, now_s: float) -> Exception | None:
         """Why a shard gets no subscription, after several attempts, or keeps none; None where each
         has one. `now_s`: monotonic.
         """
-        taken = self._shared.sentence(now_s)
+        taken = self._shared.conflict(now_s)
         with self._lock:
             refused = (error for shard, error in self._errors.items() if shard in self._refused)
             return taken or next(refused, None)
@@ -145,14 +146,15 @@ class SharedConsumer:
             self._option,
         )
 
-    def sentence(self, now_s: float) -> str | None:
+    def conflict(self, now_s: float) -> SubscriptionInUseError | None:
         """That another reader seems to use the consumer now; None where none does."""
         with self._lock:
             if not any(_is_often(times_s, now_s) for times_s in self._taken_s.values()):
                 return None
-        return (
+        return SubscriptionInUseError(
             f"another reader takes the subscriptions of consumer {self._consumer} again and again, "
-            f"as it has the same consumer; give each application one of its own with {self._option}"
+            "as it has the same consumer",
+            f"give each application one of its own with {self._option}",
         )
 
 

@@ -50,7 +50,7 @@ def refuse_aggregates(records: pa.RecordBatch, shard_id: str, *, remedy: str = _
         if is_kpl_aggregate(records.column("data")[index].as_py()):
             sequence = records.column("sequenceNumber")[index]
             raise AggregatedRecordError(
-                f"record {sequence} of shard {shard_id} is a KPL aggregate; {remedy}"
+                f"record {sequence} of shard {shard_id} is a KPL aggregate", remedy
             )
 
 

@@ -238,7 +238,8 @@ class KinesisConnection:
                 return understand(answer)
             except (KeyError, TypeError, ValueError) as exc:
                 raise MalformedResponseError(
-                    f"the answer to {operation} for {self.where} is incomplete; check the endpoint"
+                    f"the answer to {operation} for {self.where} is incomplete",
+                    "check the endpoint",
                 ) from exc
 
         return self.retry(attempt) if retry else attempt()
@@ -402,29 +403,31 @@ class KinesisConnection:
             kind = CredentialsError
         where = f"{about} of {self.where}" if about else self.where
         if kind is CredentialsError and (self._was_answered or self._answered_before):
-            kind, advice = StaleCredentialsError, f"{advice}; put new ones where the job finds them"
+            kind = StaleCredentialsError
+            advice = f"{advice}, and put new ones where the job finds them"
         if exc.operation_name in _GIVE_CREDENTIALS:
             role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the profile's role"
-            raise kind(f"{role} cannot be assumed for {self.where} ({code}); {advice}") from None
+            raise kind(f"{role} cannot be assumed for {self.where} ({code})", advice) from None
         if issubclass(kind, CredentialsError):
             # The service's message may quote the request with its signed headers, so it is neither
             # shown nor chained.
             raise kind(
-                f"the service refuses the credentials for {where} ({code}); {advice}"
+                f"the service refuses the credentials for {where} ({code})", advice
             ) from None
         if kind is StreamNotFoundError and about is not None:
             # The service has one code for a missing shard and a missing stream. To describe the
             # stream raises when that is missing.
             self.call("describe_stream_summary", self.stream_argument(), StreamSummary.of)
             raise ShardNotFoundError(
-                f"{where} does not exist; it is past the stream's retention, or of another stream"
+                f"{where} does not exist: it has expired, or belongs to another stream"
             ) from exc
         if kind is RequestRefusedError and exc.operation_name == "GetRecords":
             kind = ExpiredIteratorError  # the iterator is the only argument that can be wrong here
         message = str(exc.response.get("Error", {}).get("Message", "")).splitlines()[:1]
         raise kind(
             f"{exc.operation_name} failed for {where} "
-            f"({code}{': ' + message[0][:300] if message else ''}); {advice}"
+            f"({code}{': ' + message[0][:300] if message else ''})",
+            advice,
         ) from exc
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:
@@ -474,12 +477,11 @@ class KinesisConnection:
         if self._region in known:
             return
         nearest = nearest_name(self._region or "", known)
-        rule = "is not a region that can be reached" + (
-            f"; did you mean {nearest}?" if nearest else ""
-        )
+        rule = "is not a region that can be reached"
+        hint = f"did you mean {nearest}?" if nearest else ""
         if self.aws.region is not None:
-            raise ConfigError.of("region", rule, self._region) from exc
-        raise ConfigError(f"region {self._region!r} of stream {self.stream} {rule}") from exc
+            raise ConfigError.of("region", rule, self._region, remedy=hint) from exc
+        raise ConfigError(f"region {self._region!r} of stream {self.stream} {rule}", hint) from exc
 
 
 def new_session(aws: AwsConfig, region: str | None) -> Session:
@@ -528,19 +530,20 @@ def local_error(exc: Exception, aws: AwsConfig, where: str) -> KinesisError:
     """Our error for an exception of botocore's own, raised without an answer of the service."""
     if isinstance(exc, vendor.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):
         return ConfigError(
-            f"the TLS certificate for {where} is not trusted; set AWS_CA_BUNDLE, or check the "
-            "endpoint"
+            f"the TLS certificate for {where} is not trusted",
+            "set AWS_CA_BUNDLE, or check the endpoint",
         )
-    kind, sentence = meaning_of_local(type(exc))
+    kind, (message, remedy) = meaning_of_local(type(exc))
     text = " ".join(str(exc).split())[:300]
     return kind(
-        sentence.format(
+        message.format(
             where=where,
             peer=_peer(exc, where),
             profile=_profile(exc, aws),
             kind=type(exc).__name__,
             text=text,
-        )
+        ),
+        remedy,
     )
 
 

@@ -106,7 +106,8 @@ class KinesisClient:
                 return self._list_once()
         raise ServiceUnavailableError(
             f"the page token of the shard listing of {self.where} expired {_LISTING_RESTARTS} "
-            "times; try again later"
+            "times",
+            "try again later",
         )
 
     def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:

@@ -104,8 +104,8 @@ class ConsumerRegistry:
 
     def _unknown(self, which: str) -> ConsumerNotFoundError:
         return ConsumerNotFoundError(
-            f"{self._client.where} has no consumer {which}; kinesis-spout consumers list shows "
-            "those that it has"
+            f"{self._client.where} has no consumer {which}",
+            "see those that it has with kinesis-spout consumers list",
         )
 
     def _arn_of_stream(self) -> str:

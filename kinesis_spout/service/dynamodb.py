@@ -75,9 +75,9 @@ def _service_error(exc: vendor.ClientError, where: str) -> KinesisError:
     error = exc.response.get("Error", {})
     code = str(error.get("Code", ""))
     if exc.operation_name == "Scan" and code == _MISSING:
-        return ConfigError(f"{where} does not exist; check its name, the region and the account")
+        return ConfigError(f"{where} does not exist", "check its name, the region and the account")
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     kind, advice = meaning_of(code, status, operation=exc.operation_name)
     message = "" if kind is CredentialsError else f": {str(error.get('Message', ''))[:300]}"
     kind = kind if kind in _ADVICE else RequestRefusedError
-    return kind(f"{where} cannot be read ({code}{message}); {_ADVICE.get(kind, advice)}")
+    return kind(f"{where} cannot be read ({code}{message})", _ADVICE.get(kind, advice))

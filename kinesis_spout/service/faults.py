@@ -48,18 +48,19 @@ _WHEN_PUTTING = {
 
 _IN_USE = "wait until the stream is ACTIVE"
 _WHEN_SUBSCRIBING = {
-    _THROTTLED: "try again later; the calls that subscribe to shards are limited",
+    _THROTTLED: "try again later, since the calls that subscribe to shards are limited",
     _POLICY: "allow kinesis:SubscribeToShard on the consumer (and kms:Decrypt if the stream is "
     "encrypted)",
-    _IN_USE: "a consumer has one subscription to a shard, and a new one five seconds after the one "
-    "before at the earliest; check that nobody else reads with this consumer",
+    _IN_USE: "check that nobody else reads with this consumer, which has one subscription to a "
+    "shard, and a new one five seconds after the one before at the earliest",
 }
 _CONSUMER_LIMIT = (
-    "a stream takes a limited number of consumers, and five that are being created; remove one "
-    "with kinesis-spout consumers remove, or name one that exists"
+    "remove a consumer with kinesis-spout consumers remove, or name one that exists, since a "
+    "stream takes a limited number of consumers, and five that are being created"
 )
 _WHEN_NAMING_CONSUMERS = {
-    _THROTTLED: "the account's calls that describe and list consumers are limited; try again later",
+    _THROTTLED: "try again later, since the account's calls that describe and list consumers are "
+    "limited",
     _POLICY: "allow kinesis:DescribeStreamConsumer, kinesis:ListStreamConsumers, "
     "kinesis:RegisterStreamConsumer and kinesis:DeregisterStreamConsumer, or name a consumer by "
     "its ARN",
@@ -67,8 +68,8 @@ _WHEN_NAMING_CONSUMERS = {
 }
 
 _WHEN_POSITIONING = {
-    _REFUSED: "check that the position is of this stream and this shard; kinesis-spout checkpoint "
-    "set moves a stored one",
+    _REFUSED: "check that the position is of this stream and this shard, or move a stored one with "
+    "kinesis-spout checkpoint set",
 }
 _ADVICE_OF = {
     "GetShardIterator": _WHEN_POSITIONING,
@@ -138,34 +139,38 @@ REFUSED_CREDENTIALS = frozenset(
     code for code, (kind, _advice) in _MEANINGS.items() if kind is CredentialsError
 )
 
+# A message and a remedy each.
 _NO_KEYS = (
-    "no AWS credentials were found for {where}; give an access key and its secret, a profile, the "
-    "environment variables "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or an instance role (an emulator takes any pair)"
+    "no AWS credentials were found for {where}",
+    (
+        "give an access key and its secret, a profile, the environment variables "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or an instance role (an emulator takes any "
+        "pair)"
+    ),
 )
 _NOT_RENEWED = (
-    "the AWS credentials for {where} could not be renewed ({kind}); sign in again, or check where "
-    "they come from"
+    "the AWS credentials for {where} could not be renewed ({kind})",
+    "sign in again, or check where they come from",
 )
 _NO_ANSWER = (
-    "no answer came from {peer} for {where} ({kind}); check the network and the endpoint, or "
-    "try again later"
+    "no answer came from {peer} for {where} ({kind})",
+    "check the network and the endpoint, or try again later",
 )
-_NOT_READABLE = "the service's answer for {where} cannot be read ({kind}); check the endpoint"
-_BAD_FILE = "the AWS configuration file cannot be read ({kind}); correct it"
+_NOT_READABLE = ("the service's answer for {where} cannot be read ({kind})", "check the endpoint")
+_BAD_FILE = ("the AWS configuration file cannot be read ({kind})", "correct it")
 
 # botocore's exceptions by name, so that this table imports no botocore. The first name in
 # the exception's ancestry counts. A message quotes only text that cannot hold a secret.
-_LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
+_LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], tuple[str, str]]] = {
     "NoCredentialsError": (CredentialsError, _NO_KEYS),
     "NoAuthTokenError": (CredentialsError, _NO_KEYS),
     "PartialCredentialsError": (
         CredentialsError,
-        "only half of the AWS credentials for {where} was found; give both keys",
+        ("only half of the AWS credentials for {where} was found", "give both keys"),
     ),
     "ProfileNotFound": (
         CredentialsError,
-        "{profile} is in no AWS configuration file; check its name",
+        ("{profile} is in no AWS configuration file", "check its name"),
     ),
     "CredentialRetrievalError": (CredentialsError, _NOT_RENEWED),
     "MetadataRetrievalError": (CredentialsError, _NOT_RENEWED),
@@ -174,11 +179,14 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "LoginError": (CredentialsError, _NOT_RENEWED),
     "NoRegionError": (
         ConfigError,
-        "the region of {where} is not known; give the region, or set AWS_DEFAULT_REGION",
+        ("the region of {where} is not known", "give the region, or set AWS_DEFAULT_REGION"),
     ),
     "ConfigParseError": (ConfigError, _BAD_FILE),
     "InvalidConfigError": (ConfigError, _BAD_FILE),
-    "ParamValidationError": (RequestRefusedError, "a request for {where} is not valid: {text}"),
+    "ParamValidationError": (
+        RequestRefusedError,
+        ("a request for {where} is not valid: {text}", ""),
+    ),
     "HTTPClientError": (ServiceUnavailableError, _NO_ANSWER),
     "ConnectionError": (ServiceUnavailableError, _NO_ANSWER),
     "IncompleteReadError": (ServiceUnavailableError, _NO_ANSWER),
@@ -190,14 +198,17 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str]] = {
     "LookupError": (MalformedResponseError, _NOT_READABLE),
     "Exception": (
         ConfigError,
-        "the connection for {where} cannot be set up ({kind}: {text}); check region and endpoint",
+        (
+            "the connection for {where} cannot be set up ({kind}: {text})",
+            "check region and endpoint",
+        ),
     ),
 }
 
 
-def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str]:
-    """The error class of an exception of botocore's own, and its message with the placeholders
-    {where}, {peer}, {profile}, {kind} and {text}.
+def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], tuple[str, str]]:
+    """The error class of an exception of botocore's own; its message, with the placeholders
+    {where}, {peer}, {profile}, {kind} and {text}; and its remedy.
     """
     return next(
         _LOCAL_MEANINGS[ancestor.__name__]

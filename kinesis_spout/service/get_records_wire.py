@@ -213,7 +213,7 @@ def _cbor_codec() -> ModuleType:
 
 def _needs(what: str) -> ConfigError:
     return ConfigError.of(
-        "wireFormat", f"needs {what}; {how_to_install('cbor')}, or read json", "cbor"
+        "wireFormat", f"needs {what}", "cbor", remedy=f"{how_to_install('cbor')}, or read json"
     )
 
 

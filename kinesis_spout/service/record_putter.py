@@ -148,7 +148,7 @@ class RecordPutter:
 def refusal(code: str, where: str) -> KinesisError:
     """The error of a record that was not accepted, by its code."""
     kind, advice = meaning_of(code, 400, operation="PutRecords")
-    return kind(f"{where} refuses a record ({code}); {advice}")
+    return kind(f"{where} refuses a record ({code})", advice)
 
 
 def _entry(record: OutgoingRecord) -> Entry:

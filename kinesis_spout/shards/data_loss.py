@@ -230,7 +230,7 @@ class DataLossDetector:
         self.reports += 1
         sentence = f"records may be lost: {what}"
         if self._fail_on_data_loss:
-            raise DataLossError(f"{sentence}; {self._accept_loss} to go on with what is left")
+            raise DataLossError(sentence, f"{self._accept_loss} to go on with what is left")
         log.warning("%s; %s, as failOnDataLoss is false", sentence, going_on)
 
     def _report_data_loss(self, what: str, named: str) -> None:

@@ -78,8 +78,8 @@ def pin_start(
             nearest = nearest_name(shard, shard_ids)
             hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
             raise ConfigError(
-                f"option startingPosition names shard {shard!r}, which the stream does not list; "
-                f"{hint}"
+                f"option startingPosition names shard {shard!r}, which the stream does not list",
+                hint,
             )
     default = pinned(requested.default, now_ms)
     positions = {shard: pinned(start, now_ms) for shard, start in requested.shards}
@@ -146,8 +146,9 @@ def _refuse_future(start: StartingPosition, now_ms: int) -> None:
         raise ConfigError.of(
             "startingPosition",
             f"is {start.pin(now_ms)}, in the future of the service, whose clock says "
-            f"{Position.at_timestamp(now_ms)}; use LATEST, or a time that is over",
+            f"{Position.at_timestamp(now_ms)}",
             start.text,
+            remedy="use LATEST, or a time that is over",
         )
 
 

@@ -456,6 +456,7 @@ def _refuse_unknown_shards(config: SpoutConfig, known: Collection[str]) -> None:
             hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
             raise ConfigError.of(
                 "shards",
-                f"is not a shard of stream {config.stream_ref.name}; {hint}",
+                f"is not a shard of stream {config.stream_ref.name}",
                 shard_id,
+                remedy=hint,
             )

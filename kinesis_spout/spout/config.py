@@ -159,7 +159,9 @@ class SpoutConfig:
                 else ("zookeeper", "application")
             )
             raise ConfigError.of(
-                given, f"is given without {missing}; give both, or neither to store nothing"
+                given,
+                f"is given without {missing}",
+                remedy="give both, or neither to store nothing",
             )
         shared = {name: getattr(self, name) for name in _CHECKED}
         check_consumer(shared, self.stream_ref)
@@ -232,8 +234,9 @@ class SpoutConfig:
         if pinned_ms is None:
             raise ConfigError.of(
                 "until",
-                "is not a time; use now, -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
+                "is not a time",
                 self.until,
+                remedy="use now, -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
             )
         return pinned_ms
 

@@ -140,7 +140,8 @@ class _Refusals:
         return LetterRefusedError(
             f"the dead letter of record {shard_id}:{first} was refused {how_often} "
             f"({described(error)}); the record stays unresolved, and its "
-            f"letter is sent again within {_REFUSED.longest_s:g} s; correct dead_letter"
+            f"letter is sent again within {_REFUSED.longest_s:g} s",
+            "correct dead_letter",
         )
 
     def now(self, sent: Collection[_Sending]) -> RefusedLetters | None:

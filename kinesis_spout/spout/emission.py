@@ -74,7 +74,8 @@ class EmissionBlock:
             earlier, later = ("acked", "failed") if self.acked else ("failed", "acked")
             raise IllegalAckerEventError(
                 f"emission {message_id} was {later} after it was {earlier} in the same `with` "
-                "block, and the first outcome stands; give each emission one outcome"
+                "block, and the first outcome stands",
+                "give each emission one outcome",
             )
         self.acked = acked
 

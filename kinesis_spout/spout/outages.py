@@ -17,6 +17,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.run_recorder import reported
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
 from kinesis_spout.errors import (
@@ -31,7 +32,7 @@ from kinesis_spout.errors import (
     text_of,
 )
 from state.errors import StoreUnavailableError
-from state.store.runs import FailingReads, NoAnswers, sentence, throttled_again
+from state.store.runs import FailingReads, NoAnswers, throttled_again
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +131,7 @@ class SpoutOutages:
         self._counts = dict.fromkeys(SpoutPart, 0)
         self._throttled: dict[str, Throttle] = {}
         self.refused_letters: RefusedLetters | None = None  # set by the thread that sends them
-        self.not_subscribed: str | None = None  # set by the thread that fetches
+        self.not_subscribed: Exception | None = None  # set by the thread that fetches
         self.no_answers: NoAnswers | None = None  # set by the thread that fails what times out
         self._asked: dict[str, tuple[float, int]] = {}  # by shard, since it had no answer
 
@@ -155,7 +156,8 @@ class SpoutOutages:
                 if trouble is None:
                     return FailingReads(since_ms=since_ms)
                 if not _is_of_the_shard(trouble.error):
-                    return FailingReads(since_ms=since_ms, says=sentence(said(trouble.error)))
+                    error = reported(trouble.error)
+                    return FailingReads(since_ms=since_ms, says=error.message, remedy=error.remedy)
         return None
 
     def failed(

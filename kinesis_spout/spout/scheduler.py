@@ -381,8 +381,8 @@ class SpoutScheduler:
             self.stop(
                 NothingAckedError(
                     f"{failed} records of stream {self.stream_name} failed and none was ever "
-                    "acked, so the spout has stopped; fix the program that processes them, or set "
-                    "breaker_failures to None; no record is lost"
+                    "acked, so the spout has stopped without losing one",
+                    "fix the program that processes them, or set breaker_failures to None",
                 )
             )
 

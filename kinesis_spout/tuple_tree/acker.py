@@ -165,8 +165,8 @@ class Acker(Generic[M]):
             if entry is None or entry.init is not None:
                 self._check_issued(root)
                 raise IllegalAckerEventError(
-                    f"root {root} was given an init, but has one already or has ended; issue a "
-                    "root of its own for each message"
+                    f"root {root} was given an init, but has one already or has ended",
+                    "issue a root of its own for each message",
                 )
             entry.init = (message_id,)
             if entry.asked is not None and _later(entry.asked[0], deadline_ms):
@@ -281,8 +281,8 @@ class Acker(Generic[M]):
     def _check_issued(self, root: int) -> None:
         if not self._first_root <= root < self._next_root:
             raise IllegalAckerEventError(
-                f"root {root} was never issued by this acker; use a root with the acker that "
-                "issued it"
+                f"root {root} was never issued by this acker",
+                "use a root with the acker that issued it",
             )
 
 
@@ -293,6 +293,6 @@ def _later(deadline_ms: int | None, than_ms: int | None) -> bool:
 def _check(root: int, value: int) -> None:
     if value >> _EDGE_BITS:
         raise IllegalAckerEventError(
-            f"root {root} was given {value:#x}, which is not an XOR of edges; edges have "
-            f"{_EDGE_BITS} bits"
+            f"root {root} was given {value:#x}, which is not an XOR of edges of {_EDGE_BITS} bits",
+            "pass the edges that the acker issued",
         )

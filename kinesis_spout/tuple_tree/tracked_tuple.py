@@ -201,8 +201,8 @@ class TrackedTuple:
     def _refuse(self, event: str) -> NoReturn:
         outcome = "answered" if self._ending is None else self._ending.value
         raise IllegalAckerEventError(
-            f"a tuple of {self._names()} {event} after it was {outcome}; ack or fail each tuple "
-            "once, after all its children are made"
+            f"a tuple of {self._names()} {event} after it was {outcome}",
+            "ack or fail each tuple once, after all its children are made",
         )
 
     def _names(self) -> str:
@@ -263,12 +263,12 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
     """
     if not parents:
         raise IllegalAckerEventError(
-            "anchored_to was given no tuples; use unanchored for one that no tree waits for"
+            "anchored_to was given no tuples", "use unanchored for one that no tree waits for"
         )
     acker = parents[0]._acker  # noqa: SLF001  # of the same file
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file
         raise IllegalAckerEventError(
-            "a tuple was anchored to trees of different ackers; let their spouts share one acker"
+            "a tuple was anchored to trees of different ackers", "let their spouts share one acker"
         )
     edges: dict[int, int] = {}
     with acker.lock:

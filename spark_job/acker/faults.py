@@ -108,8 +108,9 @@ class _Graph:
         if foreign:
             raise AckerError(
                 f"the rows given to acker.settle carry {foreign} anchors that are of no record of "
-                "this batch; their frame is one of another batch, or it has other rows each time "
-                "it is computed: persist such a frame"
+                "this batch",
+                "use a frame of this batch, and persist one that has other rows each time it is "
+                "computed",
             )
         self._at_fault = self._upwards(differing.drop(_FOREIGN))
         self._labels = component_labels(self._edges(), run.cut) if self._links else None
@@ -133,8 +134,9 @@ class _Graph:
         if found.isEmpty():
             raise AckerError(
                 "the rows given to acker.settle changed when Spark computed them again, so they "
-                "cannot be checked; persist the frame with a function that gives another result "
-                "each time, or mark that function asNondeterministic()"
+                "cannot be checked",
+                "persist the frame with a function that gives another result "
+                "each time, or mark that function asNondeterministic()",
             )
         return found
 

@@ -97,11 +97,12 @@ def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
     if "messageId" not in df.columns:
         raise AckerError(
             "the frame given to acker.anchor has no column messageId, which names the records to "
-            "fail; anchor it earlier"
+            "fail",
+            "anchor it earlier",
         )
     if ANCHOR in df.columns:
         raise AckerError(
-            f"the frame given to acker.anchor has a column {ANCHOR} already; anchor it only once"
+            f"the frame given to acker.anchor has a column {ANCHOR} already", "anchor it only once"
         )
     site = run.next_site()
     run.anchored.append(site)
@@ -119,7 +120,7 @@ def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
     kind = df.select(items.alias(_ITEMS)).schema[_ITEMS].dataType
     if not isinstance(kind, ArrayType):
         raise AckerError(
-            f"acker.split was given a column of type {kind.simpleString()}; give it an array"
+            f"acker.split was given a column of type {kind.simpleString()}", "give it an array"
         )
     counted = df.withColumn(_ITEMS, items).withColumn(_COUNT, F.coalesce(F.size(_ITEMS), F.lit(0)))
     run.repeatable(counted)
@@ -150,7 +151,7 @@ def branch(df: DataFrame, n: int) -> list[DataFrame]:
     """
     run = current_run("branch", df)
     if n < 1:
-        raise AckerError(f"acker.branch was called for {n} branches; give 1 or more")
+        raise AckerError(f"acker.branch was called for {n} branches", "give 1 or more")
     site = run.next_site()
     return [with_child_anchors(df, site, F.lit(i), F.lit(n)) for i in range(n)]
 
@@ -169,8 +170,8 @@ def merge(
     run.repeatable(df)
     if is_deterministic(df) and not is_deterministic(df.select(*by)):
         raise AckerError(
-            "a key given to acker.merge is different each time it is computed; make it a column "
-            "first, and group by that"
+            "a key given to acker.merge is different each time it is computed",
+            "make it a column first, and group by that",
         )
     site = run.next_site()
     run.merges.append(Merge(df, by, site))
@@ -241,8 +242,8 @@ def _named(sinks: Sequence[Any]) -> list[_Sink]:
             and callable(sink[1])
         ):
             raise AckerError(
-                f"sink {number} given to acker.settle is not a pair (frame, write); give a frame "
-                "and a function that writes it"
+                f"sink {number} given to acker.settle is not a pair (frame, write)",
+                "give a frame and a function that writes it",
             )
         check_anchored(sink[0], f"the frame of sink {number}")
         named.append(_Sink(f"sink {number}", *sink))
@@ -282,15 +283,17 @@ def _write(sink: _Sink, checked: Total) -> None:
     if written is None and checked.rows:
         raise AckerError(
             f"{sink.name}: its function ran no action on the frame that it was given, so nothing "
-            "is known to be written; write the frame with frame.write, or with another action of a "
-            "DataFrame that reads all rows (not foreachPartition or rdd)"
+            "is known to be written",
+            "write the frame with frame.write, or with another action of a "
+            "DataFrame that reads all rows (not foreachPartition or rdd)",
         )
     if written is not None and written != checked:
         raise AckerError(
             f"{sink.name}: {checked.rows} rows were checked, and {written.rows} went through the "
-            "first action of its function, which are not the same rows; let the write be that "
+            "first action of its function, which are not the same rows",
+            "let the write be that "
             "action (no isEmpty or take before it), or raise Spark's storage memory if it lost "
-            "persisted rows"
+            "persisted rows",
         )
 
 

@@ -108,8 +108,8 @@ class AckerRun:
         if error is None and not self.settled:
             raise AckerError(
                 "the batch's rows were anchored, but settle(...) was not called, so they were not "
-                "checked; call acker.settle((frame, write), ...) with all sinks at the end of the "
-                "function"
+                "checked",
+                "call acker.settle((frame, write), ...) with all sinks at the end of the function",
             )
 
 
@@ -124,8 +124,8 @@ def current_run(operator: str, frame: DataFrame | None = None) -> AckerRun:
     run = _RUNS.get(current_batch())
     if run is None:
         raise AckerError(
-            f"acker.{operator}(...) was called before acker.anchor(batch); anchor the batch's "
-            "frame first"
+            f"acker.{operator}(...) was called before acker.anchor(batch)",
+            "anchor the batch's frame first",
         )
     _refuse_settled(run, operator)
     if frame is not None:
@@ -148,15 +148,16 @@ def check_anchored(frame: DataFrame, place: str) -> None:
     count = frame.columns.count(ANCHOR)
     if count == 0:
         raise AckerError(
-            f"{place} has lost the column {ANCHOR}, by which its rows are tracked; keep it in "
+            f"{place} has lost the column {ANCHOR}, by which its rows are tracked",
+            "keep it in "
             "select(...), group with acker.merge(...), or use acker.unanchored(...) for rows that "
-            "need no tracking"
+            "need no tracking",
         )
     if count > 1:
         raise AckerError(
-            f"{place} has {count} columns {ANCHOR}: two anchored frames were joined; "
+            f"{place} has {count} columns {ANCHOR}: two anchored frames were joined",
             f"join with acker.unanchored(frame).drop('{ANCHOR}') on the side that needs no "
-            "tracking, or use acker.merge(...)"
+            "tracking, or use acker.merge(...)",
         )
 
 
@@ -172,6 +173,6 @@ def is_deterministic(frame: DataFrame) -> bool:
 def _refuse_settled(run: AckerRun, operator: str) -> None:
     if run.settled:
         raise AckerError(
-            f"acker.{operator}(...) was called after settle(...), which checks all sinks together; "
-            "give all sinks to one call of settle at the end"
+            f"acker.{operator}(...) was called after settle(...), which checks all sinks together",
+            "give all sinks to one call of settle at the end",
         )

@@ -70,8 +70,8 @@ class KinesisBatchReader(DataSourceReader):
             summary = client.describe()
             if summary.created_ms != self._pin.created_ms:
                 raise ConfigError(
-                    f"stream {settings.stream.name} was deleted and created again since load(); "
-                    "load it again"
+                    f"stream {settings.stream.name} was deleted and created again since load()",
+                    "load it again",
                 )
             now_ms = summary.now_ms(_CLOCK.now_ms())
             ranges = shard_ranges(

@@ -115,8 +115,8 @@ class BatchSettings:
         streaming = sorted(_STREAMING[key.lower()] for key in options if key.lower() in _STREAMING)
         if streaming:
             raise ConfigError(
-                f"option {streaming[0]} is not one of a batch read, which has no application; "
-                "leave it out, or use spark.readStream with applicationName and zookeeper"
+                f"option {streaming[0]} is not one of a batch read, which has no application",
+                "leave it out, or use spark.readStream with applicationName and zookeeper",
             )
         values = values_of(texts_from_options(options, BATCH_OPTIONS), BATCH_OPTIONS)
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))

@@ -202,7 +202,8 @@ def report_expired(loss: str, settings: BatchSettings) -> None:
     where = f"stream {settings.stream.name}"
     if settings.fail_on_data_loss:
         raise DataLossError(
-            f"{where}: {loss}; begin later or at TRIM_HORIZON, or set option failOnDataLoss to "
-            "false to read what is left"
+            f"{where}: {loss}",
+            "begin later or at TRIM_HORIZON, or set option failOnDataLoss to "
+            "false to read what is left",
         )
     log.warning("%s: %s; reading what is left, as failOnDataLoss is false", where, loss)

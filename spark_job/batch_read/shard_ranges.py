@@ -100,7 +100,8 @@ def shard_ranges(
         ):
             raise ConfigError(
                 f"option {option} is {position.default.text} for several shards, but a sequence "
-                "number belongs to one; name the shard with shardIds, or positions by shard in JSON"
+                "number belongs to one",
+                "name the shard with shardIds, or positions by shard in JSON",
             )
     ranges = [
         _range(
@@ -115,7 +116,8 @@ def shard_ranges(
         if each.until_ms > service_time_ms + DATE_HEADER_MS:
             raise ConfigError(
                 f"option endingPosition names {Position.at_timestamp(each.until_ms)}, which is in "
-                "the future; use LATEST, or spark.readStream for what is still to come"
+                "the future",
+                "use LATEST, or spark.readStream for what is still to come",
             )
     if not filters.has_stream(settings.stream.name):
         return []
@@ -148,7 +150,7 @@ def _check_listed(option: str, named: Iterable[str], listed: Sequence[str]) -> N
             nearest = nearest_name(shard, listed)
             hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
             raise ConfigError(
-                f"option {option} names shard {shard!r}, which the stream does not list; {hint}"
+                f"option {option} names shard {shard!r}, which the stream does not list", hint
             )
 
 
@@ -159,7 +161,8 @@ def _range(
     if not _is_before(begins, ends):
         raise ConfigError(
             f"shard {shard.shard_id} would be read from {start.text} to {end.text}, which is "
-            "earlier; give an endingPosition that is not before startingPosition"
+            "earlier",
+            "give an endingPosition that is not before startingPosition",
         )
     begins_ms = begins.timestamp_ms
     return ShardRange(

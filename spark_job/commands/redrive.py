@@ -141,8 +141,8 @@ def redrive(
         )
         if not (dry_run or yes or sys.stdin.isatty()):
             raise CliError(
-                "stdin is not a terminal, so redrive cannot ask whether to put the records; give "
-                "--yes, or --dry-run to count them"
+                "stdin is not a terminal, so redrive cannot ask whether to put the records",
+                "give --yes, or --dry-run to count them",
             )
         screen = stack.enter_context(quiet(log_file))
         with one_sentence(Console(file=screen.stderr), ctx=ctx, debug=debug, log_file=log_file):
@@ -173,7 +173,8 @@ def connection_of(named: Mapping[str, str | None], options: Mapping[str, str]) -
         if name not in AWS:
             known = ", ".join(option.name for option in AWS.values())
             raise ConfigError(
-                f"option {OPTIONS[name].name} is for reading; the options for putting are {known}"
+                f"option {OPTIONS[name].name} is for reading",
+                f"use the options for putting: {known}",
             )
     return aws_config(texts)
 

@@ -189,7 +189,7 @@ def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> Ki
         options
     )
     if "stream" not in fields and "stream_arn" not in fields:
-        raise ConfigError("option --stream is missing; give the name of the stream")
+        raise ConfigError("option --stream is missing", "give the name of the stream")
     return KinesisSource(**fields)
 
 

@@ -23,7 +23,7 @@ from spark_job.commands.batch_writer import FILE_FORMATS, BatchWriter
 from spark_job.metrics.source_report import reports_in
 from spark_job.process_services import open_store
 from spark_job.query_failure import failure_sentence
-from state.store.runs import DONE, STOPPED, RunEnd
+from state.store.runs import DONE, STOPPED, ReportedError, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -231,7 +231,7 @@ def follow(
     now_ms = SystemClock().now_ms()
     end = RunEnd(time_ms=now_ms, kind=STOPPED if interrupted else DONE)
     if cause is not None:
-        end = failure(cause, now_ms)
+        end = failure(ReportedError.of_text(cause), now_ms)
     _amend(job, lambda runs: runs.ended(end))
     if error is not None:
         raise CliError(f"the query failed: {cause}", log_file=log_file) from error

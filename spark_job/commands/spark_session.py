@@ -78,14 +78,14 @@ def spark_session(
         spark = SparkSession.builder.config(conf=settings).getOrCreate()
     except (PySparkException, OSError) as exc:
         raise CliError(
-            f"Spark does not start: {failure_sentence(str(exc))}; Spark needs Java 17 or newer "
-            "(JAVA_HOME or java on the PATH)"
+            f"Spark does not start: {failure_sentence(str(exc))}",
+            "install Java 17 or newer, and set JAVA_HOME or put java on the PATH",
         ) from exc
     except Py4JError as exc:
         named = settings.get("spark.master", None) or "of Spark's configuration"
         raise CliError(
-            f"Spark does not start on master {named}; check that it runs and can be reached from "
-            "this machine"
+            f"Spark does not start on master {named}",
+            "check that it runs and can be reached from this machine",
         ) from exc
     try:
         yield spark
@@ -119,8 +119,8 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
             log = stack.enter_context(log_file.open("ab", buffering=0))
         except OSError as exc:
             raise CliError(
-                f"the log file {log_file} cannot be written ({exc.strerror}); give another with "
-                "--log-file"
+                f"the log file {log_file} cannot be written ({exc.strerror})",
+                "give another with --log-file",
             ) from exc
         _flush()
         screen = Screen(*(stack.enter_context(_copy_of(each)) for each in (stdout, stderr)))

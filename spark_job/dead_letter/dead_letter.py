@@ -128,8 +128,8 @@ class DeadLetter:
         """
         if not callable(function):
             raise ConfigError(
-                f"DeadLetter.to takes a function, not a {type(function).__name__}; give a function "
-                "that takes a list of letters"
+                f"DeadLetter.to takes a function, not a {type(function).__name__}",
+                "give a function that takes a list of letters",
             )
         return cls._of(_FunctionSink(function))
 
@@ -158,7 +158,8 @@ class DeadLetter:
             cause = self.sink.without_secrets(failure_sentence(_text_of(error))).rstrip(".")
             raise DeadLetterError(
                 f"the dead letters of plan {plan_id} cannot be written to {self.sink} ({cause}), "
-                "so nothing of the batch is acked; repair the sink, and start the query again"
+                "so nothing of the batch is acked",
+                "repair the sink, and start the query again",
             ) from error
 
 

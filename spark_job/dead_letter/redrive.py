@@ -195,7 +195,8 @@ class Redrive:
         unreadable = self.rows.where(~_is_letter()).count()
         if unreadable and self.rows.where(_is_letter()).isEmpty():
             raise RedriveError(
-                f"{self.place} hold no dead letters; give the path of a DeadLetter, and its format"
+                f"{self.place} hold no dead letters",
+                "give the path of a DeadLetter, and its format",
             )
         states = {
             row["state"]: row["count"] for row in self.letters.groupBy("state").count().collect()
@@ -331,13 +332,13 @@ def format_of(spark: SparkSession, path: str) -> str | None:
     formats = sorted(found - {""})
     if len(formats) > 1:
         raise RedriveError(
-            f"{path} holds files of the formats {' and '.join(formats)}; give the format of the "
-            "dead letters with --format"
+            f"{path} holds files of the formats {' and '.join(formats)}",
+            "give the format of the dead letters with --format",
         )
     if not formats and found:
         raise RedriveError(
-            f"{path} holds no file named .{', .'.join(LetterFormat)}; give the format of the dead "
-            "letters with --format"
+            f"{path} holds no file named .{', .'.join(LetterFormat)}",
+            "give the format of the dead letters with --format",
         )
     return formats[0] if formats else None
 

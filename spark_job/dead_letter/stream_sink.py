@@ -49,10 +49,11 @@ class StreamSink:
                 hint = (
                     f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
                 )
-                raise ConfigError(f"DeadLetter.to_stream: option {name} is not known; {hint}")
+                raise ConfigError(f"DeadLetter.to_stream: option {name} is not known", hint)
         if not isinstance(stream, str):
             raise ConfigError(
-                "DeadLetter.to_stream: the stream is not named by a text; give its name or its ARN"
+                "DeadLetter.to_stream: the stream is not named by a text",
+                "give its name or its ARN",
             )
         ref = StreamRef.of(stream)
         config = AwsConfig(**aws)

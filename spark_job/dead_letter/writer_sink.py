@@ -45,33 +45,35 @@ class WriterSink:
         """Check the arguments. Raises `ConfigError`."""
         if not isinstance(format, str) or not _FORMAT.fullmatch(format):
             raise ConfigError(
-                f"DeadLetter: {format!r} is not a format of a Spark writer; give one like parquet, "
-                "json, delta or jdbc"
+                f"DeadLetter: {format!r} is not a format of a Spark writer",
+                "give one like parquet, json, delta or jdbc",
             )
         if format.lower() in _NO_BYTES:
             raise ConfigError(
-                f"DeadLetter: format {format} cannot hold dead letters; the payload is bytes, "
-                "which parquet, orc, avro and json can hold"
+                f"DeadLetter: format {format} cannot hold dead letters",
+                "use parquet, orc, avro or json, which can hold the bytes of a payload",
             )
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
-                "DeadLetter: path is empty or not a text; give a directory, like "
-                "s3a://bucket/dead or /data/dead"
+                "DeadLetter: path is empty or not a text",
+                "give a directory, like s3a://bucket/dead or /data/dead",
             )
         if path is None and format.lower() in FILE_FORMATS:
             raise ConfigError(
-                f"DeadLetter: format {format} needs a path; give the directory for the dead letters"
+                f"DeadLetter: format {format} needs a path",
+                "give the directory for the dead letters",
             )
         for name, value in options.items():
             if name.lower() in _RESERVED:
                 raise ConfigError(
                     f"DeadLetter: option {name} cannot be given, since DeadLetter sets it itself "
-                    "to replace or append letters; leave it out"
+                    "to replace or append letters",
+                    "leave it out",
                 )
             if not isinstance(value, str | int | float):
                 raise ConfigError(
-                    f"DeadLetter: option {name} is of type {type(value).__name__}; give a text or "
-                    "a number"
+                    f"DeadLetter: option {name} is of type {type(value).__name__}",
+                    "give a text or a number",
                 )
         return cls(format, path, tuple((name, _text(value)) for name, value in options.items()))
 

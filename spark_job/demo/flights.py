@@ -71,7 +71,7 @@ def read_flights(path: Path, count: int) -> list[Flight]:
             return list(islice(flights_of(io.TextIOWrapper(raw, "utf-8", newline="")), count))
     except (OSError, KeyError, zipfile.BadZipFile) as exc:
         raise CliError(
-            f"{path} is not a zip with {MEMBER} ({exc}); install {PACKAGE} again"
+            f"{path} is not a zip with {MEMBER} ({exc})", f"install {PACKAGE} again"
         ) from exc
 
 
@@ -84,8 +84,8 @@ def flights_of(lines: Iterable[str]) -> Iterator[Flight]:
     missing = [name for name in FIELDS if name != "row" and name not in (reader.fieldnames or ())]
     if missing:
         raise CliError(
-            f"{MEMBER} has no column {', '.join(missing)}; the demo reads the file of {PACKAGE} "
-            "0.0.3, so install that version"
+            f"{MEMBER} has no column {', '.join(missing)}",
+            f"install {PACKAGE} 0.0.3, whose file the demo reads",
         )
     for row, line in enumerate(reader):
         try:
@@ -94,8 +94,8 @@ def flights_of(lines: Iterable[str]) -> Iterator[Flight]:
             flight.update((name, None if line[name] == "NA" else line[name]) for name in TEXTS)
         except ValueError as exc:
             raise CliError(
-                f"{MEMBER}, row {row}: {exc}; the demo reads the file of {PACKAGE} 0.0.3, so "
-                "install that version"
+                f"{MEMBER}, row {row}: {exc}",
+                f"install {PACKAGE} 0.0.3, whose file the demo reads",
             ) from exc
         yield flight
 

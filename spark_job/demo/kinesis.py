@@ -79,7 +79,8 @@ class DemoKinesis:
         if not line.strip().isdigit():
             _end(process)
             raise CliError(
-                f"the local Kinesis (moto) did not start; {how_to_install('local')}",
+                "the local Kinesis (moto) did not start",
+                how_to_install("local"),
                 log_file=log_file,
             )
         return cls(process, int(line))
@@ -121,7 +122,8 @@ class DemoKinesis:
             if answer.get("FailedRecordCount"):
                 raise CliError(
                     f"the local Kinesis refused {answer['FailedRecordCount']} of {len(chunk)} "
-                    "records; run the demo again"
+                    "records",
+                    "run the demo again",
                 )
             for entry in answer["Records"]:
                 before = shards.get(entry["ShardId"])
@@ -143,7 +145,7 @@ class DemoKinesis:
             text = response.read()
         except (OSError, http.client.HTTPException) as exc:
             raise CliError(
-                f"the local Kinesis does not answer {operation} ({exc}); run the demo again"
+                f"the local Kinesis does not answer {operation} ({exc})", "run the demo again"
             ) from exc
         if response.status != http.HTTPStatus.OK:
             raise CliError(

@@ -57,13 +57,13 @@ class DemoDirectory:
             taken = any(self.path.iterdir())
         except OSError as exc:
             raise CliError(
-                f"the directory {self.path} cannot be used ({exc.strerror}); give another with "
-                "--directory"
+                f"the directory {self.path} cannot be used ({exc.strerror})",
+                "give another with --directory",
             ) from exc
         if taken:
             raise CliError(
-                f"the directory {self.path} is not empty; give a new one, or add --check to check "
-                "the demo in it"
+                f"the directory {self.path} is not empty",
+                "give a new one, or add --check to check the demo in it",
             )
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -75,12 +75,12 @@ class DemoDirectory:
             return msgspec.json.decode(self._manifest.read_bytes(), type=Manifest)
         except FileNotFoundError as exc:
             raise CliError(
-                f"{self.path} holds no earlier demo (no {self._manifest.name}); run one with "
-                f"--directory {self.path}"
+                f"{self.path} holds no earlier demo (no {self._manifest.name})",
+                f"run one with --directory {self.path}",
             ) from exc
         except (OSError, msgspec.MsgspecError) as exc:
             raise CliError(
-                f"{self._manifest} cannot be read ({exc}); run the demo again in a new directory"
+                f"{self._manifest} cannot be read ({exc})", "run the demo again in a new directory"
             ) from exc
 
     def read_carriers(self) -> dict[str, tuple[int, float | None]]:
@@ -91,6 +91,7 @@ class DemoDirectory:
             )
         except (OSError, msgspec.MsgspecError) as exc:
             raise CliError(
-                f"the job did not write {self.carriers.name}; run the demo again",
+                f"the job did not write {self.carriers.name}",
+                "run the demo again",
                 log_file=self.job_log,
             ) from exc

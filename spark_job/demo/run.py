@@ -153,7 +153,8 @@ class Demo:
                     return False
                 if time.monotonic() - moved > STALLED_S:
                     raise CliError(
-                        f"the job has written nothing for {STALLED_S:.0f} s; run the demo again",
+                        f"the job has written nothing for {STALLED_S:.0f} s",
+                        "run the demo again",
                         log_file=self.directory.job_log,
                     )
             show(min(count_written(self.directory.output, counted), total))

@@ -59,8 +59,9 @@ def read_offset(offset: Mapping[str, Any]) -> Plans:
             return Plans(plans)
     raise ConfigError(
         f"the checkpoint location holds an offset of format {offset.get('format')!r}, not "
-        f"{OF_ONE} or {OF_SEVERAL}; use the kinesis-spout version that wrote it, or a new "
-        "checkpointLocation (ZooKeeper keeps the progress)"
+        f"{OF_ONE} or {OF_SEVERAL}",
+        "use the kinesis-spout version that wrote it, or a new "
+        "checkpointLocation (ZooKeeper keeps the progress)",
     )
 
 
@@ -85,7 +86,8 @@ def refuse_missing(
             application, name = stream.split("/", 1)
             raise ConfigError(
                 f"the batch that Spark repeats has records of stream {name} (application "
-                f"{application}, plan {plan}), which this query does not read any more; run the "
+                f"{application}, plan {plan}), which this query does not read any more",
+                f"run the "
                 f"query with stream {name} until the batch is done, for example with "
-                "trigger(availableNow=True), and leave the stream out after that"
+                "trigger(availableNow=True), and leave the stream out after that",
             )

@@ -129,9 +129,10 @@ class OutcomeSummary:
             raise ConfigError(
                 f"application {self._settings.application} tracks its records, but "
                 f"{self._unreported} batches in a row ended without a report of their outcomes, "
-                "so their records would be delivered again for ever; give foreachBatch "
+                "so their records would be delivered again for ever",
+                "give foreachBatch "
                 "src.tracked(...) again, or set option wholeBatchAck to true to ack batches as a "
-                "whole from now on"
+                "whole from now on",
             )
 
     @property

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.subscription_counts import SharedConsumer
 from kinesis_spout.service.consumers import OwnConsumer
@@ -45,7 +45,7 @@ class QuerySubscriptions:
         self._shared = SharedConsumer(name or arn or "", option="consumerName")
         self._arn: str | None = None
         self._ask_at_s: float | None = None  # None: it was never asked for
-        self._no_consumer: str | None = None  # why there is none, as the last answer has said
+        self._no_consumer: KinesisError | None = None  # why the last answer had none
         self._is_refused = False  # the service has opened none of the last subscriptions
         self._records: Counter[str] = Counter()
         self._fallbacks: Counter[str] = Counter()
@@ -78,7 +78,7 @@ class QuerySubscriptions:
                     self._label,
                     exc,
                 )
-            self._no_consumer = str(exc)
+            self._no_consumer = exc
             return None
         self._ask_at_s = self._clock.monotonic_s()
         if self._no_consumer is not None:
@@ -114,17 +114,17 @@ class QuerySubscriptions:
             self._own.forget(self._arn)
             self._arn = None
 
-    def why_polled(self) -> str | None:
+    def why_polled(self) -> KinesisError | None:
         """Why shards are polled that are to be read by subscription; None where none is."""
         if self._no_consumer is not None:
             return self._no_consumer
-        if taken := self._shared.sentence(self._clock.monotonic_s()):
+        if taken := self._shared.conflict(self._clock.monotonic_s()):
             return taken
         if not self._is_refused:
             return None
-        return (
-            "the service did not open a subscription (SubscribeToShard); check that the role or "
-            "user of the executors may call it on the consumer (IAM)"
+        return ServiceUnavailableError(
+            "the service did not open a subscription (SubscribeToShard)",
+            "check that the role or user of the executors may call it on the consumer (IAM)",
         )
 
     def report(self) -> dict[str, Any]:

@@ -110,7 +110,8 @@ class TaskLogWriter:
         if not current.continues(self.log.entries[: self._cursor]):
             raise TaskLogError(
                 f"the log of task {self._task} of plan {self._plan_id} was changed or removed "
-                "while its rows were handed over; run the batch again"
+                "while its rows were handed over",
+                "run the batch again",
             )
         log.info(
             "task %d of plan %s: another attempt has published first; reading the records that it "

@@ -258,7 +258,8 @@ class ShardFeed:
         if entry.first is None or entry.last is None:
             raise TaskLogError(
                 f"the log counts {entry.count} records of shard {entry.shard_id} of stream "
-                f"{self._settings.stream.name} but names none; the plan in ZooKeeper is damaged"
+                f"{self._settings.stream.name} but names none, so the plan in ZooKeeper is damaged",
+                "run the batch again",
             )
         found, answers = 0, 0
         was_awaited = False

@@ -156,7 +156,8 @@ class QueryMetricsServer(CollectorServer):
             super().close()
             raise ConfigError(
                 "the session takes no StreamingQueryListener, from which the metrics come "
-                f"({failure_sentence(str(exc))}); serve them where the driver runs"
+                f"({failure_sentence(str(exc))})",
+                "serve them where the driver runs",
             ) from exc
         self._listens = True
 

@@ -55,9 +55,10 @@ def _position(option: str, text: str) -> str:
         return rest.strip()
     raise ConfigError.of(
         option,
-        "is not taken; use LATEST, TRIM_HORIZON or AT_TIMESTAMP with an ISO time here, and "
-        "`kinesis-spout import` for positions of shards",
+        "is not taken",
         text[:60],
+        remedy="use LATEST, TRIM_HORIZON or AT_TIMESTAMP with an ISO time here, and "
+        "`kinesis-spout import` for positions of shards",
     )
 
 
@@ -66,7 +67,7 @@ def _word_position(option: str, text: str) -> str:
     if text.strip().lower() in {"latest", "trim_horizon", "earliest"}:
         return _position(option, text)
     raise ConfigError.of(
-        option, "is not taken; give startingPosition with the time in ISO 8601", text[:60]
+        option, "is not taken", text[:60], remedy="give startingPosition with the time in ISO 8601"
     )
 
 
@@ -76,7 +77,10 @@ def _reads_per_second(option: str, text: str) -> str:
     milliseconds = parse_duration_ms(given, option=option)
     if milliseconds < 1:
         raise ConfigError.of(
-            option, "is not taken; give readsPerSecond, which the service limits to 5", text
+            option,
+            "is not taken",
+            text,
+            remedy="give readsPerSecond, which the service limits to 5",
         )
     return f"{1000 / milliseconds:g}"
 
@@ -88,7 +92,7 @@ def _mode(**ours: str) -> Callable[[str, str], str]:
         for theirs, mode in ours.items():
             if text.strip().lower() == theirs.lower():
                 return mode
-        raise ConfigError.of(option, f"is not taken; use {' or '.join(ours)}", text[:60])
+        raise ConfigError.of(option, "is not taken", text[:60], remedy=f"use {' or '.join(ours)}")
 
     return value
 
@@ -223,7 +227,8 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
     """
     if key.lower().startswith("kinesis.sink."):
         raise ConfigError(
-            f"option {key} is not taken: it is an option of the sink; see the options of df.write",
+            f"option {key} is not taken: it is an option of the sink",
+            "see the options of df.write",
             option=key,
         )
     for system in (AWSLABS, DATABRICKS):
@@ -233,7 +238,8 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
         for name, instead in system.refused.items():
             if name.lower() == key.lower():
                 raise ConfigError(
-                    f"option {name} is of {system.name} and is not taken here; {instead}",
+                    f"option {name} is of {system.name} and is not taken here",
+                    instead,
                     option=name,
                 )
     return None

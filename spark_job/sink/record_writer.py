@@ -169,7 +169,8 @@ class TargetStream:
                 raise UnwritableRecordError(
                     f"a row is an aggregate itself, and takes {record.size_bytes} bytes as the "
                     f"only record of another one, more than the {self.most_record_bytes} that "
-                    f"stream {self._name} accepts; split it, or leave option aggregate out"
+                    f"stream {self._name} accepts",
+                    "split it, or leave option aggregate out",
                 )
             self.queue.add(record)
 

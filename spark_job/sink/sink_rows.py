@@ -67,22 +67,23 @@ class SinkColumns:
             if name is None or (name == "streamName" and has_stream):
                 continue
             if name in found:
-                raise ConfigError(f"column {name} is there twice; the sink writes one of each name")
+                raise ConfigError(f"column {name} is there twice", "leave one of the two out")
             if field.dataType.typeName() not in _TYPES[name]:
                 raise ConfigError(
-                    f"column {name} is of type {field.dataType.simpleString()}; the sink writes "
-                    f"{' or '.join(_TYPES[name])}, so cast it, or use to_json for a struct"
+                    f"column {name} is of type {field.dataType.simpleString()}",
+                    f"cast it to {' or '.join(_TYPES[name])}, or use to_json for a struct",
                 )
             found[name] = index
         if "data" not in found:
             raise ConfigError(
-                "column data is missing; give the sink a column data of binary or string, as in "
-                'df.selectExpr("to_json(struct(*)) AS data")'
+                "column data is missing",
+                "give the sink a column data of binary or string, as in "
+                'df.selectExpr("to_json(struct(*)) AS data")',
             )
         if not has_stream and "streamName" not in found:
             raise ConfigError(
-                "the stream is not named; give option streamName or streamArn, or a column "
-                "streamName"
+                "the stream is not named",
+                "give option streamName or streamArn, or a column streamName",
             )
         return cls(
             found["data"],
@@ -230,7 +231,7 @@ def _check(is_bad: pa.Array, what: str, remedy: str) -> None:
     row = pc.index(is_bad, value=True).as_py()
     if row >= 0:
         raise UnwritableRecordError(
-            f"row {row + 1} of a batch of {len(is_bad)} cannot be put: {what}; {remedy}"
+            f"row {row + 1} of a batch of {len(is_bad)} cannot be put: {what}", remedy
         )
 
 

@@ -73,8 +73,9 @@ class SinkSettings:
         values = values_of(texts_from_options(own, SINK_OPTIONS), SINK_OPTIONS)
         if values["aggregate"] and values["ordering"] == BY_KEY:
             raise ConfigError(
-                "option aggregate is true and option ordering is key; the records of an aggregate "
-                "are put again one by one after a reshard, so leave one of the two out"
+                "option aggregate is true and option ordering is key",
+                "the records of an aggregate "
+                "are put again one by one after a reshard, so leave one of the two out",
             )
         name, arn = values.pop("stream"), values.pop("stream_arn")
         stream = None if name is None and arn is None else StreamRef.parse(name=name, arn=arn)
@@ -92,11 +93,13 @@ def refuse_keys(settings: SinkSettings, stream: StreamRef) -> None:
         raise ConfigError(
             f"option aggregate is true, but stream {stream.name} spreads records over its shards "
             "by itself (record distribution AUTO), so readers would leave out what is not of their "
-            "shard; leave the option out"
+            "shard",
+            "leave the option out",
         )
     if settings.ordering == BY_KEY:
         raise ConfigError(
             f"option ordering is {BY_KEY}, but stream {stream.name} spreads the records of a key "
-            "over its shards (record distribution AUTO), so there is no order to keep; leave the "
-            "option out, or write to a stream with record distribution USER_PARTITION_KEY"
+            "over its shards (record distribution AUTO), so there is no order to keep",
+            "leave the "
+            "option out, or write to a stream with record distribution USER_PARTITION_KEY",
         )

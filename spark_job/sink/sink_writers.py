@@ -50,7 +50,7 @@ class _Writer:
         """
         if overwrite:
             raise ConfigError(
-                'a stream cannot be overwritten; use mode("append"), or outputMode("append")'
+                "a stream cannot be overwritten", 'use mode("append"), or outputMode("append")'
             )
         settings = SinkSettings.from_options(options)
         columns = SinkColumns.of(schema, has_stream=settings.stream is not None)

@@ -45,8 +45,9 @@ def check_columns(frame: DataFrame) -> None:
     if missing:
         raise ConfigError(
             f"the frame given to tracked(...) has no column {', '.join(missing)}, because it was "
-            "selected, renamed or aggregated; write the frame of read_stream(...) unchanged, and "
-            "select and aggregate inside the function"
+            "selected, renamed or aggregated",
+            "write the frame of read_stream(...) unchanged, and "
+            "select and aggregate inside the function",
         )
 
 

@@ -83,8 +83,9 @@ def check_content(
         if end is None or not has_expired(found, end):
             raise BatchContentError(
                 f"the batch's frame holds {found} of shard {shard_id}, and the tasks of plan "
-                f"{plan_id} published {expected}, so nothing is acked; filter and deduplicate "
-                "inside the function given to tracked(...), and run one query per application"
+                f"{plan_id} published {expected}, so nothing is acked",
+                "filter and deduplicate "
+                "inside the function given to tracked(...), and run one query per application",
             )
         expired.append(shard_id)
     return expired

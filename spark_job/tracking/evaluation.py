@@ -143,8 +143,8 @@ def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
     struct = schema if isinstance(schema, StructType) else _struct(schema)
     if NOTE in struct.names:
         raise ConfigError(
-            f"the schema given to batch.map_records has a column {NOTE}, which is reserved; give "
-            "it another name"
+            f"the schema given to batch.map_records has a column {NOTE}, which is reserved",
+            "give it another name",
         )
     columns = tuple(
         OutputColumn(
@@ -163,8 +163,8 @@ def _struct(ddl: str) -> StructType:
     parsed = StructType.fromDDL(ddl)
     if not isinstance(parsed, StructType):
         raise ConfigError(
-            f"the schema given to batch.map_records is {ddl!r}; give names with types, for example "
-            "id string, total double"
+            f"the schema given to batch.map_records is {ddl!r}",
+            "give names with types, for example id string, total double",
         )
     return parsed
 

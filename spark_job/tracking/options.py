@@ -105,8 +105,8 @@ def _check_dead_letter(dead_letter: DeadLetter | None, exhausted: OnExhausted) -
     if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
         raise ConfigError(
             "argument dead_letter of tracked(...) is missing, and records that cannot be processed "
-            'need a place to go; give DeadLetter("parquet", path=...), or set on_exhausted to '
-            '"drop" or "stop"'
+            "need a place to go",
+            'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
         )
     if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
         raise _wrong(
@@ -138,7 +138,7 @@ def _choice(argument: str, value: str, choices: type[_Choice]) -> _Choice:
 
 
 def _wrong(argument: str, value: object, rule: str) -> ConfigError:
-    return ConfigError(f"argument {argument} of tracked(...) is {value!r}; {rule}")
+    return ConfigError(f"argument {argument} of tracked(...) is {value!r}", rule)
 
 
 class SparkConnectError(ConfigError, PickleError):
@@ -150,9 +150,10 @@ class SparkConnectError(ConfigError, PickleError):
     def __init__(self) -> None:
         super().__init__(
             "source.tracked(...) does not run on Spark Connect, which calls foreachBatch where the "
-            "outcomes of records cannot be counted; run the query in a session of its own "
+            "outcomes of records cannot be counted",
+            "run the query in a session of its own "
             "(spark-submit, kinesis-spout run, or SparkSession.builder.master), or write the plain "
-            "rows of read_stream, whose batches are acked whole"
+            "rows of read_stream, whose batches are acked whole",
         )
 
 

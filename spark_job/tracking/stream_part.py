@@ -85,8 +85,9 @@ class StreamPart:
             with naming(self.settings):
                 raise BatchContentError(
                     f"tasks {', '.join(map(str, unsealed))} of plan {self.plan.plan_id} were not "
-                    "read to their end, so nothing is acked; read all rows of the batch in the "
-                    "function given to tracked(...), or run the batch again"
+                    "read to their end, so nothing is acked",
+                    "read all rows of the batch in the "
+                    "function given to tracked(...), or run the batch again",
                 )
 
     def own_content(self, content: Mapping[str, ShardContent]) -> dict[str, ShardContent]:
@@ -122,7 +123,8 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
     if foreign:
         raise BatchContentError(
             f"the batch's frame holds rows of {foreign[0]}, of which no plan is open, so nothing "
-            "is acked; give read_stream and tracked(...) of one source to the query"
+            "is acked",
+            "give read_stream and tracked(...) of one source to the query",
         )
     for part in parts:
         with naming(part.settings):

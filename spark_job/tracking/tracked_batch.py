@@ -238,8 +238,8 @@ class TrackedBatch:
         for message_id, (kind, why) in _failing(df, predicate):
             if message_id is None:
                 raise ConfigError(
-                    "a row that failed has no messageId (it is NULL, perhaps after an outer join); "
-                    "keep the messageId of each record"
+                    "a row that failed has no messageId (it is NULL, perhaps after an outer join)",
+                    "keep the messageId of each record",
                 )
             if kind == _MALFORMED:
                 malformed[message_id] = why
@@ -312,7 +312,8 @@ def _failing(df: DataFrame, predicate: Column | str | None) -> list[Row]:
     if "messageId" not in df.columns:
         raise ConfigError(
             "the frame given to batch.fail_where has no column messageId, which names the records "
-            "to fail; keep that column until there"
+            "to fail",
+            "keep that column until there",
         )
     reasons = [
         F.col(f"`{one.name}`")["malformed"]

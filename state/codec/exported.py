@@ -70,7 +70,9 @@ def decode_export(data: bytes, name: str) -> ExportedApplication:
     """
     document = decode(data, _StoredCheckpointExport, name, newest_format=EXPORT_FORMAT)
     if document.format < 1:
-        raise StoredDataError(f"{name} has format {document.format}, which never was; export again")
+        raise StoredDataError(
+            f"{name} has format {document.format}, which never was", "export again"
+        )
     return ExportedApplication(
         application=document.application,
         exported_ms=document.exported_ms,

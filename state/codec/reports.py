@@ -106,8 +106,8 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
         )
     except ValueError as exc:
         raise StoredDataError(
-            f"{path} does not hold a valid policy ({exc}); remove it, and the application writes "
-            "it again"
+            f"{path} does not hold a valid policy ({exc})",
+            "remove it, and the application writes it again",
         ) from exc
     return OutcomePolicy(retry=retry, on_failure=stored.on_failure, format=stored.format)
 
@@ -228,5 +228,5 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 def _damaged(path: str, what: str) -> StoredDataError:
     return StoredDataError(
-        f"{path} {what}; restore it, or remove it to have the plan's records delivered again"
+        f"{path} {what}", "restore it, or remove it to have the plan's records delivered again"
     )

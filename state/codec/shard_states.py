@@ -77,14 +77,15 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
         return _from_storm_spout(stored, shard_id, path)
     if stored.read_position is None:
         raise StoredDataError(
-            f"{path} has format {stored.format} but no read position; restore it, or reset the "
-            "application"
+            f"{path} has format {stored.format} but no read position",
+            "restore it, or reset the application",
         )
     finished = stored.checkpoint == _SHARD_END
     if finished != (stored.lifecycle is Lifecycle.FINISHED):
         raise StoredDataError(
             f"{path} contradicts itself: it is {stored.lifecycle} with checkpoint "
-            f"{stored.checkpoint}; restore it, or reset the application"
+            f"{stored.checkpoint}",
+            "restore it, or reset the application",
         )
     fields = asdict(stored)
     last, reasons = fields.pop("last_checkpoint"), fields.pop("reasons")
@@ -112,8 +113,8 @@ def _shard_state_bytes(state: ShardState) -> bytes:
 def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> ShardState:
     if stored.checkpoint is None:
         raise StoredDataError(
-            f"{path} has neither a format nor a checkpoint, so it is not a shard state; restore "
-            "it, or reset the application"
+            f"{path} has neither a format nor a checkpoint, so it is not a shard state",
+            "restore it, or reset the application",
         )
     if stored.checkpoint == _SHARD_END:
         return ShardState(
@@ -136,5 +137,5 @@ def _sequence(text: str | None, path: str) -> SequenceNumber | None:
         return None if text is None else SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
         raise StoredDataError(
-            f"{path} has a bad checkpoint ({exc}); restore it, or reset the application"
+            f"{path} has a bad checkpoint ({exc})", "restore it, or reset the application"
         ) from exc

@@ -82,7 +82,8 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
     if len(data) > MAX_VALUE_BYTES:
         raise StateTooLargeError(
             f"{path} would hold {len(data)} bytes, more than the limit of {MAX_VALUE_BYTES} for "
-            "one node; split the value"
+            "one node",
+            "split the value",
         )
     return data
 
@@ -121,7 +122,8 @@ def _check_format(data: bytes, path: str, newest: int) -> int:
     if found > newest:
         raise StoredDataError(
             f"{path} has format {found}, written by a newer version of kinesis-spout, but this "
-            f"version reads formats up to {newest}; upgrade kinesis-spout here"
+            f"version reads formats up to {newest}",
+            "upgrade kinesis-spout here",
         )
     return found
 
@@ -129,6 +131,6 @@ def _check_format(data: bytes, path: str, newest: int) -> int:
 def _damaged(data: bytes, kind: type, path: str, exc: Exception) -> StoredDataError:
     what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
     return StoredDataError(
-        f"{path} holds {data[:80]!r}, which is not a {what} ({exc}); restore it, or reset the "
-        "application"
+        f"{path} holds {data[:80]!r}, which is not a {what} ({exc})",
+        "restore it, or reset the application",
     )

@@ -8,7 +8,7 @@ so. A process that was killed says nothing: its run has no end, and the next one
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -33,17 +33,33 @@ _SECRETS = re.compile(
 )
 
 
+class ReportedError(NamedTuple):
+    """An error as a process reports it: a line each without secrets, at most `MAX_SENTENCE` long.
+    `remedy` is None where there is none, or where the error was known as a text only.
+    """
+
+    message: str
+    remedy: str | None = None
+
+    @classmethod
+    def of_text(cls, text: str) -> ReportedError:
+        """Of a text such as Spark has of an error."""
+        return cls(sentence(text))
+
+
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """How a run ended, told by the process that ends, by its own clock.
 
     - `kind`: `stopped`: somebody stopped it; `done`: nothing was left to do; `failed`: an error.
-    - `says`: the error's sentence, without secrets (`sentence`). Of a run that is `done`, what it
-      leaves to the next one, as a clause; None where that is nothing.
+    - `says`: the error's message (`ReportedError`). Of a run that is `done`, what it leaves to the
+      next one, as a clause; None where that is nothing.
+    - `remedy`: the error's remedy. Ends that older versions stored have it in `says`.
     """
 
     time_ms: int
     kind: str
     says: str | None = None
+    remedy: str | None = None
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -76,11 +92,12 @@ class RefusedLetters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 class NotSubscribed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Since when an owner cannot subscribe to shards that it is to read so, by its clock, and the
-    sentence of the error that keeps it from it (`sentence`). It polls them, at once or later.
+    error that keeps it from it (`ReportedError`). It polls them, at once or later.
     """
 
     since_ms: int
     says: str
+    remedy: str | None = None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -115,12 +132,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class FailingReads(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Since when a spout gets no records of shards that it asks for, by its clock, and the sentence
-    of the last error (`sentence`); without one, the service does not answer.
+    """Since when a spout gets no records of shards that it asks for, by its clock, and the last
+    error (`ReportedError`); without one, the service does not answer.
     """
 
     since_ms: int
     says: str | None = None
+    remedy: str | None = None
 
 
 class NoAnswers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -188,17 +206,9 @@ def throttled_again(
 
 
 def sentence(text: str) -> str:
-    """An error's text as one line without secrets, at most `MAX_SENTENCE` characters. What to do,
-    behind the last semicolon, is kept rather than what stands before it.
-    """
+    """A text as one line without secrets, at most `MAX_SENTENCE` characters."""
     line = _SECRETS.sub("***", " ".join(text.split()))
-    if len(line) <= MAX_SENTENCE:
-        return line
-    what, _, remedy = line.rpartition("; ")
-    if not what or len(remedy) > MAX_SENTENCE // 2:
-        return f"{line[: MAX_SENTENCE - 3]}..."
-    cut = "...; "
-    return f"{what[: MAX_SENTENCE - len(cut) - len(remedy)]}{cut}{remedy}"
+    return line if len(line) <= MAX_SENTENCE else f"{line[: MAX_SENTENCE - 3]}..."
 
 
 class RunStore(Protocol):

@@ -218,8 +218,8 @@ class InflightRecordTracker:
         """
         if last < first or count < 1 or (count == 1) != (first == last):
             raise IllegalTrackerEventError(
-                f"shard {self.shard_id}: {first} to {last} is not a span of {count} records; "
-                "pass the first number, the last number and the count of one read"
+                f"shard {self.shard_id}: {first} to {last} is not a span of {count} records",
+                "pass the first number, the last number and the count of one read",
             )
         self._append(first, last, count)
         return Emission(self._state.shard_id, first, 1, last, count)

@@ -167,6 +167,6 @@ def _check_parts(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) 
     if not (whole and ascending and inside and fits):
         raise IllegalTrackerEventError(
             f"shard {shard_id}: {total} records from {first} to {last} cannot be split out of "
-            f"the {span.count} records from {span.first} to {span.last} ({span.state.value}); pass "
-            "records of that span, ascending, each once"
+            f"the {span.count} records from {span.first} to {span.last} ({span.state.value})",
+            "pass records of that span, ascending, each once",
         )

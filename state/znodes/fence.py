@@ -83,7 +83,7 @@ class Fence:
         if self._overtaken:
             raise self._stale()
         raise StaleOwnerError(
-            f"{subject(self._paths)} is not owned by this store; acquire it first"
+            f"{subject(self._paths)} is not owned by this store", "acquire it first"
         )
 
     def check(self) -> None:
@@ -142,8 +142,8 @@ class Fence:
             else:
                 return
         raise StoreUnavailableError(
-            f"the session that owns {subject(self._paths)} expired {_MAX_ROUNDS} times in a row; "
-            "check the ZooKeeper servers"
+            f"the session that owns {subject(self._paths)} expired {_MAX_ROUNDS} times in a row",
+            "check the ZooKeeper servers",
         )
 
     def _stale(self) -> StaleOwnerError:

@@ -59,8 +59,8 @@ class IdentityZnodes(Nodes):
                 f"{known.arn}, not to {identity.arn}"
             )
         raise StreamMismatchError(
-            f"{what}; use another application name, or drop the old state with: "
-            f"{self._reset_command}"
+            f"{what}",
+            f"use another application name, or drop the old state with: {self._reset_command}",
         )
 
     def read(self) -> StreamIdentity | None:
@@ -72,8 +72,9 @@ class IdentityZnodes(Nodes):
             raise UnfinishedImportError(
                 f"an import into application {self._paths.application} on stream "
                 f"{self._paths.stream} was stopped before its end, so its shards are not all where "
-                "they belong; give the command again, `kinesis-spout checkpoint import` or "
-                f"`kinesis-spout import`, or drop the state with: {self._reset_command}"
+                "they belong",
+                "give the command again, `kinesis-spout checkpoint import` or "
+                f"`kinesis-spout import`, or drop the state with: {self._reset_command}",
             )
         return pin
 
@@ -113,8 +114,8 @@ class IdentityZnodes(Nodes):
             for path in [*sorted(paths.difference(last)), *last]:
                 if not self._fence.remove_tree(path):
                     raise StateError(
-                        f"{path} was written to while it was being removed; stop the process that "
-                        "writes there and reset again"
+                        f"{path} was written to while it was being removed",
+                        "stop the process that writes there and reset again",
                     )
         finally:
             self._ownership.release()

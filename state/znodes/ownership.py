@@ -298,7 +298,7 @@ class OwnershipZnodes(Nodes):
             return TaskShare.parse(name)
         except InvalidStoreSettingError as exc:
             raise StoredDataError(
-                f"{self._paths.owner}/{name} is not the node of a task; remove it"
+                f"{self._paths.owner}/{name} is not the node of a task", "remove it"
             ) from exc
 
     def _total(self, there: Znode | None) -> int | None:
@@ -316,8 +316,8 @@ def _epoch_number(node: Znode | None, path: str) -> int:
         return int(node.data)
     except ValueError as exc:
         raise StoredDataError(
-            f"{path} holds {node.data[:40]!r} instead of a number; restore it, or remove the "
-            "application's state"
+            f"{path} holds {node.data[:40]!r} instead of a number",
+            "restore it, or remove the application's state",
         ) from exc
 
 

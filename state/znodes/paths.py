@@ -43,17 +43,17 @@ def valid_name(what: str, name: str) -> str:
     """
     if not name or name in {".", ".."}:
         raise InvalidStoreSettingError(
-            f"{what} {name!r} is not a valid name in ZooKeeper; use a name that is not empty, '.' "
-            "or '..'"
+            f"{what} {name!r} is not a valid name in ZooKeeper",
+            "use a name that is not empty, '.' or '..'",
         )
     if _FORBIDDEN.search(name):
         raise InvalidStoreSettingError(
-            f"{what} {name!r} is not a valid name in ZooKeeper; use a name without '/', control "
-            "characters and emoji"
+            f"{what} {name!r} is not a valid name in ZooKeeper",
+            "use a name without '/', control characters and emoji",
         )
     if len(name.encode()) > _MAX_NAME_BYTES:
         raise InvalidStoreSettingError(
-            f"{what} {name[:20]!r}... is longer than {_MAX_NAME_BYTES} bytes; use a shorter name"
+            f"{what} {name[:20]!r}... is longer than {_MAX_NAME_BYTES} bytes", "use a shorter name"
         )
     return name
 
@@ -73,7 +73,7 @@ class ZookeeperPaths:
     def __post_init__(self) -> None:
         if valid_name("root", self.root) == "zookeeper" and not self.chroot:
             raise InvalidStoreSettingError(
-                "root 'zookeeper' is reserved by ZooKeeper; use another name"
+                "root 'zookeeper' is reserved by ZooKeeper", "use another name"
             )
         valid_name("application", self.application)
         valid_name("stream", self.stream)
@@ -161,8 +161,8 @@ class ZookeeperPaths:
     def shard(self, shard_id: str) -> str:
         if shard_id in _RESERVED:
             raise InvalidStoreSettingError(
-                f"shard id {shard_id!r} is reserved for another node of the state; pass a shard id "
-                "as Kinesis returned it"
+                f"shard id {shard_id!r} is reserved for another node of the state",
+                "pass a shard id as Kinesis returned it",
             )
         return f"{self.base}/{valid_name('shard id', shard_id)}"
 

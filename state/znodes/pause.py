@@ -39,7 +39,7 @@ class PauseZnodes(Nodes):
             if refused.refusal is Refusal.NO_NODE:
                 return stored if refused.uncertain else None  # else another operator was faster
             raise StateError(
-                f"{path} has nodes below it, so the pause cannot be ended; remove these first"
+                f"{path} has nodes below it, so the pause cannot be ended", "remove these first"
             ) from refused
         return stored
 

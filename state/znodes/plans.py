@@ -92,8 +92,8 @@ class PlanZnodes(Nodes):
             if refused.path == begun and refused.refusal is _THERE_IS_ONE:
                 raise TaskLogError(
                     f"{path} was removed after rows of it may have been handed over, so no other "
-                    "log can take its place; start the query again, which delivers the records "
-                    "that were not acked again"
+                    "log can take its place",
+                    "start the query again, which delivers the records that were not acked again",
                 ) from refused
             raise PlanClosedError(
                 f"plan {plan_id} is closed or removed, so its task {task} can publish nothing; its "
@@ -116,7 +116,8 @@ class PlanZnodes(Nodes):
             self._fence.check()  # raises for a process that was overtaken: that is why
             raise ConflictError(
                 f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} has "
-                "already; choose a higher number"
+                "already",
+                "choose a higher number",
             )
         if names is None:
             self._tree.ensure(self._paths.batches)
@@ -187,7 +188,9 @@ class PlanZnodes(Nodes):
         if pointer is None or pointer.id != plan_id:
             raise self._not_current(plan_id, pointer)
         if pointer.status is PlanStatus.OPEN:
-            raise ConflictError(f"plan {plan_id} is open, so it cannot be settled; close it first")
+            raise ConflictError(
+                f"plan {plan_id} is open, so it cannot be settled", "close it first"
+            )
         if pointer.status is PlanStatus.CLOSED:
             self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])
         else:
@@ -209,7 +212,7 @@ class PlanZnodes(Nodes):
             if self._fence.remove_tree(batch):
                 return
         raise ConflictError(
-            f"plan {plan_id} was written to while it was being removed; remove it again later"
+            f"plan {plan_id} was written to while it was being removed", "remove it again later"
         )
 
     def _pointer(self) -> tuple[PlanPointer | None, Znode | None]:
@@ -229,8 +232,8 @@ class PlanZnodes(Nodes):
     def _not_current(self, plan_id: str, pointer: PlanPointer | None) -> ConflictError:
         newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
         return ConflictError(
-            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}; close and "
-            "settle only the newest"
+            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}",
+            "close and settle only the newest",
         )
 
     def _creations(self, plan: Plan) -> list[Create]:

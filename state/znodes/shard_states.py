@@ -168,7 +168,8 @@ def _check_checkpoint(change: StateChange) -> None:
     if went_back or (before.finished and not after.finished):
         raise CheckpointRegressionError(
             f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to "
-            f"{_shown(after)}; load the states again"
+            f"{_shown(after)}",
+            "load the states again",
         )
 
 

@@ -64,7 +64,7 @@ def _server(text: str, whole: str) -> tuple[str, int]:
     port = int(match["port"] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port < 65536:
         raise InvalidStoreSettingError(
-            f"{whole!r} is not a ZooKeeper connect string, because {text!r} is not a server; "
-            "use host:port,host:port/chroot or embedded:<directory>"
+            f"{whole!r} is not a ZooKeeper connect string, because {text!r} is not a server",
+            "use host:port,host:port/chroot or embedded:<directory>",
         )
     return match["v6"] or match["host"], port

@@ -77,7 +77,7 @@ def embedded_directory(text: str) -> Path | None:
     directory = text.removeprefix(EMBEDDED_PREFIX).strip()
     if not directory:
         raise InvalidStoreSettingError(
-            f"{text!r} has no directory; use embedded:<directory>, like embedded:.zookeeper"
+            f"{text!r} has no directory", "use embedded:<directory>, like embedded:.zookeeper"
         )
     return Path(directory).expanduser().absolute()
 
@@ -98,8 +98,8 @@ def ensure_running(
         (directory / _USED).touch()
     except OSError as exc:
         raise EmbeddedZookeeperError(
-            f"the embedded ZooKeeper's directory {directory} cannot be written ({exc.strerror}); "
-            "use another directory"
+            f"the embedded ZooKeeper's directory {directory} cannot be written ({exc.strerror})",
+            "use another directory",
         ) from exc
     deadline = time.monotonic() + timeout_s
     started = False
@@ -233,8 +233,8 @@ def find_java() -> str:
     java = candidate or shutil.which("java")
     if java is None:
         raise EmbeddedZookeeperError(
-            "the embedded ZooKeeper needs Java, which was not found; install Java 17 or newer, or "
-            "set JAVA_HOME"
+            "the embedded ZooKeeper needs Java, which was not found",
+            "install Java 17 or newer, or set JAVA_HOME",
         )
     return java
 
@@ -267,15 +267,15 @@ def find_jars() -> Path:
         if any((home / "jars").glob("zookeeper-*.jar")):
             return home / "jars"
     raise EmbeddedZookeeperError(
-        "the embedded ZooKeeper is started from PySpark's jars, which were not found; "
-        "run pip install 'pyspark>=4.2', or use the address of a ZooKeeper server"
+        "the embedded ZooKeeper is started from PySpark's jars, which were not found",
+        "run pip install 'pyspark>=4.2', or use the address of a ZooKeeper server",
     )
 
 
 def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
     return EmbeddedZookeeperError(
-        f"the embedded ZooKeeper of {directory} {what}; see {directory / LOG_NAME} and "
-        "supervisor.log beside it"
+        f"the embedded ZooKeeper of {directory} {what}",
+        f"see {directory / LOG_NAME} and supervisor.log beside it",
     )
 
 

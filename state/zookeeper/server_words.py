@@ -54,15 +54,16 @@ def ask_server(
                 answer = _read(connection, deadline_s)
     except TimeoutError as exc:
         raise StoreUnavailableError(
-            f"{where} did not answer within {timeout_s:g} s; check that it runs, that no firewall "
-            "is between, and whether it wants TLS (option zookeeperTls)"
+            f"{where} did not answer within {timeout_s:g} s",
+            "check that it runs, that no firewall "
+            "is between, and whether it wants TLS (option zookeeperTls)",
         ) from exc
     except (ssl.SSLError, ConnectionResetError):
         return ServerWords()  # it is there, and wants TLS, none, or another certificate
     except OSError as exc:
         raise StoreUnavailableError(
-            f"{where} cannot be reached ({exc.strerror or type(exc).__name__}); check its address, "
-            "and that it runs"
+            f"{where} cannot be reached ({exc.strerror or type(exc).__name__})",
+            "check its address, and that it runs",
         ) from exc
     return parse_words(answer.decode(errors="replace"))
 

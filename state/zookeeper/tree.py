@@ -301,8 +301,8 @@ class ZookeeperTree:
         servers = ConnectString.parse(resolve_connect_string(self._address))
         if not servers.is_known():
             raise StoreUnavailableError(
-                f"no host name of the ZooKeeper address {self._address!r} can be resolved; check "
-                "the names"
+                f"no host name of the ZooKeeper address {self._address!r} can be resolved",
+                "check the names",
             )
         security = self._security.loaded()
         decided = threading.Event()
@@ -387,15 +387,15 @@ class ZookeeperTree:
         if handler.has_reached and not self._security.tls:
             return StoreUnavailableError(
                 f"ZooKeeper at {self._address} took the connection, but opened no session within "
-                f"{self._connect_timeout_s:g} s; check that it serves, and whether it wants TLS "
-                "(option zookeeperTls)"
+                f"{self._connect_timeout_s:g} s",
+                "check that it serves, and whether it wants TLS (option zookeeperTls)",
             )
         return self._unavailable(self._connect_timeout_s)
 
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
         return StoreUnavailableError(
-            f"ZooKeeper at {self._address} did not answer within {waited_s:g} s; "
-            "check that the servers run and can be reached from here"
+            f"ZooKeeper at {self._address} did not answer within {waited_s:g} s",
+            "check that the servers run and can be reached from here",
         )
 
     def _node(self, answer: Znode | int, path: str) -> Znode | None:
@@ -406,24 +406,25 @@ class ZookeeperTree:
     def _translated(self, exc: Exception, where: str) -> StateError:
         if isinstance(exc, kazoo_errors.AuthFailedError):
             return StoreAccessError(
-                f"ZooKeeper at {self._address} does not accept {self._security.identity()}; check "
-                "the user and the password (option zookeeperPasswordFile)"
+                f"ZooKeeper at {self._address} does not accept {self._security.identity()}",
+                "check the user and the password (option zookeeperPasswordFile)",
             )
         if isinstance(exc, kazoo_errors.NoAuthError):
             return StoreAccessError(
                 f"ZooKeeper at {self._address} denies access to {where} to "
-                f"{self._security.identity()}; check the user and password, or the access control "
-                "list of that node"
+                f"{self._security.identity()}",
+                "check the user and password, or the access control list of that node",
             )
         if isinstance(exc, kazoo_errors.InvalidACLError):
             return StoreAccessError(
                 f"ZooKeeper at {self._address} knows no identity of this client that could own "
-                f"{where}, as option zookeeperAcl {self._security.node_acl!r} says; check that the "
-                "server has that kind of authentication on"
+                f"{where}, as option zookeeperAcl {self._security.node_acl!r} says",
+                "check that the server has that kind of authentication on",
             )
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "
-            f"{exc}); see the server's log"
+            f"{exc})",
+            "see the server's log",
         )
 
 

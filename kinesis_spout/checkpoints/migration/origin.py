@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from state.errors import InvalidSequenceNumberError
+from state.errors import InvalidSequenceNumberError, RemediedError
 from state.position import SHARD_END, Position
 from state.sequence_number import SequenceNumber
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class MigrationError(Exception):
+class MigrationError(RemediedError):
     """What another consumer stored cannot be read, or does not say enough. One sentence says what
     is wrong, where, and what to do.
     """

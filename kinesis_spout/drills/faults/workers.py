@@ -50,7 +50,7 @@ def zombie_worker(world: World) -> None:
     """
     fake = world.stream.fake
     if fake is None:
-        raise DrillError("a worker is stopped while it reads; only our own Kinesis reads slowly")
+        raise DrillError("only our own Kinesis reads slowly enough to stop a worker in a read")
     newest, struck = newest_plan(world), 0
     fake.faults.add(slow(_READ_S), operation=READ, times=None)
 

@@ -42,7 +42,7 @@ def leader_loss(world: World) -> None:
     """
     ensemble = world.zookeeper
     if not isinstance(ensemble, ZookeeperEnsemble):
-        raise DrillError("the loss of a leader needs an ensemble; run the drill with --ensemble")
+        raise DrillError("the loss of a leader needs an ensemble", "run the drill with --ensemble")
     began_ns = time.monotonic_ns()
     gone = ensemble.kill_leader()
     world.wait_until(lambda: ensemble.leader() not in (None, gone), "the election of a leader")

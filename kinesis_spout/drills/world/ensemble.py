@@ -157,8 +157,8 @@ class ZookeeperEnsemble:
         while not fact():
             if time.monotonic() > deadline_s:
                 raise DrillError(
-                    f"the ZooKeeper ensemble did not {what} within {_START_S:.0f} s; see the logs "
-                    f"in {self._directory}"
+                    f"the ZooKeeper ensemble did not {what} within {_START_S:.0f} s",
+                    f"see the logs in {self._directory}",
                 )
             tick.wait(_POLL_S)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from kinesis_spout.drills.world.told_files import Runs
+from state.errors import RemediedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,5 +61,5 @@ class Job(Runs, Protocol):
         ...
 
 
-class DrillError(Exception):
+class DrillError(RemediedError):
     """A drill could not be done. The message is a sentence."""

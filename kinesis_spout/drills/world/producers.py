@@ -101,6 +101,7 @@ class Producers:
             ) from exc
         if not isinstance(data, bytes):
             raise DrillError(
-                f"the payload of {key!r}, {number} is of type {type(data).__name__}; return bytes"
+                f"the payload of {key!r}, {number} is of type {type(data).__name__}",
+                "return bytes",
             )
         return data

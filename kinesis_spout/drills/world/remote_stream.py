@@ -97,8 +97,8 @@ class RemoteStream:
         while self._client.describe().status != "ACTIVE":
             if time.monotonic() > deadline_s:
                 raise ServiceUnavailableError(
-                    f"{self._client.where} is not active after {_ACTIVE_LIMIT_S:.0f} s; look at it "
-                    "in the console, and remove it"
+                    f"{self._client.where} is not active after {_ACTIVE_LIMIT_S:.0f} s",
+                    "look at it in the console, and remove it",
                 )
             self._tick.wait(_POLL_S)
 

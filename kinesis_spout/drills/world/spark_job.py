@@ -114,8 +114,8 @@ class SparkJob:
             except subprocess.TimeoutExpired:
                 kill_family(one.process)
                 raise DrillError(
-                    f"{one.run} did not end within {CLOSING_LIMIT_S:.0f} s of its SIGTERM; see "
-                    f"{self.log(one.run).name}"
+                    f"{one.run} did not end within {CLOSING_LIMIT_S:.0f} s of its SIGTERM",
+                    f"see {self.log(one.run).name}",
                 ) from None
             finally:
                 self._close_pipe(one)

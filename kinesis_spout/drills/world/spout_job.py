@@ -54,7 +54,7 @@ class SpoutJob:
 
     def start(self, stop_at: str | None = None) -> str:
         if stop_at is not None:
-            raise DrillError(f"the spout has no failpoint {stop_at}; leave --spout out")
+            raise DrillError(f"the spout has no failpoint {stop_at}", "leave --spout out")
         running = self._processes.running
         missing = [
             task

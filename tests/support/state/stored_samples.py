@@ -255,15 +255,24 @@ RUNS = RunLog(
             message_timeout_ms=30_000,
             reads_per_second=2.0,
             bytes_per_second=500_000.0,
-            end=RunEnd(time_ms=T, kind=FAILED, says="records have expired unread"),
+            end=RunEnd(
+                time_ms=T,
+                kind=FAILED,
+                says="records have expired unread",
+                remedy="set failOnDataLoss to false",
+            ),
         ),
     ),
     hold=Hold(kind=FULL, since_ms=T),
     trigger_ms=900_000,
     throttled={SHARD: Throttle(count=3, last_ms=T)},
     refused_letters=RefusedLetters(count=3, last_ms=T, says="OSError: no room"),
-    not_subscribed=NotSubscribed(since_ms=T, says="orders has no consumer reader"),
-    failing_reads=FailingReads(since_ms=T, says="GetRecords failed: no route"),
+    not_subscribed=NotSubscribed(
+        since_ms=T, says="orders has no consumer reader", remedy="name another"
+    ),
+    failing_reads=FailingReads(
+        since_ms=T, says="GetRecords failed: no route", remedy="check the network"
+    ),
     no_answers=NoAnswers(since_ms=T, count=3),
 )
 HISTORY = HistoryEntry(

@@ -14,7 +14,7 @@ from kinesis_spout.clock import SystemClock
 from spark_job.query_end import QueryEnds, plans_of
 from state.memory_store import MemoryStateStore
 from state.process import process_start, this_process
-from state.store.runs import SPARK, Run
+from state.store.runs import SPARK, ReportedError, Run
 
 TEXT = """[FOREACH_BATCH_USER_FUNCTION_ERROR] ... Current Available Offsets: {"plan": "9-ff"}
 ValueError: no rates
@@ -51,7 +51,7 @@ def test_a_driver_adds_nothing_to_the_run_of_another_one_on_its_machine(
     store.ownership.acquire(owner, timeout_s=1)
     run = Run(owner=owner, kind=SPARK, session_timeout_ms=1)
     store.runs.begin(run)
-    end = failure("ValueError: no rates", 9)
+    end = failure(ReportedError("ValueError: no rates"), 9)
     store_of_main = MemoryStateStore(store.backend)
     assert amend_newest_run(store_of_main.runs, lambda log: log.ended(end)) is is_of_here
     newest = store.runs.read()[None].newest

@@ -16,6 +16,7 @@ from spark_job.query_failure import (
     named_error,
 )
 from state.errors import PlanClosedError
+from state.store.runs import ReportedError
 from tests.support.outcomes.odd_errors import ODD_ERRORS
 
 PROXY = """An exception was raised by the Python Proxy. \
@@ -103,14 +104,20 @@ SPARKS = PySparkRuntimeError(
     [
         (
             OSError(28, "No space left", "/data"),
-            "the function given to tracked(...) raised OSError: [Errno 28] No space left: '/data'",
+            ReportedError(
+                "the function given to tracked(...) raised OSError: [Errno 28] No space left: "
+                "'/data'"
+            ),
         ),
-        (KinesisError("no dead letters; repair the sink"), "no dead letters; repair the sink"),
-        (SPARKS, "denied"),
+        (
+            KinesisError("no dead letters", "repair the sink"),
+            ReportedError("no dead letters", "repair the sink"),
+        ),
+        (SPARKS, ReportedError("denied")),
     ],
 )
 def test_the_error_that_fails_a_batch_is_told_with_where_it_comes_from(
-    error: Exception, told: str
+    error: Exception, told: ReportedError
 ) -> None:
     """Of a Spark error, the cause in its pages of text."""
     assert failure_told(error) == told
@@ -124,8 +131,8 @@ def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException
     trace = "".join(traceback.format_exception(taken))
     assert len(trace.encode()) < 1_000_000
     assert type(error).__name__ in trace
-    assert failure_told(taken).startswith("the function given to tracked(...) raised")
-    assert failure_told(error).encode()
+    assert failure_told(taken).message.startswith("the function given to tracked(...) raised")
+    assert failure_told(error).message.encode()
 
 
 def test_an_error_that_spark_can_take_is_left_as_it_is() -> None:

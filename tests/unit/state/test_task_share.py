@@ -19,7 +19,7 @@ def test_a_share_is_read_back_from_the_name_of_its_znode() -> None:
     [
         (0, 0, "a total of 0 tasks is not possible; use 1 to 1000"),
         (0, 1001, "use 1 to 1000"),
-        (3, 3, "no task 3 of 3; they are counted from 0, so use 0 to 2"),
+        (3, 3, "no task 3 of 3; use 0 to 2"),
         (-1, 3, "no task -1 of 3"),
     ],
 )

@@ -12,10 +12,11 @@ def test_a_shard_that_is_taken_thrice_in_five_minutes_is_told_with_a_remedy() ->
         shared.note("a", turn * 200.0)
     for shard in range(100):
         shared.note(f"shard {shard}", 10_000.0)
-    assert shared.sentence(10_000.0) is None
+    assert shared.conflict(10_000.0) is None
     for taken_s in (20_000.0, 20_010.0, 20_020.0):
         shared.note("a", taken_s)
-    said = shared.sentence(20_300.0) or ""
-    assert "billing" in said
-    assert "give each application one of its own with consumer_name" in said
-    assert shared.sentence(20_320.0 + 1) is None, "for so long it was not taken"
+    error = shared.conflict(20_300.0)
+    assert error is not None
+    assert "billing" in error.message
+    assert error.remedy == "give each application one of its own with consumer_name"
+    assert shared.conflict(20_320.0 + 1) is None, "for so long it was not taken"

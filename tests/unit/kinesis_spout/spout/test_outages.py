@@ -149,7 +149,7 @@ def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
         assert told(30, faults.throttle()) is None
         of_the_key = told(60, faults.error("KMSThrottlingException"))
         assert of_the_key is not None
-        assert (of_the_key.says or "").endswith("raise the account's KMS request quota")
+        assert of_the_key.remedy == "raise the account's KMS request quota"
 
 
 def test_a_program_that_answers_nothing_is_told_until_it_answers() -> None:

@@ -70,7 +70,7 @@ def test_reader_options_set_the_connection() -> None:
     [
         (
             {"maxRecordsPerShard": "5"},
-            "for reading; the options for putting are region, endpointUrl",
+            "for reading; use the options for putting: region, endpointUrl",
         ),
         ({"regoin": "eu-central-1"}, "did you mean region"),
         ({"awsAccessKeyId": "AK"}, "awsSecretAccessKey|secret_access_key"),

@@ -30,8 +30,6 @@ RUN = Run(
         ("key AKIAABCDEFGHIJKLMNOP is wrong", "key *** is wrong"),
         ("secret=abc, password=x;", "secret=***, password=***;"),
         ("x" * 900, f"{'x' * (MAX_SENTENCE - 3)}..."),
-        (f"{'x' * 900}; mend it", f"{'x' * (MAX_SENTENCE - 12)}...; mend it"),
-        (f"a; {'x' * 900}", f"a; {'x' * (MAX_SENTENCE - 6)}..."),
     ],
 )
 def test_a_sentence_is_short_and_has_no_secret(said: str, kept: str) -> None:
