@@ -240,8 +240,10 @@ FIELDS = {
     "RunEnd": {
         "timeMs": "when, by that machine's clock",
         "kind": "`stopped`: somebody stopped it; `done`: nothing was left to do; `failed`",
-        "says": "the error's sentence, without secrets, at most 500 characters; of a run that is "
-        "`done`, what it leaves to the next one",
+        "says": "what was wrong and where, without secrets, at most 500 characters; of a run that "
+        "is `done`, what it leaves to the next one",
+        "remedy": "what to do about it; none where nothing is known, and in `says` where an older "
+        "version wrote it",
     },
     "RefusedLetters": {
         "count": "how many letters",
@@ -250,12 +252,14 @@ FIELDS = {
     },
     "NotSubscribed": {
         "sinceMs": "since when, by the owner's clock",
-        "says": "the error's sentence, without secrets, at most 500 characters",
+        "says": "what is wrong and where, without secrets, at most 500 characters",
+        "remedy": "what to do about it",
     },
     "FailingReads": {
         "sinceMs": "since when, by the owner's clock",
-        "says": "the last error's sentence, without secrets, at most 500 characters; none where "
-        "nothing answers",
+        "says": "what the last error said is wrong, without secrets, at most 500 characters; none "
+        "where nothing answers",
+        "remedy": "what to do about it",
     },
     "NoAnswers": {
         "sinceMs": "since when, by the owner's clock",
@@ -847,6 +851,7 @@ NOT_ERRORS = {
     "NotJsonError": "becomes a `MalformedRecordError`",
     "PlanMismatchError": "the driver warns, and the records are delivered again",
     "Reject": "an outcome, see the [Spark API](api/spark.md)",
+    "RemediedError": "the root of all roots: it has `message` and `remedy`",
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
     "TransactionRefusedError": "the store translates it",
     "WrongOutputError": "fails the record whose function returned it",
