@@ -19,7 +19,7 @@ from state.position import SHARD_END, Position
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
 from state.store.ownership import ProcessState, TaskShare
-from state.store.runs import DONE, FAILED
+from state.store.runs import DONE, FAILED, SPARK, SPOUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,6 +123,11 @@ class Snapshot:
     def was_spout(self) -> bool:
         """The same, also of an application that nobody owns: only Spark jobs make plans."""
         return self.is_spout or (not self.stored.owners and self.stored.plan is None)
+
+    @property
+    def consumer(self) -> str:
+        """The kind of consumer that owns the application, or has owned it last."""
+        return SPOUT if self.was_spout else SPARK
 
     @cached_property
     def lineage(self) -> ShardLineage:
@@ -294,6 +299,11 @@ class Snapshot:
         """The same of the process that is to read the shard; None if none runs, too."""
         owner = self.owner_of(shard_id)
         return None if owner is None else self.log_of(owner)
+
+    def run_for(self, shard_id: str) -> Run | None:
+        """The run of the process that is to read the shard; None where it told nothing."""
+        log = self.log_for(shard_id)
+        return None if log is None else log.newest
 
     @cached_property
     def last_log(self) -> RunLog | None:

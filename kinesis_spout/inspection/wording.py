@@ -148,6 +148,10 @@ def plan_stage(look: Look, plan: PlanView) -> str:
     return f"{done}; {rest}"
 
 
+def printable(text: str) -> str:
+    return text if text.isprintable() else repr(text)
+
+
 def pause_told(look: Look) -> str:
     """` by ann on host-a, since 08:32:10 (60 min): 'deploy'`, as far as it is known; empty without
     a pause. Safe to print.

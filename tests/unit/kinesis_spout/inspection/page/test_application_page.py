@@ -86,5 +86,5 @@ def test_the_page_of_a_shard_explains_it_and_lists_its_records() -> None:
     page = ParsedPage(text)
     assert page.faults == []
     assert "2 records and ranges" in page.texts["caption"]
-    assert "failing with 'no rates'" in page.text()
+    assert "It fails with 'no rates'" in page.text()
     assert shard_page(view, "nobody") is None
