@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 Fact: TypeAlias = bool | int | float | str | tuple[str, ...]
 """Times (`..._at_ms`) are epoch milliseconds, durations (`..._ms`) milliseconds; counts are ints;
@@ -119,13 +119,6 @@ class Action:
     is_alternative: bool = False
     likeness: str = field(default="", compare=False)
 
-    @property
-    def introduction(self) -> str:
-        """The word that it is introduced with."""
-        if self.kind is ActionKind.NOTHING:
-            return "OK"
-        return "Or" if self.is_alternative else "Fix"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
@@ -228,6 +221,17 @@ class Explanation:
             and (one.kind is not ActionKind.WAIT or one is wait)
         ]
         return [one for one in told if one.kind is not ActionKind.NOTHING] or there[:1]
+
+
+def introduced(actions: Sequence[Action]) -> list[tuple[str, Action]]:
+    """Actions in their order, each with the word that introduces it."""
+    words = ["OK" if one.kind is ActionKind.NOTHING else "Then" for one in actions]
+    if words[:1] == ["Then"]:
+        words[0] = "Fix"
+    return [
+        ("Or" if one.is_alternative else word, one)
+        for word, one in zip(words, actions, strict=True)
+    ]
 
 
 def _camel(name: str) -> str:

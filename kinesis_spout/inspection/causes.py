@@ -392,6 +392,7 @@ _TEXT = """
     [!by] it is paused since {since_at_ms}, for {age_ms}
     [!since_at_ms] it was paused by {by}
     the reason is {reason:quoted}
+    [!is_running] no process is running
     fix resume: end the pause when its reason is over $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
@@ -463,14 +464,15 @@ _TEXT = """
 
 # Nothing below can be judged of a process that does not run.
 == not running: Blocked
-    consumer task {task_index} of {total_tasks} is not running
+    [!is_nobody] consumer task {task_index} of {total_tasks} is not running
+    [is_nobody] no process is running: neither is consumer task {task_index} of {total_tasks}
     [!task_index] no process is running
     <how it ended>
     <suspects>
     [end=never ran] it has never run
     [!left] it read all records up to {until_at_ms}
     [left] it was to read all records up to {until_at_ms}
-    it left some: {left}
+    it left work: {left}
     [schedule=due|not known] the next run reads the records that arrived since
     [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
         other
@@ -536,7 +538,8 @@ _TEXT = """
 # Records that cannot leave fill the room of the shard: before the limits, which they reach.
 == letters refused: Blocked
     {letters:records} cannot be dead-lettered, though {letters:its|their} retries are used up
-    dead_letter refused {letters:its letter|their letters}, last at {refused_at_ms} with: {error}
+    the sink of dead_letter refused {letters:its letter|their letters}, last at {refused_at_ms}
+        with: {error}
     until then the records stay unresolved
     the checkpoint stays below them
     {unresolved:records} of shard {shard} {unresolved:is|are} not acked
@@ -591,7 +594,7 @@ _TEXT = """
     [stage=settling] the outcomes of batch {plan_id} are being written
     [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer explain for the shard
         either: {error}
-    [stage=not begun] batch {plan_id} has read nothing of shard {shard} yet
+    [stage=not begun] batch {plan_id} has read nothing yet
     [stage=not begun, is_first, !throttled] either its task waits for an executor with a free core,
         as in the first batch of a run, or your function has not asked for its rows
     [stage=not begun, !is_first, !throttled] either your function has not asked for its rows, or its

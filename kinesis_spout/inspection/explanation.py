@@ -45,6 +45,13 @@ def explain(look: Look, shard_id: str) -> Explanation:
             first = place + 1 if then is Next.BELOW else FIRST_OF_THE_JOB
 
 
+def cause_of(look: Look, kind: Kind, shard_id: str) -> Cause | None:
+    """The cause of that kind alone; None where its rule finds nothing."""
+    row = _ROWS[kind]
+    answer = row.rule(look, shard_id)
+    return None if answer is None else row.written(answer, shard_id, look.now.now_ms, None)
+
+
 def _answer(
     look: Look, about: str, first: int, used: set[tuple[Kind, str]]
 ) -> tuple[int, Row, Found]:

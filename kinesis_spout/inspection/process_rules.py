@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.inspection.cause import Fact
     from kinesis_spout.inspection.health import Look
+    from state.store.ownership import OwnerInfo
     from state.store.runs import Run, RunLog
 
 CRASHES = 3  # so many starts in a row are a loop
@@ -57,8 +58,14 @@ def _subject(look: Look, shard_id: str) -> Subject:
     return Subject(Noun.TASK, f"{share.index} of {share.total}")
 
 
-def _process(run: Run) -> Subject:
-    return Subject(Noun.PROCESS, f"pid {run.owner.pid} on {run.owner.host}")
+def _process(owner: OwnerInfo) -> Subject:
+    return Subject(Noun.PROCESS, f"pid {owner.pid} on {owner.host}")
+
+
+def _found_of(run: Run, then: Next | None = None, **facts: Fact | None) -> Found:
+    """An answer about the process of that run."""
+    subject, owner = _process(run.owner), run.owner
+    return found({"pid": owner.pid, "host": owner.host, **facts}, subject=subject, then=then)
 
 
 def is_down(look: Look, shard_id: str) -> bool:
@@ -170,7 +177,9 @@ def _loop_that_runs(
     then = Next.BELOW if has_more else Next.END
     if is_restarting(look, shard_id):
         facts = _loop_facts(look, runs[:-1])
-        return found(facts, subject=_process(run), then=then, restarted_at_ms=run.owner.since_ms)
+        return found(
+            facts, subject=_process(run.owner), then=then, restarted_at_ms=run.owner.since_ms
+        )
     if len(log.runs) < 2 or look.has_moved(shard_id):
         return None
     before, plan, now_ms = log.runs[-2], look.now.open_plan, look.now.now_ms
@@ -183,7 +192,7 @@ def _loop_that_runs(
         return None
     return found(
         _end_facts(look, before, is_loop=True),
-        subject=_process(run),
+        subject=_process(run.owner),
         then=then,
         has_same_batch=has_same_batch,
         restarted_at_ms=run.owner.since_ms,
@@ -274,7 +283,7 @@ def process_halted(look: Look, shard_id: str) -> Found | None:
         return None
     timeout_ms = None if run is None else run.session_timeout_ms
     return found(
-        subject=Subject(Noun.PROCESS, f"pid {info.pid} on {info.host}"),
+        subject=_process(info),
         halt=halt,
         pid=info.pid,
         host=info.host,
@@ -307,6 +316,7 @@ def not_running(look: Look, shard_id: str) -> Found | None:
         subject=_subject(look, shard_id),
         task_index=None if share is None else share.index,
         total_tasks=None if share is None else share.total,
+        is_nobody=not look.now.stored.owners,
         plan_id=None if plan is None or facts["end"] == DONE else plan.plan_id,
         starts_with_batch=starts or None,
     )
@@ -381,9 +391,7 @@ def not_assigned(look: Look, shard_id: str) -> Found | None:
     run = look.now.run_for(shard_id)
     if run is None or not run.shards or shard_id in run.shards:
         return None
-    return found(
-        subject=_process(run), pid=run.owner.pid, host=run.owner.host, shards=tuple(run.shards)
-    )
+    return _found_of(run, shards=tuple(run.shards))
 
 
 def reads_fail(look: Look, shard_id: str) -> Found | None:
@@ -394,10 +402,8 @@ def reads_fail(look: Look, shard_id: str) -> Found | None:
         return None
     error = None if told.says is None else split(told.says)
     is_useful = error is not None and error.topic is not Topic.NETWORK
-    return found(
-        subject=_process(run),
-        pid=run.owner.pid,
-        host=run.owner.host,
+    return _found_of(
+        run,
         since_at_ms=told.since_ms,
         error=None if error is None else error.message,
         remedy=error.remedy if error is not None and is_useful else None,
@@ -414,11 +420,9 @@ def program_waits(look: Look, shard_id: str) -> Found | None:
         return None
     if hold.kind == NOT_TAKEN and look.now.now_ms - hold.since_ms < PATIENCE_MS:
         return None
-    return found(
-        subject=_process(run),
+    return _found_of(
+        run,
         hold=hold.kind,
-        pid=run.owner.pid,
-        host=run.owner.host,
         since_at_ms=hold.since_ms,
         max_pending=run.max_pending if hold.kind == FULL else None,
     )
@@ -430,12 +434,10 @@ def no_answers(look: Look, shard_id: str) -> Found | None:
     run = None if log is None else log.newest
     if log is None or run is None or log.no_answers is None:
         return None
-    return found(
-        subject=_process(run),
+    return _found_of(
+        run,
         # All else is well where it keeps up: no row below may say so.
-        then=Next.END if look.keeps_up(shard_id) else Next.BELOW,
-        pid=run.owner.pid,
-        host=run.owner.host,
+        Next.END if look.keeps_up(shard_id) else Next.BELOW,
         since_at_ms=log.no_answers.since_ms,
         timed_out=log.no_answers.count,
         timeout_ms=run.message_timeout_ms or None,

@@ -297,7 +297,7 @@ def letters_refused(look: Look, shard_id: str) -> Found | None:
         return None
     limit = None if run is None else run.max_unresolved_per_shard
     # Of a spout's records, some are not stored while they are out.
-    is_full = limit is not None and 2 * state.unresolved_count >= limit
+    is_full = limit is None or 2 * state.unresolved_count >= limit
     if not is_full and not _asks_for_retries(look, shard_id):
         return None
     return _refused_letters(look, state, limit if is_full else None)

@@ -178,7 +178,7 @@ def caught_up(look: Look, shard_id: str) -> Found | None:
         )
     is_idle = tip is not None and tip.next_ms is None
     has_owner = bool(look.now.stored.owners)
-    if is_down(look, shard_id) or not (is_idle or has_owner):
+    if is_down(look, shard_id) or look.now.stored.paused or not (is_idle or has_owner):
         ends_in_order = look.now.ended_in_order is not None
         return found(
             then=Next.JOB, role=Role.EFFECT, progress="not read", leaves_next=not ends_in_order

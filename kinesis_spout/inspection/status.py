@@ -40,14 +40,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import duration
-from kinesis_spout.inspection.explanation import explain
+from kinesis_spout.inspection.cause import Kind
+from kinesis_spout.inspection.explanation import cause_of, explain
 from kinesis_spout.inspection.health import OVER, READ_PHASES, SEVERITY, Health
 from kinesis_spout.inspection.wording import (
     kind_told,
     moment,
     move_told,
-    pause_told,
-    plan_stage,
     records,
     shards_named,
     short_shard,
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.inspection.cause import Cause
     from kinesis_spout.inspection.health import Look
-    from kinesis_spout.inspection.snapshot import Snapshot
     from state.store.pause import Pause
 
 _NEVER_MS = 1 << 62
@@ -169,8 +167,10 @@ class ApplicationStatus:
         """The shards that are as ill as the verdict says, without those that only wait for others
         of them.
         """
-        health = self._of_the_shards
+        health, asked = self._of_the_shards, {*self.look.throttled, *self.look.unanswered}
         alike = tuple(one for one in self.live if one.health is health)
+        if health is Health.UNKNOWN:
+            return tuple(sorted(alike, key=lambda one: one.shard_id not in asked))
         return tuple(one for one in alike if self.look.own_health(one.shard_id) is health) or alike
 
     @property
@@ -180,7 +180,10 @@ class ApplicationStatus:
             return None
         shards = self.worst or self.shards
         about = shards[0].shard_id if shards else self.look.now.application
-        return explain(self.look, about).causes[0]
+        kinds = {Health.PAUSED: Kind.PAUSED, Health.NOT_RUNNING: Kind.NOT_RUNNING}
+        kind = kinds.get(self.verdict)  # also of one whose shards are all read
+        alone = None if kind is None else cause_of(self.look, kind, about)
+        return alone or explain(self.look, about).causes[0]
 
     def as_json(self) -> dict[str, Any]:
         now = self.look.now
@@ -229,8 +232,9 @@ def verdict_sentence(status: ApplicationStatus) -> str:
         return _unknown(status, shards)
     if verdict is Health.OK:
         return _all_well(status, shards)
-    if verdict in {Health.PAUSED, Health.NOT_RUNNING}:
-        return f"{_rests(look)}{_left(status, shards)}"
+    if verdict in {Health.PAUSED, Health.NOT_RUNNING} and status.cause is not None:
+        most = 4 if verdict is Health.PAUSED else 2
+        return f"{'; '.join(status.cause.sentences[:most])}{_left(status, shards)}"
     alike = [one for one in status.live if one.health is verdict]
     if verdict is Health.LAGGING:
         own, others = status.worst, len(alike) - len(status.worst)
@@ -242,15 +246,6 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     if verdict is Health.STALLED:
         return f"{_cause(status, len(alike))}{_soon(look, alike)}"
     return f"records of {len(alike):,} of {shards} have expired unread, or may have"
-
-
-def _rests(look: Look) -> str:
-    if look.now.stored.paused:
-        nobody = "" if look.now.stored.owners else "; no process is running"
-        return f"the application is paused{pause_told(look)}{nobody}"
-    end = look.now.ended_in_order
-    ended = "" if end is None else f"; the last run ended in order at {_at(look, end.time_ms)}"
-    return f"no process is running{ended}"
 
 
 def _at(look: Look, time_ms: int) -> str:
@@ -315,54 +310,14 @@ def _behind(look: Look, lagging: Sequence[ShardStatus]) -> str:
 
 
 def _unknown(status: ApplicationStatus, shards: str) -> str:
-    if status.look.now.is_of_another_stream:
-        return _nothing_known(status.look, shards)
-    if status.not_told:
-        return _not_told(status, shards)
-    if status.not_answered:
-        return _not_answered(status, shards)
-    return _nothing_known(status.look, shards)
-
-
-def _nothing_known(look: Look, shards: str) -> str:
-    if not look.now.is_readable:
-        return _no_state(look.now)
-    why = "none told its tip"
-    if look.refused:
-        why = "the service refused to tell their tips"
-    return f"nothing is known of {shards}: {why}"
-
-
-def _no_state(now: Snapshot) -> str:
-    if not now.is_known:
-        return f"application {now.application} {_how_unknown(now)}"
-    if now.whereabouts is not None:
-        return "its state belongs to a stream in another place than the one that is looked at"
-    return "its state belongs to a stream that had this name before"
-
-
-def _how_unknown(now: Snapshot) -> str:
-    if now.stored.owners or now.last_log is not None or now.stored.reset is not None:
-        return f"has no state on stream {now.stream.name}"
-    return f"does not exist on stream {now.stream.name}"
-
-
-def _not_told(status: ApplicationStatus, shards: str) -> str:
-    """Some shards are throttled."""
-    count = status.not_told
-    its = "its tip: its" if count == 1 else "their tips: their"
-    return (
-        f"{count:,} of {shards} did not tell {its} five reads or 2 MB a second are used up "
-        "(ThrottledError), by this job or by another consumer of the stream; use enhanced fan-out, "
-        "or fewer readers, and look again"
-    )
-
-
-def _not_answered(status: ApplicationStatus, shards: str) -> str:
-    """The service fails where some shards are asked."""
-    why = next(iter(status.look.unanswered.values()))
-    tips = "its tip" if status.not_answered == 1 else "their tips"
-    return f"{status.not_answered:,} of {shards} did not tell {tips}: {why}"
+    cause, silent = status.cause, status.not_told + status.not_answered
+    if cause is None or (status.look.now.is_readable and not silent):
+        why = "none told its tip"
+        if status.look.refused:
+            why = "the service refused to tell their tips"
+        return f"nothing is known of {shards}: {why}"
+    more = f"; {silent:,} of {shards} did not tell {'its tip' if silent == 1 else 'their tips'}"
+    return f"{cause.sentences[0]}{more if silent else ''}"
 
 
 def _all_well(status: ApplicationStatus, shards: str) -> str:
@@ -428,14 +383,20 @@ def plan_sentence(look: Look) -> str | None:
     age = duration(max(0, look.now.now_ms - plan.created_ms))
     if plan.status is PlanStatus.SETTLED:
         return f"{plan.plan_id} settled, made {age} ago"
-    return f"{plan.plan_id} {plan.status.value}, made {age} ago: {plan_stage(look, plan)}"
+    sealed = sum(task.log is not None and task.log.sealed for task in plan.tasks)
+    stage = cause_of(look, Kind.BATCH, "")
+    told = "it was not settled before its process ended"
+    if look.now.is_running and stage is not None:
+        told = stage.sentences[0]
+    read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all"
+    return f"{plan.plan_id} {plan.status.value}, made {age} ago: {read}; {told}"
 
 
 def unresolved_sentence(status: ApplicationStatus) -> str:
     """How many records are not acked, and for how long."""
     now = status.look.now
     if not now.is_readable:
-        return f"nothing is known of them: {_no_state(now)}"
+        return "nothing is known of them: the application has no state of this stream"
     if not now.states:
         return "none was read yet"
     count = sum(one.unresolved for one in status.shards)
@@ -461,17 +422,12 @@ def _out(look: Look) -> str:
     """What a spout's program has, as far as is known: a spout stores nothing of records that are in
     their first delivery, behind all that is acked. Empty where there are none.
     """
-    logs = [log for owner in look.now.stored.owners if (log := look.now.log_of(owner))]
-    full = [log for log in logs if log.hold is not None and log.hold.kind == FULL]
-    if full:
-        limits = [log.newest.max_pending for log in full if log.newest is not None]
-        known = [one for one in limits if one is not None]
-        many = f"{records(sum(known))} (max_pending)" if len(known) == len(full) else "max_pending"
-        since_ms = min(log.hold.since_ms for log in full if log.hold is not None)
-        return (
-            f"{many} out with the program, none answered since {moment(since_ms, look.now.now_ms)}"
-        )
-    if not look.now.is_spout or not any(_may_be_out(look, one) for one in look.now.shard_ids):
+    logs = (look.now.log_of(owner) for owner in look.now.stored.owners)
+    is_full = any(
+        log is not None and log.hold is not None and log.hold.kind == FULL for log in logs
+    )
+    may_be = look.now.is_spout and any(_may_be_out(look, one) for one in look.now.shard_ids)
+    if not is_full and not may_be:
         return ""
     return "those that the program has now are not stored"
 

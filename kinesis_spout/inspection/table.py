@@ -21,19 +21,18 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kinesis_spout.inspection.cause import Action, ActionKind, Cause, Kind, Noun, Role, Subject
 from kinesis_spout.inspection.rendering import likeness, names_of, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kinesis_spout.inspection.cause import Fact
     from kinesis_spout.inspection.health import Look
 
-_CONDITIONS = re.compile(r"(?:\[(?P<when>[^]]*)\] )?(?P<text>.*)")
-_INCLUDE = re.compile(r"(?P<before>.*?)<(?P<section>[a-z ]+)>")
+_INCLUDE = re.compile(r"(.*?)<([a-z ]+)>")
 _ACTION = re.compile(
     r"(?P<words>(?:(?:first|or|fix) )+)(?P<kind>[a-z]+): (?P<text>.*?)"
     r"(?: @(?P<until>\w+))?(?: #(?P<resolves>[\w{}]+))?(?: \$ (?P<command>.*))?"
@@ -79,52 +78,48 @@ def found(
     return Found(known, subject, then, shard_id, role)
 
 
+Rule: TypeAlias = "Callable[[Look, str], Found | None]"
+Condition: TypeAlias = "Mapping[str, frozenset[str] | None]"
+
+
 @dataclass(frozen=True, slots=True)
-class Sentence:
-    """`when`: by fact, the values of which it must have one; None: it must be there; an empty set:
-    it must not.
+class Line:
+    """A sentence, or with a `kind` an action.
+
+    - `when`: by fact, the values of which it must have one; None: it must be there; an empty set:
+      it must not.
+    - `command`: words, of which one in braces is a fact; of several texts, each is a `--shard`.
     """
 
     template: str
-    when: Mapping[str, frozenset[str] | None]
+    when: Condition
+    kind: ActionKind | None = None
+    until: str = ""
+    resolves: str = ""
+    command: tuple[str, ...] = ()
+    is_urgent: bool = False
+    is_alternative: bool = False
 
     def fits(self, facts: Mapping[str, Fact]) -> bool:
         return all(name in facts for name in names_of(self.template)) and all(
-            name in facts
-            if wanted is None
-            else facts.get(name) in wanted
-            if wanted
-            else name not in facts
+            (name in facts) == (wanted is None) if not wanted else facts.get(name) in wanted
             for name, wanted in self.when.items()
         )
 
-
-@dataclass(frozen=True, slots=True)
-class ActionRow:
-    """`command`: words, of which one in braces is a fact; of several texts, each is a `--shard`."""
-
-    sentence: Sentence
-    kind: ActionKind
-    until: str
-    resolves: str
-    command: tuple[str, ...]
-    is_urgent: bool
-    is_alternative: bool
-
-    def written(self, facts: Mapping[str, Fact], now_ms: int) -> Action:
+    def action(self, kind: ActionKind, facts: Mapping[str, Fact], now_ms: int) -> Action:
         until_ms = facts.get(self.until)
         return Action(
-            kind=self.kind,
-            text=render(self.sentence.template, facts, now_ms),
+            kind=kind,
+            text=render(self.template, facts, now_ms),
             command=tuple(self._words(facts)),
             until_ms=until_ms if isinstance(until_ms, int) else None,
             resolves=self.resolves.format_map(facts),
             is_urgent=self.is_urgent,
             is_alternative=self.is_alternative,
-            likeness=likeness(self.sentence.template, facts),
+            likeness=likeness(self.template, facts),
         )
 
-    def _words(self, facts: Mapping[str, Fact]) -> Iterable[str]:
+    def _words(self, facts: Mapping[str, Fact]) -> Iterator[str]:
         for word in self.command:
             several = facts.get(word.strip("{}"))
             if isinstance(several, tuple):
@@ -132,24 +127,34 @@ class ActionRow:
             else:
                 yield word.format_map(facts)
 
+    def included(self, when: Condition, before: str) -> Line:
+        """As a line of a section, with the conditions and words that stand before its name."""
+        words = before.removeprefix("or ")
+        return replace(
+            self,
+            template=words + self.template,
+            when={**self.when, **when},
+            is_alternative=self.is_alternative or words != before,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """A kind of cause: its rule, the word that introduces it, what it is in a chain, where the
-    chain goes on, its sentences and its actions.
+    chain goes on, its sentences and actions.
     """
 
     kind: Kind
-    rule: Callable[[Look, str], Found | None]
+    rule: Rule
     head: str
     role: Role
     then: Next
-    says: tuple[Sentence, ...]
-    does: tuple[ActionRow, ...]
+    lines: tuple[Line, ...]
 
     def written(self, answer: Found, shard_id: str, now_ms: int, leads_to: Subject | None) -> Cause:
         """The cause, with its text."""
         known = {**answer.facts, "shard": shard_id}
+        lines = [one for one in self.lines if one.fits(known)]
         return Cause(
             kind=self.kind,
             subject=answer.subject or Subject(Noun.SHARD, shard_id),
@@ -157,23 +162,17 @@ class Row:
             facts=answer.facts,
             role=answer.role or self.role,
             head=self.head,
-            sentences=tuple(
-                render(one.template, known, now_ms) for one in self.says if one.fits(known)
-            ),
-            actions=tuple(
-                one.written(known, now_ms) for one in self.does if one.sentence.fits(known)
-            ),
+            sentences=tuple(render(one.template, known, now_ms) for one in lines if not one.kind),
+            actions=tuple(one.action(one.kind, known, now_ms) for one in lines if one.kind),
             leads_to=leads_to,
         )
 
 
-def rows_of(
-    text: str, rules: Mapping[Kind, Callable[[Look, str], Found | None]]
-) -> tuple[Row, ...]:
+def rows_of(text: str, rules: Mapping[Kind, Rule]) -> tuple[Row, ...]:
     """The rows that a text has, in its order."""
-    sections: dict[str, list[Sentence | ActionRow]] = {}
-    rows: list[tuple[str, list[Sentence | ActionRow]]] = []
-    lines: list[Sentence | ActionRow] = []
+    sections: dict[str, list[Line]] = {}
+    rows: list[tuple[str, list[Line]]] = []
+    lines: list[Line] = []
     for line in re.sub(r"\n {8}", " ", text).splitlines():
         if line.startswith(":: "):
             lines = sections[line[3:]] = []
@@ -182,70 +181,39 @@ def rows_of(
             rows.append((line[3:], lines))
         elif line.startswith("    "):
             lines += _read(line.strip(), sections)
-    return tuple(_row(header, lines, rules) for header, lines in rows)
+    return tuple(_row(header, tuple(lines), rules) for header, lines in rows)
 
 
-def _row(
-    header: str,
-    lines: list[Sentence | ActionRow],
-    rules: Mapping[Kind, Callable[[Look, str], Found | None]],
-) -> Row:
+def _row(header: str, lines: tuple[Line, ...], rules: Mapping[Kind, Rule]) -> Row:
     name, _, rest = header.partition(": ")
     head, *words = rest.split(", ")
-    kind = Kind(name)
-    return Row(
-        kind=kind,
-        rule=rules[kind],
-        head=head,
-        role=next((one for one in Role if one in words), Role.HOLDS),
-        then=next((one for one in Next if one in words), Next.END),
-        says=tuple(one for one in lines if isinstance(one, Sentence)),
-        does=tuple(one for one in lines if isinstance(one, ActionRow)),
-    )
+    role = next((one for one in Role if one in words), Role.HOLDS)
+    then = next((one for one in Next if one in words), Next.END)
+    return Row(Kind(name), rules[Kind(name)], head, role, then, lines)
 
 
-def _read(
-    line: str, sections: Mapping[str, list[Sentence | ActionRow]]
-) -> Iterable[Sentence | ActionRow]:
-    conditions = _CONDITIONS.fullmatch(line)
-    if conditions is None:
-        raise ValueError(line)
-    when, text = _when(conditions["when"]), conditions["text"]
+def _read(line: str, sections: Mapping[str, list[Line]]) -> Iterator[Line]:
+    conditions, _, text = line[1:].partition("] ") if line.startswith("[") else ("", "", line)
+    when = dict(map(_condition, conditions.split(", "))) if conditions else {}
     if (include := _INCLUDE.fullmatch(text)) is not None:
-        for one in sections[include["section"]]:
-            yield _with(one, when, include["before"])
+        yield from (one.included(when, include[1]) for one in sections[include[2]])
     elif (action := _ACTION.fullmatch(text)) is not None:
-        yield ActionRow(
-            sentence=Sentence(action["text"], when),
-            kind=ActionKind(action["kind"]),
+        yield Line(
+            action["text"],
+            when,
+            ActionKind(action["kind"]),
             until=action["until"] or "",
             resolves=action["resolves"] or "",
             command=tuple((action["command"] or "").split()),
             is_urgent="first" in action["words"],
-            is_alternative="or" in action["words"].split(),
+            is_alternative="or " in action["words"],
         )
     else:
-        yield Sentence(text, when)
+        yield Line(text, when)
 
 
-def _with(
-    one: Sentence | ActionRow, when: Mapping[str, frozenset[str] | None], before: str
-) -> Sentence | ActionRow:
-    """A line of a section, with the conditions and the words that stand before its name."""
-    sentence = one if isinstance(one, Sentence) else one.sentence
-    words = before.removeprefix("or ")
-    given = Sentence(words + sentence.template, {**sentence.when, **when})
-    if isinstance(one, Sentence):
-        return given
-    return replace(one, sentence=given, is_alternative=one.is_alternative or words != before)
-
-
-def _when(text: str | None) -> Mapping[str, frozenset[str] | None]:
-    found: dict[str, frozenset[str] | None] = {}
-    for one in (text or "").split(", ") if text else ():
-        name, has_value, values = one.partition("=")
-        if has_value:
-            found[name] = frozenset(values.split("|"))
-        else:
-            found[name.removeprefix("!")] = frozenset() if name.startswith("!") else None
-    return found
+def _condition(text: str) -> tuple[str, frozenset[str] | None]:
+    name, has_values, values = text.partition("=")
+    if has_values:
+        return name, frozenset(values.split("|"))
+    return name.removeprefix("!"), frozenset() if name.startswith("!") else None

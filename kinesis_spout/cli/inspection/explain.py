@@ -36,7 +36,7 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.config import parse_duration_ms
-from kinesis_spout.inspection.cause import Action, ActionKind
+from kinesis_spout.inspection.cause import Action, ActionKind, introduced
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Health, Look
 from kinesis_spout.inspection.status import (
@@ -83,7 +83,7 @@ def explain_command(
     endpoint_url: EndpointUrl = None,
     option: Connection = None,
 ) -> None:
-    """Explain why a shard stands where it does: a chain of causes, down to what a person can do.
+    """Explain why a shard stands where it does: what holds it, what follows, and what to do.
 
     It only reads, so it may run beside the job. What cannot be seen from outside
     is said: throttling by other consumers, the job's own limits, its log. The
@@ -209,14 +209,14 @@ def _parts(
     if isinstance(told, str):
         todo.add_row(Text("  ->", "cyan"), Text(f"Fix: as for {told}, above."))
         told = ()
-    for action in told:
-        lines = [f"{action.introduction}: {action.text}."]
+    for word, action in introduced(told):
+        lines = [f"{word}: {action.text}."]
         if action.command:
             others = [one for one in group.shards if one not in action.command]
             is_of_one = explained.shard_id in action.command and bool(others)
             its = f" (of shard {short_shard(explained.shard_id)})" if is_of_one else ""
             lines = [
-                f"{action.introduction}: {action.text}{its}:",
+                f"{word}: {action.text}{its}:",
                 *folded_command(place, action.command, width - _INDENT),
             ]
         todo.add_row(Text("  ->", "cyan"), Text("\n".join(lines), overflow="fold"))

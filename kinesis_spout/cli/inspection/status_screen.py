@@ -25,7 +25,7 @@ from kinesis_spout.inspection.status import (
     verdict_sentence,
     waits_sentence,
 )
-from kinesis_spout.inspection.wording import brief, cut_expiry, pause_told, short_shard, shortened
+from kinesis_spout.inspection.wording import brief, cut_expiry, short_shard, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,8 +73,7 @@ def _head(status: ApplicationStatus) -> Table:
     lines.add_row("verdict", said)
     lines.add_row("owner", escape(owners_sentence(status.look)))
     if now.stored.paused:
-        since = "" if verdict is Health.PAUSED else escape(pause_told(status.look))
-        lines.add_row("paused", f"[magenta]yes[/]{since}; end it with kinesis-spout resume")
+        lines.add_row("paused", "[magenta]yes[/]; end it with kinesis-spout resume")
     if (plan := plan_sentence(status.look)) is not None:
         lines.add_row("plan", escape(plan))
     if (moved := move_sentence(status.look)) is not None:

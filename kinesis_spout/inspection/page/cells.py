@@ -10,6 +10,7 @@ from kinesis_spout.config import duration
 from kinesis_spout.html.element import element
 from kinesis_spout.html.text import cut
 from kinesis_spout.html.timeline import Tone
+from kinesis_spout.inspection.cause import introduced
 from kinesis_spout.inspection.health import Health
 
 if TYPE_CHECKING:
@@ -103,12 +104,14 @@ def causes(explained: Explanation) -> Iterator[Element]:
 
 
 def actions(view: View, found: Sequence[Action]) -> Element:
-    return element("ul", {}, *(element("li", {}, *_told(view, one)) for one in found))
+    return element(
+        "ul", {}, *(element("li", {}, *_told(view, word, one)) for word, one in introduced(found))
+    )
 
 
-def _told(view: View, one: Action) -> Iterator[Node]:
+def _told(view: View, word: str, one: Action) -> Iterator[Node]:
     """The action, with its command as it can be pasted."""
-    yield prose(f"{one.introduction}: {one.text}")
+    yield prose(f"{word}: {one.text}")
     if one.command:
         command = shlex.join(["kinesis-spout", *one.command])
         if view.whole_command is not None:

@@ -73,6 +73,7 @@ def holding(**stored: Any) -> Look:
         (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
         (look(ONE, LAPSED, tips=BEHIND, owners=()), ["raise the stream's retention", START]),
         (stood(paused=True, **GONE), ["end the pause", START]),
+        (stood(tips=TIP, paused=True), ["end the pause"]),
         (look(ONE, LAPSED, tips=BEHIND, paused=True), ["end the pause", "raise the stream's"]),
         (
             stood(paused=True, log=run_log(HOUR_MS), process=ProcessState.GONE),

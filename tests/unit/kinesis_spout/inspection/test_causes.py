@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -9,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
+from kinesis_spout.inspection import process_rules, record_rules, shard_rules
 from kinesis_spout.inspection.cause import Kind, Noun
 from kinesis_spout.inspection.causes import TABLE as ROWS
 from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.health import Look, TipAnswer
+from kinesis_spout.inspection.rendering import names_of
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
@@ -349,6 +353,15 @@ TABLE: list[tuple[Look, str]] = [
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
         "caught up > unresolved record > letters refused -> change: correct dead_letter, or what",
     ),
+    # letters refused, of a spout that has not told its limit
+    (
+        spout_look(
+            failed(3, attempts=4, due_ms=NOW_MS - 9_000),
+            refused_letters=REFUSED,
+            tip=behind(60_000),
+        ),
+        "unread > letters refused -> change: correct dead_letter, or",
+    ),
     # letters refused, and no room left
     (
         spout_look(
@@ -534,6 +547,19 @@ def test_every_kind_has_a_row_and_a_look_in_the_table() -> None:
     assert len(ROWS) == len(Kind) <= 30
     used = {one for seen, _ in TABLE for one in kinds(explain(seen, shard(1)))}
     assert used == {one.value for one in Kind}
+
+
+def test_a_fact_that_a_row_names_is_one_that_a_rule_states() -> None:
+    """A misspelt one would leave its sentence out in silence."""
+    trees = [
+        ast.parse(inspect.getsource(rules)) for rules in (process_rules, record_rules, shard_rules)
+    ]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    stated: set[object] = {node.arg for node in nodes if isinstance(node, ast.keyword)}
+    stated |= {node.value for node in nodes if isinstance(node, ast.Constant)}
+    lines = [line for row in ROWS for line in row.lines]
+    named = {name for line in lines for name in (*names_of(line.template), *line.when)}
+    assert named - stated == {"shard"}
 
 
 def test_a_cause_names_its_subject_and_what_it_says() -> None:

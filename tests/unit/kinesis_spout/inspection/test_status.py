@@ -113,18 +113,21 @@ VERDICTS: list[tuple[Look, str]] = [
     # not asked, beside others
     (look(*PARTS, tips={1: AT_TIP}), "ok: "),
     (one(tips={}), "unknown: nothing is known of 1 shard: none told its tip"),
-    (one(identity=RECREATED), "unknown: its state belongs to a stream that had this name before"),
+    (
+        one(identity=RECREATED),
+        "unknown: the application's state belongs to an earlier stream of this name",
+    ),
     (
         look(listed(0), listed(1), pin=None, owners=()),
         "unknown: application etl does not exist on stream orders",
     ),
     (
         three(throttled={shard(2)}),
-        "unknown: 1 of 3 shards did not tell its tip: its five reads or 2 MB a second are used up",
+        "unknown: Kinesis throttles shard 2 now: its five reads or 2 MB a second are used up",
     ),
     (
         three(unanswered={shard(2): "GetRecords failed (InternalFailure)"}),
-        "unknown: 1 of 3 shards did not tell its tip: GetRecords failed (InternalFailure)",
+        "unknown: Kinesis does not answer explain for shard 2: GetRecords failed (InternalFailure)",
     ),
     # who holds up whom
     (
@@ -143,18 +146,18 @@ VERDICTS: list[tuple[Look, str]] = [
     # on purpose
     (
         one(60_000, paused=True),
-        "paused: the application is paused by ann on host-a, since 07:00:00 (60 min)",
+        "paused: the application is paused; it was paused by ann on host-a at 07:00:00, 60 min ago",
     ),
     # no process: a run that ended in order is no failure, one that died is
     # keeps up, and does not run
     (one(owners=()), "not running: no process is running; all records are read"),
     (
         one(paused=True, owners=()),
-        "paused: the application is paused by ann on host-a, since 07:00:00 (60 min)",
+        "paused: the application is paused; it was paused by ann on host-a at 07:00:00, 60 min ago",
     ),
     (
         one(HOUR_MS, **over(2 * HOUR_MS)),
-        "not running: no process is running; the last run ended in order at 06:00:10; 1 of 1 ",
+        "not running: no process is running; last run: pid 42 on host-a, finished at 06:00:10; 1",
     ),
     # a run that should have come again
     (one(HOUR_MS, **over(4 * HOUR_MS, 3 * HOUR_MS, 2 * HOUR_MS)), "stalled: "),
@@ -190,7 +193,10 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
     ("seen", "says"),
     [
         (look(*PARTS, tips={1: AT_TIP}), "1 of 4 shards was not asked"),
-        (one(paused=True, owners=()), "; no process is running; all records are read"),
+        (
+            one(paused=True, owners=()),
+            "; the reason is 'deploy'; no process is running; all records are read",
+        ),
         (one(HOUR_MS, **over(2 * HOUR_MS)), "; 1 of 1 shard waits for the next run"),
         (one(23 * HOUR_MS, owners=()), "; unread records expire in 60 min"),
         (one(HOUR_MS, owners=()), "no process is running; 1 shard waits"),
