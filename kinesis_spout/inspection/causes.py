@@ -146,7 +146,7 @@ _TEXT = """
     [is_earlier] the application's state belongs to an earlier stream of this name
     that stream was created at {state_created_at_ms}
     this one was created at {stream_created_at_ms}
-    [is_earlier] a job refuses to read it
+    [is_earlier] a job refuses to read it with that state
     the application's state belongs to {state_arn}
     you are looking at {stream_arn}, of which the application has no state
     [is_earlier] fix run: remove the old state of all shards while no process runs: the job then
@@ -192,20 +192,16 @@ _TEXT = """
     [!is_unknown] the application does not know shard {shard} yet
     [is_to_be_listed] the job learns of it with its next list of the shards
     [is_unknown] fix look: see the shards $ shards
-    [is_to_be_listed, consumer=spark] fix wait: wait for the next list of the shards
-        (shardRefreshInterval)
-    [is_to_be_listed, consumer=spark] fix look: if it stays so, check whether the job is limited to
-        some shards
-    [is_to_be_listed, consumer=spout] fix wait: wait for the next list of the shards
-        (shard_refresh_interval_s)
-    [is_to_be_listed, consumer=spout] fix look: if it stays so, check whether it is limited to some
-        shards (shards, --shard)
+    fix wait: wait for the next list of the shards ({option})
+    [is_to_be_listed] fix look: if it stays so, check whether the job is limited to some shards
+        (shards, --shard)
 
 # What is lost is lost whatever else holds the shard, and the rest is to be saved first.
 == records expired: Lost, below
     [is_gone] the stream no longer lists shard {shard}, which was not read to its end
     [!is_gone] records of shard {shard} may have expired unread
-    they arrived from {from_at_ms} to {to_at_ms}
+    [is_gone] its unread records arrived from {from_at_ms} to {to_at_ms}
+    [!is_gone] they arrived from {from_at_ms} to {to_at_ms}
     [is_gone] the list may also be late, right after a split or merge
     [!is_gone] the shard was last read completely {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
@@ -262,8 +258,8 @@ _TEXT = """
     [progress=idle|not read] shard {shard} is read up to its newest record
     [leaves_next] nobody reads the records that arrive next
     [progress=reading] shard {shard} is read as fast as records arrive
-    no process runs now: the last run ended in order at {ended_at_ms}
-    [has_no_owner, !ended_at_ms] no process runs now
+    no process is running: the last run ended in order at {ended_at_ms}
+    [has_no_owner, !ended_at_ms] no process is running
     <throttled>
     if it falls behind again, <other readers>
     [ended_at_ms] fix nothing: nothing to do until its next run is due
@@ -307,7 +303,7 @@ _TEXT = """
     at this pace unread records expire in {expires_in_ms}
     [pace=falling behind] at this pace unread records expire in more than {retention_ms}
     <throttled>
-    fix wait: wait; at this pace it is at the tip at {tip_at_ms} @tip_at_ms
+    fix wait: wait: at this pace it reaches its tip at {tip_at_ms} @tip_at_ms
     <other readers>
     [pace=not known] fix wait: wait a minute and look again
     <save the records>
@@ -338,7 +334,7 @@ _TEXT = """
     [fault=reason|worker] it fails with {reason:quoted}
     [!fault] it failed with {reason:quoted}
     [fault=program] its program did not answer within its timeout (message_timeout_s)
-    nor did the checkpoint move in {still_ms}
+    the checkpoint did not move in {still_ms}
     [is_blocked] an earlier record holds it back
     [becomes_letter] after its last attempt it becomes a dead letter
     [is_expired] it failed first so long ago that the stream no longer keeps it
@@ -401,7 +397,7 @@ _TEXT = """
     [is_key] nobody can read the stream while its key is so
     [!is_key] a job with the same credentials ends with the same error
     first change: {remedy} #right
-    [!remedy] first change: give the right to read it #right
+    [!remedy] first change: give the credentials of the job the right to read it #right
 
 # The same in ZooKeeper: an owner ends with its first write.
 == zookeeper refuses: Blocked, below
@@ -429,7 +425,7 @@ _TEXT = """
     <suspects>
     it was started again at {restarted_at_ms}
     [has_same_batch] it has the same batch again
-    to start it again alone does not help
+    another start alone does not help
     <correct the error>
     [end=failed] fix look: read its log and the log of whatever starts it
     <find the end>
@@ -437,18 +433,18 @@ _TEXT = """
 # A process that is halted still owns the application, or will own it again: to wake it is less than
 # to start another one.
 == process halted: Blocked
-    [halt=jvm stopped] Spark's JVM is stopped (pid {jvm_pid:id} on {host}), so no batch continues
+    [halt=jvm stopped] Spark's JVM (pid {jvm_pid:id} on {host}) is stopped, so no batch continues
     [halt=jvm stopped] its Python process (pid {pid:id}) runs beside it and keeps the session with
         ZooKeeper
-    [halt=stopped] its process is stopped (pid {pid:id} on {host})
-    [halt=jvm stopped|stopped] SIGSTOP, or Ctrl-Z in its terminal, does that
+    [halt=stopped] the process (pid {pid:id} on {host}) is stopped
+    [halt=jvm stopped|stopped] SIGSTOP or Ctrl-Z in its terminal stopped it
     [halt=stopped, owns] ZooKeeper ends its session {session_timeout_ms} after that
     [halt=stopped, !owns] ZooKeeper has ended its session
-    [halt=gone] its process is gone (pid {pid:id} on {host})
+    [halt=gone] the process (pid {pid:id} on {host}) is gone
     [halt=gone] ZooKeeper keeps its session until {session_until_at_ms} at the latest
-    [halt=cut off] its process runs without its session (pid {pid:id} on {host})
-    [halt=cut off] ZooKeeper has ended the session after {session_timeout_ms} without a sign of
-        life: the process is cut off from ZooKeeper, or its spout was not closed
+    [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its session
+    [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a sign of life
+    [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
     [halt=jvm stopped] fix start: continue it: kill -CONT {jvm_pid:id} (on {host})
     [halt=jvm stopped] or start: if it is not to continue, end it (kill -KILL {jvm_pid:id}) and
         start the job again
@@ -572,14 +568,8 @@ _TEXT = """
     <correct the fault>
     [fault] fix look: see the record $ peek {shard} {sequence}
     [!fault] fix change: repair what they wait for
-    [consumer=spark] or change: if maxUnresolvedPerShard is set as low as {unresolved}, raise it
-        from {usual_max}
-    [consumer=spark] or change: if more may be unresolved at a time, raise maxUnresolvedPerShard
-        from {max_unresolved}
-    [consumer=spout] or change: if max_unresolved_per_shard is set as low as {unresolved}, raise it
-        from {usual_max}
-    [consumer=spout] or change: if more may be unresolved at a time, raise max_unresolved_per_shard
-        from {max_unresolved}
+    or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
+    or change: if more may be unresolved at a time, raise {option} from {max_unresolved}
     fix look: if it stays so, read in its log what it does
 
 # The job is at work. It is the answer where nothing above has found it hindered.
@@ -595,10 +585,8 @@ _TEXT = """
     [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer explain for the shard
         either: {error}
     [stage=not begun] batch {plan_id} has read nothing yet
-    [stage=not begun, is_first, !throttled] either its task waits for an executor with a free core,
-        as in the first batch of a run, or your function has not asked for its rows
-    [stage=not begun, !is_first, !throttled] either your function has not asked for its rows, or its
-        task waits for an executor with a free core
+    [stage=not begun, !throttled] either its task waits for an executor with a free core, or your
+        function has not asked for its rows
     [stage=reading] batch {plan_id} is being read ({rows:records} so far)
     [stage=unanswered] batch {plan_id} was delivered {openings} times without an answer
     [stage=unanswered] the process that ran it ended each time, or still runs

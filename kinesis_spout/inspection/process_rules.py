@@ -379,7 +379,7 @@ def _schedule_facts(look: Look, run: Run) -> dict[str, Fact | None]:
         schedule = "overdue"
     return {
         "until_at_ms": None if plan is None or run.kind != SPARK else plan.until_ms,
-        "left": None if end is None or end.says is None else split(end.says).message,
+        "left": None if end is None else end.says,
         "schedule": schedule,
         "interval_ms": interval_ms,
     }

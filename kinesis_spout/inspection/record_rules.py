@@ -366,7 +366,7 @@ def unresolved_limit(look: Look, shard_id: str) -> Found | None:
     total = sum(one.unresolved_count for one in look.now.states.values())
     return found(
         unresolved=count,
-        consumer=look.now.consumer,
+        option="max_unresolved_per_shard" if look.now.was_spout else "maxUnresolvedPerShard",
         max_unresolved=limit,
         usual_max=MAX_UNRESOLVED if limit is None else None,
         is_reached=count >= (limit or MAX_UNRESOLVED),

@@ -101,7 +101,8 @@ def not_tracked(look: Look, shard_id: str) -> Found | None:
         return None
     if not has_reader(look, shard_id):
         return found(then=Next.JOB, role=Role.EFFECT)
-    return found(is_to_be_listed=True, consumer=look.now.consumer)
+    option = "shard_refresh_interval_s" if look.now.was_spout else "shardRefreshInterval"
+    return found(is_to_be_listed=True, option=option)
 
 
 def records_expired(look: Look, shard_id: str) -> Found | None:

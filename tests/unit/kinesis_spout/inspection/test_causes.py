@@ -219,7 +219,7 @@ TABLE: list[tuple[Look, str]] = [
         "unread > batch under way [stage=sink] -> wait: wait for its end",
     ),
     (stood(tips={1: behind(1_000)}), "caught up [progress=reading] -> nothing: nothing to do"),
-    (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait; at this pace it"),
+    (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait: at this pace it"),
     (moved(NOW_MS - 61_000), "behind [pace=falling behind] -> change: give the job more cores,"),
     (moved(None), "behind [pace=not known] -> wait: wait a minute and look"),
     (
