@@ -194,11 +194,8 @@ class Look:
         """
         if self.phase(shard_id) not in READ_PHASES:
             return None
-        if self.now.owner_of(shard_id) is None:
-            log = self.now.last_log_for(shard_id)
-        else:
-            log = self.now.log_for(shard_id)
-        return None if log is None or log.no_answers is None else log
+        log = self.now.reader_log(shard_id)
+        return None if log.no_answers is None else log
 
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
@@ -426,11 +423,10 @@ class Look:
         """Whether the last run has ended as it should, and the next one is not known to be overdue:
         where the starts of at least three runs are known, by the longest time between them.
         """
-        log = self.now.last_log
-        if self.now.ended_in_order is None or log is None or log.newest is None:
+        run, interval_ms = self.now.last_log.newest, self.now.run_interval_ms
+        if self.now.ended_in_order is None or run is None:
             return False
-        interval_ms = self.now.run_interval_ms
-        age_ms = self.now.now_ms - log.newest.owner.since_ms
+        age_ms = self.now.now_ms - run.owner.since_ms
         return interval_ms is None or age_ms <= interval_ms + self.window_ms
 
     def waits_for_trigger(self, shard_id: str) -> bool:

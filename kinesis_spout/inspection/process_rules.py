@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from kinesis_spout.inspection.cause import Noun, Subject
 from kinesis_spout.inspection.error_text import Topic, split
 from kinesis_spout.inspection.table import Found, Next, found
-from kinesis_spout.shards.assignment import task_of
 from state.plan import PlanStatus
-from state.store.ownership import ProcessState, TaskShare
+from state.store.ownership import ProcessState
 from state.store.runs import DONE, FAILED, FULL, NOT_TAKEN, SPARK
 
 if TYPE_CHECKING:
@@ -33,26 +32,8 @@ def has_reader(look: Look, shard_id: str) -> bool:
     return not look.now.stored.paused and look.now.owner_of(shard_id) is not None
 
 
-def reader_log(look: Look, shard_id: str) -> RunLog | None:
-    """What the process told that reads the shard, or that is to read it and does not run."""
-    if look.now.owner_of(shard_id) is not None:
-        return look.now.log_for(shard_id)
-    share = _share_of(look, shard_id)
-    return look.now.last_log if share is None else look.now.stored.runs.get(share)
-
-
-def _share_of(look: Look, shard_id: str) -> TaskShare | None:
-    """The task that reads the shard, or is to read it; None where one process has all of it."""
-    owner, total = look.now.owner_of(shard_id), look.now.stored.total_tasks
-    if owner is not None:
-        return owner.task if owner.task is not None and owner.task.total > 1 else None
-    if look.now.stored.owners and total is not None:
-        return TaskShare(task_of(shard_id, total), total)
-    return look.now.last_share(shard_id)
-
-
 def _subject(look: Look, shard_id: str) -> Subject:
-    share = _share_of(look, shard_id)
+    share = look.now.share_of(shard_id)
     if share is None:
         return Subject(Noun.APPLICATION, look.now.application)
     return Subject(Noun.TASK, f"{share.index} of {share.total}")
@@ -73,10 +54,9 @@ def is_down(look: Look, shard_id: str) -> bool:
     last run ended with an error or without a word, or its process is halted.
     """
     if not look.now.stored.owners:
-        log = look.now.last_log_for(shard_id)
-        run = None if log is None else log.newest
+        run = look.now.reader_log(shard_id).newest
         if run is None:
-            return look.now.last_log is not None
+            return bool(look.now.last_log.runs)
         return run.end is None or run.end.kind == FAILED
     return is_halted(look, shard_id) or any(
         rule(look, shard_id) is not None for rule in (not_assigned, reads_fail)
@@ -142,8 +122,7 @@ def zookeeper_refuses(look: Look, _: str) -> Found | None:
             node=locked[0],
             keepers=tuple(sorted(keepers)) or None,
         )
-    log = look.now.last_log
-    run = None if log is None else log.newest
+    run = look.now.last_log.newest
     end = None if run is None else run.end
     was_refused = look.now.hides_runs if end is None else split(end.says).topic is Topic.ACCESS
     if look.now.stored.owners or not look.now.reserved or not was_refused:
@@ -157,9 +136,9 @@ def crash_loop(look: Look, shard_id: str) -> Found | None:
     """The last runs ended badly one after the other, each soon after its start. Or the one that
     runs now has the batch again of one that did, or was started just now.
     """
-    log = reader_log(look, shard_id)
-    run = None if log is None else log.newest
-    if log is None or run is None:
+    log = look.now.reader_log(shard_id)
+    run = log.newest
+    if run is None:
         return None
     runs = _crashes(log)
     if look.now.owner_of(shard_id) is not None and run.end is None:
@@ -202,7 +181,7 @@ def _loop_that_runs(
 def is_restarting(look: Look, shard_id: str) -> bool:
     """Whether the process that runs now is one more of a crash loop, as far as can be told."""
     log = look.now.log_for(shard_id)
-    if log is None or log.newest is None or log.newest.end is not None:
+    if log.newest is None or log.newest.end is not None:
         return False
     runs = _crashes(log)
     if len(runs) <= CRASHES:
@@ -216,8 +195,7 @@ def is_in_a_loop(look: Look, shard_id: str) -> bool:
     """Whether the process that is to read the shard ends again and again, also between two runs."""
     if look.now.owner_of(shard_id) is not None:
         return is_restarting(look, shard_id)
-    log = None if look.now.stored.owners else look.now.last_log_for(shard_id)
-    return log is not None and len(_crashes(log)) >= CRASHES
+    return not look.now.stored.owners and len(_crashes(look.now.reader_log(shard_id))) >= CRASHES
 
 
 def _has_more_to_tell(look: Look, shard_id: str, run: Run) -> bool:
@@ -265,8 +243,7 @@ def process_halted(look: Look, shard_id: str) -> Found | None:
     """The process is stopped or gone, as this machine sees it; or it runs, and has lost its
     session.
     """
-    owner, log = look.now.owner_of(shard_id), reader_log(look, shard_id)
-    run = None if log is None else log.newest
+    owner, run = look.now.owner_of(shard_id), look.now.reader_log(shard_id).newest
     info = owner.info if owner is not None else None if run is None else run.owner
     if info is None or (run is not None and run.end is not None):
         return None
@@ -298,19 +275,15 @@ def not_running(look: Look, shard_id: str) -> Found | None:
     """Nobody owns the application, or the shard's share of it; or its owner told that it ended."""
     if look.now.owner_of(shard_id) is not None and not _has_ended(look, shard_id):
         return None
-    share = _share_of(look, shard_id)
-    log, plan = reader_log(look, shard_id), look.now.open_plan
-    run = None if log is None else log.newest
+    share = look.now.share_of(shard_id)
+    log, plan = look.now.reader_log(shard_id), look.now.open_plan
+    run = log.newest
     facts: dict[str, Fact | None] = {"end": "not told", **_until_facts(look)}
     if run is not None:
         facts = {**_end_facts(look, run), **(_schedule_facts(look, run) if _is_over(run) else {})}
     elif share is not None:
         facts = {"end": "never ran"}
-    starts = (
-        0
-        if log is None or plan is None
-        else sum(one.owner.since_ms > plan.created_ms for one in log.runs)
-    )
+    starts = sum(plan is not None and one.owner.since_ms > plan.created_ms for one in log.runs)
     return found(
         facts,
         subject=_subject(look, shard_id),
@@ -397,7 +370,7 @@ def not_assigned(look: Look, shard_id: str) -> Found | None:
 def reads_fail(look: Look, shard_id: str) -> Found | None:
     """The spout's reads get no answer, or an error, as it told."""
     log, run = look.now.log_for(shard_id), look.now.run_for(shard_id)
-    told = None if log is None else log.failing_reads
+    told = log.failing_reads
     if told is None or run is None or look.has_moved(shard_id):
         return None
     error = None if told.says is None else split(told.says)
@@ -415,7 +388,7 @@ def reads_fail(look: Look, shard_id: str) -> Found | None:
 def program_waits(look: Look, shard_id: str) -> Found | None:
     """The spout's own program has stopped it, or does not answer."""
     log, run = look.now.log_for(shard_id), look.now.run_for(shard_id)
-    hold = None if log is None else log.hold
+    hold = log.hold
     if hold is None or run is None:
         return None
     if hold.kind == NOT_TAKEN and look.now.now_ms - hold.since_ms < PATIENCE_MS:
@@ -447,8 +420,7 @@ def no_answers(look: Look, shard_id: str) -> Found | None:
 
 def not_subscribed(look: Look, shard_id: str) -> Found | None:
     """A shard that is to be read by subscription gets none, as its consumer told."""
-    log = look.now.log_for(shard_id)
-    told = None if log is None else log.not_subscribed
+    told = look.now.log_for(shard_id).not_subscribed
     if told is None or not look.is_read(shard_id):
         return None
     error = split(told.says)

@@ -12,7 +12,6 @@ from kinesis_spout.inspection.shard_rules import throttle_facts
 from kinesis_spout.inspection.table import Found, Next, found
 from state.plan import PlanStatus
 from state.report import OnFailure, ReportStatus
-from state.retry_policy import RetryPolicy
 from state.shard_state import TIMED_OUT
 from state.store.ownership import ProcessState
 from state.store.runs import SPARK, SPOUT
@@ -104,7 +103,7 @@ def unresolved_record(look: Look, shard_id: str) -> Found | None:
         stage = "delivered"
     elif look.now.is_spout and record.first_failure_ms is None:
         return _with_program(look, state, record)
-    elif _is_given_up(look, shard_id, record):
+    elif look.now.is_given_up(shard_id, record):
         stage = "dead letter"
     elif look.outage_until_ms(shard_id) is not None:
         stage = "outage"
@@ -127,7 +126,7 @@ def _found(
         look.outage_until_ms(state.shard_id) is not None and stage != "not read"
     ):
         facts |= {"fault": None}  # nothing is wrong with the record, or it is not tried again
-    if stage == "not read" and _is_given_up(look, state.shard_id, record):
+    if stage == "not read" and look.now.is_given_up(state.shard_id, record):
         facts |= {"fault": None}
     subject = Subject(Noun.RECORD, str(record.first))
     return found(facts | given, subject=subject, then=then, stage=stage)
@@ -189,8 +188,8 @@ def _out_since_ms(look: Look, state: ShardState, record: UnresolvedRecord) -> in
 def _record_facts(
     look: Look, state: ShardState, record: UnresolvedRecord
 ) -> dict[str, Fact | None]:
-    now_ms, policy = look.now.now_ms, retry_policy(look, state.shard_id)
-    is_given_up = _is_given_up(look, state.shard_id, record)
+    now_ms, policy = look.now.now_ms, look.now.retry_policy(state.shard_id)
+    is_given_up = look.now.is_given_up(state.shard_id, record)
     is_out = record.first_failure_ms is None and not record.reason
     keeps_order = look.now.stored.policy
     waiting = sum(one.count for one in state.unresolved if one.blocked)
@@ -267,24 +266,6 @@ def _first_to_go(look: Look, state: ShardState) -> UnresolvedRecord:
         if one.key is not None or not heads:  # an unknown key waits for all before it
             heads.setdefault(one.key, one)
     return min(heads.values(), key=lambda one: one.due_ms)
-
-
-def retry_policy(look: Look, shard_id: str) -> RetryPolicy | None:
-    """That of a tracked query, or of the spout that reads the shard, as it told."""
-    if look.now.stored.policy is not None and not look.now.is_spout:
-        return look.now.stored.policy.retry
-    run = look.now.run_for(shard_id)
-    if run is None or run.max_attempts is None:
-        return None
-    return RetryPolicy(retry_limit=max(0, run.max_attempts - 1), max_age_ms=run.max_age_ms)
-
-
-def _is_given_up(look: Look, shard_id: str, record: UnresolvedRecord) -> bool:
-    policy = retry_policy(look, shard_id)
-    return record.rejected or (
-        policy is not None
-        and policy.exhausted(record.attempts, record.first_counted_failure_ms, look.now.now_ms)
-    )
 
 
 def letters_refused(look: Look, shard_id: str) -> Found | None:

@@ -52,7 +52,7 @@ def other_stream(look: Look, _: str) -> Found | None:
 def no_application(look: Look, _: str) -> Found | None:
     """Nothing is stored of it. Which one may have been meant is told, the likeliest first."""
     stored, now = look.now.stored, look.now
-    if now.is_known or stored.owners or now.last_log is not None or stored.reset is not None:
+    if now.is_known or stored.owners or now.last_log.runs or stored.reset is not None:
         return None
     applications = _likeliest(stored.of_the_stream, now.application)
     streams = _likeliest(stored.of_the_application, now.stream.name)
@@ -81,7 +81,7 @@ def not_begun(look: Look, _: str) -> Found | None:
     reset = look.now.stored.reset
     if look.now.stored.owners:
         return found(subject=_application(look), stage="starting")
-    if look.now.last_log is not None:
+    if look.now.last_log.runs:
         return found(subject=_application(look), then=Next.JOB, stage="ended", role=Role.EFFECT)
     return found(
         subject=_application(look),
@@ -287,7 +287,7 @@ def throttle_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
     read = None if planned is None else planned.result
     if read is not None and read.throttled:
         return {"throttled": "batch", "refused_reads": read.throttled}
-    told = None if log is None else log.throttled.get(shard_id)
+    told = log.throttled.get(shard_id)
     lately_ms, frontier_ms = look.now.now_ms - _LATELY_MS, look.frontier_ms(shard_id)
     since_ms = lately_ms if frontier_ms is None else min(frontier_ms, lately_ms)
     if told is None or told.last_ms < since_ms:

@@ -338,8 +338,8 @@ def owners_sentence(look: Look) -> str:
         return f"none: no process is running{_last_run(look)}"
     first = stored.owners[0]
     if stored.total_tasks in {None, 1}:
-        log = look.now.log_of(first)
-        kind = "" if log is None or log.newest is None else f" ({kind_told(log.newest)})"
+        run = look.now.log_of(first).newest
+        kind = "" if run is None else f" ({kind_told(run)})"
         since = _since(first.info.since_ms, now_ms)
         return f"process {first.info.pid} on {first.info.host}{kind}, {since}"
     total = stored.total_tasks or 1
@@ -357,8 +357,7 @@ def owners_sentence(look: Look) -> str:
 
 def _last_run(look: Look) -> str:
     """How the last run ended, as it told; empty where none has told of itself."""
-    log = look.now.last_log
-    run = None if log is None else log.newest
+    run = look.now.last_log.newest
     if run is None:
         return ""
     if run.end is None:
@@ -422,10 +421,8 @@ def _out(look: Look) -> str:
     """What a spout's program has, as far as is known: a spout stores nothing of records that are in
     their first delivery, behind all that is acked. Empty where there are none.
     """
-    logs = (look.now.log_of(owner) for owner in look.now.stored.owners)
-    is_full = any(
-        log is not None and log.hold is not None and log.hold.kind == FULL for log in logs
-    )
+    holds = (look.now.log_of(owner).hold for owner in look.now.stored.owners)
+    is_full = any(hold is not None and hold.kind == FULL for hold in holds)
     may_be = look.now.is_spout and any(_may_be_out(look, one) for one in look.now.shard_ids)
     if not is_full and not may_be:
         return ""
