@@ -176,14 +176,21 @@ class ApplicationStatus:
     @property
     def cause(self) -> Cause | None:
         """Why the verdict is what it is; None where all is well."""
-        if self.verdict is Health.OK:
-            return None
-        shards = self.worst or self.shards
-        about = shards[0].shard_id if shards else self.look.now.application
+        return next(iter(self.causes), None)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The cause of each of the worst shards, of at most so many; first one that is known."""
         kinds = {Health.PAUSED: Kind.PAUSED, Health.NOT_RUNNING: Kind.NOT_RUNNING}
-        kind = kinds.get(self.verdict)  # also of one whose shards are all read
-        alone = None if kind is None else cause_of(self.look, kind, about)
-        return alone or explain(self.look, about).causes[0]
+        kind = kinds.get(self.verdict)  # also of an application whose shards are all read
+        shards = [one.shard_id for one in self.worst or self.shards[:1]]
+        shards = shards[:_MAX_EXPLAINED] or [self.look.now.application]
+        if self.verdict is Health.OK:
+            return ()
+        if kind is not None and (alone := cause_of(self.look, kind, shards[0])) is not None:
+            return (alone,)
+        found = (explain(self.look, shard_id).causes[0] for shard_id in shards)
+        return tuple(sorted(found, key=lambda one: one.kind is Kind.NOT_VISIBLE))
 
     def as_json(self) -> dict[str, Any]:
         now = self.look.now
@@ -197,7 +204,7 @@ class ApplicationStatus:
             "timeMs": now.now_ms,
             "windowMs": self.look.window_ms,
             "verdict": self.verdict.value,
-            "cause": None if self.cause is None else self.cause.as_json(),
+            "cause": None if (cause := self.cause) is None else cause.as_json(),
             "owners": [
                 {
                     "process": one.info.pid,
@@ -233,8 +240,9 @@ def verdict_sentence(status: ApplicationStatus) -> str:
     if verdict is Health.OK:
         return _all_well(status, shards)
     if verdict in {Health.PAUSED, Health.NOT_RUNNING} and status.cause is not None:
-        most = 4 if verdict is Health.PAUSED else 2
-        return f"{'; '.join(status.cause.sentences[:most])}{_left(status, shards)}"
+        told = status.cause.sentences
+        told = (told[1:] or told) if verdict is Health.PAUSED else told[:2]
+        return f"{'; '.join(told)}{_left(status, shards)}"
     alike = [one for one in status.live if one.health is verdict]
     if verdict is Health.LAGGING:
         own, others = status.worst, len(alike) - len(status.worst)
@@ -265,13 +273,12 @@ def _left(status: ApplicationStatus, shards: str) -> str:
 
 
 def _cause(status: ApplicationStatus, waiting: int) -> str:
-    """The cause of the worst shard, and how many wait for it or for another one."""
-    look, own = status.look, status.worst
-    explained = [explain(look, one.shard_id).causes[0] for one in own[:_MAX_EXPLAINED]]
-    others = len({one.kind for one in explained}) - 1
+    """The cause, how many shards wait, and how many other kinds of cause there are."""
+    causes = status.causes
+    others = len({one.kind for one in causes}) - 1
     wait = f"{waiting:,} shard{' waits' if waiting == 1 else 's wait'}"
     more = f"; {others} other cause{'' if others == 1 else 's'}" if others else ""
-    return f"{explained[0].sentences[0]}; {wait}{more}"
+    return f"{causes[0].sentences[0]}; {wait}{more}"
 
 
 def _waits_for_trigger(look: Look, lagging: Sequence[ShardStatus]) -> str:

@@ -177,12 +177,14 @@ def explained_screen(
 
 
 def _causes_in_all(look: Look, found: Collection[Group], commands: Collection[str]) -> str:
-    """That there are several causes, or one beside shards that are well."""
+    """That there are several causes, or one beside shards that are well. Of a stalled application
+    the verdict says so.
+    """
     told = {tuple(one.explanation.actions(commands)) for one in found}
     count = sum(any(one.kind is not ActionKind.NOTHING for one in each) for each in told)
     if look.verdict is Health.OK:
         return "; what is to be done all the same stands below" if count else ""
-    return f"; {count} causes in all" if count > 1 else ""
+    return f"; {count} causes in all" if count > 1 and look.verdict is not Health.STALLED else ""
 
 
 def _parts(

@@ -14,10 +14,10 @@ from kinesis_spout.cli.consume_screen import stats_table
 from kinesis_spout.cli.inspection.explain import explained_screen
 from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.cli.inspection.shard_report import shard_tree
-from kinesis_spout.cli.inspection.status_screen import shard_table, status_screen
+from kinesis_spout.cli.inspection.status_screen import COLOURS, shard_table, status_screen
 from kinesis_spout.cli.places import Place
 from kinesis_spout.inspection.explanation import grouped
-from kinesis_spout.inspection.health import Health
+from kinesis_spout.inspection.health import EXIT_CODES, Health
 from kinesis_spout.inspection.status import ShardStatus, status_of
 from kinesis_spout.shards.lineage import ShardPhase
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics
@@ -111,6 +111,10 @@ def test_ten_thousand_shards_are_a_summary_and_the_worst() -> None:
     assert len(lines) < 32
     assert lines[8].split()[:2] == ["7", "stalled"]
     assert lines[-1] == "9,980 more are unknown (--all shows them)"
+
+
+def test_each_verdict_has_a_colour_and_an_exit_code() -> None:
+    assert set(COLOURS) == set(EXIT_CODES) == set(Health)
 
 
 def test_what_others_have_written_is_text_and_no_markup() -> None:

@@ -59,6 +59,8 @@ ONE, HERE = listed(1), state(1, after(5))
 FAMILY = (listed(0, closed=True), listed(1, 0), listed(2, 0), state(1, after(0), 0))
 MOVED: dict[str, Any] = {"before": (state(0, after(5)),)}
 SPOUT: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
+HALF: dict[str, Any] = {"owners": (spout_task(0, 2),), "total_tasks": 2}
+TWO = {1: behind(60_000), 2: behind(90_000)}
 DIED = RunEnd(time_ms=NOW_MS - 1_000, kind=FAILED, says="the disk is full; free some of it")
 SILENT = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, count=3))
 REFUSED = RefusedLetters(count=2, last_ms=NOW_MS - 1_000, says="PermissionError: letters")
@@ -146,14 +148,19 @@ VERDICTS: list[tuple[Look, str]] = [
     # on purpose
     (
         one(60_000, paused=True),
-        "paused: the application is paused; it was paused by ann on host-a at 07:00:00, 60 min ago",
+        "paused: it was paused by ann on host-a at 07:00:00, 60 min ago; the reason is 'deploy'; ",
+    ),
+    # a cause that is known is named before one that is not
+    (
+        look(*map(listed, (1, 2)), state(1, after(5)), state(2, after(5)), tips=TWO, **HALF),
+        "stalled: consumer task 1 of 2 is not running; 2 shards wait; 1 other cause",
     ),
     # no process: a run that ended in order is no failure, one that died is
     # keeps up, and does not run
     (one(owners=()), "not running: no process is running; all records are read"),
     (
         one(paused=True, owners=()),
-        "paused: the application is paused; it was paused by ann on host-a at 07:00:00, 60 min ago",
+        "paused: it was paused by ann on host-a at 07:00:00, 60 min ago; the reason is 'deploy'; ",
     ),
     (
         one(HOUR_MS, **over(2 * HOUR_MS)),
