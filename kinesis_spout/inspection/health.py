@@ -71,7 +71,6 @@ EXIT_CODES = {
     Health.STALLED: 1,
     Health.LOSING: 1,
 }
-FAILED = frozenset({Health.STALLED, Health.LOSING})
 
 
 @dataclass(frozen=True, slots=True)

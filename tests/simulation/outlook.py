@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.inspection.cause import Kind
 from kinesis_spout.inspection.explanation import explain, grouped
-from kinesis_spout.inspection.health import FAILED, READ_PHASES, Look, TipAnswer
+from kinesis_spout.inspection.health import READ_PHASES, Health, Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import status_of
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 COMMANDS = ("resume", "shards")  # without which some causes have no action
+FAILED = frozenset({Health.STALLED, Health.LOSING})
 FINE = frozenset({Kind.CAUGHT_UP, Kind.NOT_ASKED})
 
 
