@@ -176,10 +176,7 @@ TABLE: list[tuple[Look, str]] = [
         stood(identity=structs.replace(IDENTITY, arn=IDENTITY.arn.replace("eu", "us")), tips={}),
         "other stream -> look: look at the stream of",
     ),
-    (
-        look(ONE, pin=None, owners=()),
-        "no application -> look: compare application, stream, ZooKeeper and",
-    ),
+    (look(ONE, pin=None, owners=()), "no application -> look: compare application, stream,"),
     (
         look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
         "not begun [stage=removed] -> start: start the job: it begins",
@@ -190,10 +187,7 @@ TABLE: list[tuple[Look, str]] = [
         "not begun > not running [end=failed] -> change: correct what that error names",
     ),
     (look(listed(2), state(2)), "not tracked -> look: see the shards"),
-    (
-        look(listed(2, 1), state(2, after(1), 1)),
-        "caught up [progress=past] -> nothing: nothing to do",
-    ),
+    (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past] -> nothing: nothing to"),
     (drained(), "caught up [progress=finished] -> nothing: nothing to do"),
     (look(HERE), "records expired -> look: look again in a minute"),
     (look(ONE), "not tracked -> wait: wait for the next list"),
@@ -292,10 +286,7 @@ TABLE: list[tuple[Look, str]] = [
         "unread > not running [end=silent, suspect=sink] -> start: start the job",
     ),
     # run over, told
-    (
-        stood(**ended(DONE)),
-        "unread > not running [end=done, schedule=not known] -> look: check that its next run",
-    ),
+    (stood(**ended(DONE)), "unread > not running [end=done, schedule=not known] -> look: check"),
     (stood(**ended(STOPPED)), "unread > not running [end=stopped] -> start: start the job"),
     (stood(**GONE), "unread > not running [end=silent, suspect=sink] -> start: start the job"),
     (
@@ -321,10 +312,7 @@ TABLE: list[tuple[Look, str]] = [
         ),
         "unread > crash loop > batch under way [stage=not begun] -> look: check whether a Spark",
     ),
-    (
-        stood(log=run_log(HOUR_MS, shards=(shard(0),))),
-        "unread > not assigned -> change: start it again without --shard,",
-    ),
+    (stood(log=run_log(HOUR_MS, shards=(shard(0),))), "unread > not assigned -> change: start it"),
     (stood(paused=True), "unread > paused -> resume: end the pause when its"),
     (
         stood(log=run_log(HOUR_MS, trigger_ms=900_000)),
@@ -340,15 +328,9 @@ TABLE: list[tuple[Look, str]] = [
         spout_look(failed(3, reason=TIMED_OUT), tip=behind(60_000)),
         "unread > unresolved limit [fault=program] -> change: find out what the program,",
     ),
-    (
-        held_back(DEACTIVATED),
-        "unread > program waits [hold=deactivated] -> change: make the program call activate()",
-    ),
+    (held_back(DEACTIVATED), "unread > program waits [hold=deactivated] -> change: make the"),
     (held_back(FULL), "unread > program waits [hold=full] -> look: find out what the program"),
-    (
-        held_back(NOT_TAKEN, 10_000),
-        "unread > program waits [hold=not taken] -> look: find out what the program",
-    ),
+    (held_back(NOT_TAKEN, 10_000), "unread > program waits [hold=not taken] -> look: find out"),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
         "caught up > unresolved record > letters refused -> change: correct dead_letter, or what",
@@ -376,10 +358,7 @@ TABLE: list[tuple[Look, str]] = [
         spout_look(not_subscribed=NOT_SUBSCRIBED),
         "not subscribed > caught up [progress=reading] -> change: see the others",
     ),
-    (
-        drained(IN_FLIGHT, **SPOUT),
-        "unresolved record [stage=with the program] -> look: find out why the program,",
-    ),
+    (drained(IN_FLIGHT, **SPOUT), "unresolved record [stage=with the program] -> look: find out"),
     # an unanswered record keeps the end of a closed shard
     (
         look(
@@ -406,10 +385,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (spout_look(no_answers=SILENT), "no answers -> change: make the program ack or"),
     # the steps of a batch
-    (
-        in_plan(None, delivery_limit=5),
-        "unread > batch under way [stage=search] -> wait: wait until the search is",
-    ),
+    (in_plan(None, delivery_limit=5), "unread > batch under way [stage=search] -> wait: wait"),
     (
         in_plan(SEALED, status=PlanStatus.CLOSED),
         "unread > batch under way [stage=settling] -> wait: wait for its end",
@@ -422,10 +398,7 @@ TABLE: list[tuple[Look, str]] = [
         in_plan(SEALED, created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - HOUR_MS - 8_000),
         "unread > batch under way [stage=sink] -> look: check in Spark's UI what",
     ),
-    (
-        in_plan(SEALED, CONTINUE),
-        "unread > batch under way [stage=not reported] -> wait: wait for its end",
-    ),
+    (in_plan(SEALED, CONTINUE), "unread > batch under way [stage=not reported] -> wait: wait for"),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=1),
         "unread > batch under way [stage=function] -> wait: wait for its end",
@@ -457,10 +430,7 @@ TABLE: list[tuple[Look, str]] = [
         "unread > kinesis silent -> wait: wait until Kinesis answers; look",
     ),
     # no shard may be asked
-    (
-        replace(NEVER_ASKED, refused="no right to read"),
-        "unread > not asked -> change: give whoever looks the right",
-    ),
+    (replace(NEVER_ASKED, refused="no right to read"), "unread > not asked -> change: give"),
     (
         replace(look(ONE, HERE, owners=()), refused="no right; give it"),
         "unread > kinesis refuses > not running [end=not told] -> change: give it",
