@@ -1,23 +1,87 @@
-"""A cause and the advice that ends a chain of them, as data."""
+"""A cause, and what to do about it, as values. Pure.
+
+A shard is explained by a chain: from the shard, over what it waits for, down to the root. Read the
+other way round, each cause leads to the next one. `Explanation.causes` has them in the order in
+which a person reads them: what holds the shard, what follows from it, and side remarks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from kinesis_spout.inspection.health import Look
+Fact: TypeAlias = bool | int | float | str | tuple[str, ...]
+"""Times (`..._at_ms`) are epoch milliseconds, durations (`..._ms`) milliseconds; counts are ints;
+ids, names and quoted errors are texts. A fact that is false or not known is not there.
+"""
 
-THE_JOB = "the job"
-THE_NEXT_RULE = "the next rule"
+
+class Kind(StrEnum):
+    """The kinds of cause. `kinesis_spout.inspection.causes` has a row for each."""
+
+    OTHER_STREAM = "other stream"
+    NO_APPLICATION = "no application"
+    NOT_BEGUN = "not begun"
+    NOT_TRACKED = "not tracked"
+    RECORDS_EXPIRED = "records expired"
+    WAITS_FOR_PARENTS = "waits for parents"
+    NOT_SUBSCRIBED = "not subscribed"
+    NO_ANSWERS = "no answers"
+    CAUGHT_UP = "caught up"
+    SET_BACK = "set back"
+    HELD_BY_ORDER = "held by order"
+    BEHIND = "behind"
+    UNRESOLVED_RECORD = "unresolved record"
+    UNREAD = "unread"
+    PAUSED = "paused"
+    KINESIS_REFUSES = "kinesis refuses"
+    ZOOKEEPER_REFUSES = "zookeeper refuses"
+    CRASH_LOOP = "crash loop"
+    PROCESS_HALTED = "process halted"
+    NOT_RUNNING = "not running"
+    NOT_ASSIGNED = "not assigned"
+    READS_FAIL = "reads fail"
+    PROGRAM_WAITS = "program waits"
+    LETTERS_REFUSED = "letters refused"
+    OUTAGE = "outage"
+    UNRESOLVED_LIMIT = "unresolved limit"
+    BATCH = "batch under way"
+    KINESIS_SILENT = "kinesis silent"
+    NOT_ASKED = "not asked"
+    NOT_VISIBLE = "not visible"
 
 
-class Act(StrEnum):
-    """What an advice asks for."""
+class Noun(StrEnum):
+    SHARD = "shard"
+    APPLICATION = "application"
+    TASK = "consumer task"
+    PROCESS = "process"
+    BATCH = "batch"
+    RECORD = "record"
 
+
+class Subject(NamedTuple):
+    """What a cause is about: `shard shardId-000000000001`, `consumer task 1 of 2`."""
+
+    noun: Noun
+    name: str
+
+
+class Role(StrEnum):
+    """What a cause is in its chain. A root that is no more than an effect or a remark stands for
+    itself.
+    """
+
+    HOLDS = "holds"
+    EFFECT = "effect"
+    REMARK = "remark"
+
+
+class ActionKind(StrEnum):
     NOTHING = "nothing"
     WAIT = "wait"
     START = "start"
@@ -28,98 +92,157 @@ class Act(StrEnum):
 
 
 # What removes a cause comes before what sets the application going, and that before waiting.
-_RANKS = {Act.RESUME: 1, Act.START: 2, Act.WAIT: 3}
-_ALTERNATIVE = "or, "
+_RANKS = {ActionKind.START: 1, ActionKind.WAIT: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One thing to do. `until_ms`: until when to wait, where that is known. `is_urgent`: it comes
-    before what mends the root, which may take too long, or does not help without it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing to do: an imperative sentence without its full stop, and where a command of
+    `kinesis-spout` does it, its arguments, without the options that say where the application is.
 
-    Of several, the one that removes the cause comes first. An alternative says when it is one, and
-    stands behind what it is an alternative to: `or, if the record is not needed: ...`.
-
-    `arguments`: those of `kinesis-spout` that do it, without the options that say where the
-    application is; empty where no command does. A front end adds these options.
-
-    `mends`: what it mends, where another cause of the chain may advise on the same: of these
-    advices, the first alone counts.
+    - `until_ms`: until when to wait, where that is known.
+    - `resolves`: what it resolves, where another cause of the chain may ask for the same: of these
+      actions, the first alone counts.
+    - `is_urgent`: it comes before the fix of the root, which may take too long, or does not help
+      without it.
+    - `is_alternative`: to the action before it.
+    - `likeness`: the sentence without its numbers, times and ids: the same for shards that need the
+      same.
     """
 
-    act: Act
+    kind: ActionKind
     text: str
-    arguments: tuple[str, ...] = ()
-    mends: str = ""
+    command: tuple[str, ...] = ()
     until_ms: int | None = None
+    resolves: str = ""
     is_urgent: bool = False
-
-    @property
-    def command(self) -> str | None:
-        """The name of the command that it needs."""
-        return self.arguments[0] if self.arguments else None
+    is_alternative: bool = False
+    likeness: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A link of the chain. `leads_to`: a shard, `THE_JOB`, `THE_NEXT_RULE`, or None at its end."""
+    """A cause. `shard_id`: the shard at whose explanation it was found. `leads_to`: what it keeps
+    waiting; None for the shard that is explained. `head`: the word that it is introduced with.
+    `sentences`: the facts as text, each without its full stop; the first names the cause.
+    """
 
-    kind: str
-    about: str
-    says: str
-    advice: tuple[Advice, ...] = ()
-    leads_to: str | None = None
+    kind: Kind
+    subject: Subject
+    shard_id: str
+    facts: Mapping[str, Fact]
+    role: Role
+    head: str
+    sentences: tuple[str, ...]
+    actions: tuple[Action, ...] = ()
+    leads_to: Subject | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind.value,
+            "subject": self.subject._asdict(),
+            "shardId": self.shard_id,
+            "facts": {_camel(name): fact for name, fact in self.facts.items()},
+            "leadsTo": None if self.leads_to is None else self.leads_to._asdict(),
+            "text": self.text,
+        }
+
+    @property
+    def text(self) -> str:
+        return " ".join(
+            f"{one[:1].upper() if number else one[:1]}{one[1:]}."
+            for number, one in enumerate(self.sentences)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The chain of one shard, from the shard down to the root."""
+    """Why one shard stands where it does. `chain`: from the shard down to the root. `remarks`: what
+    else there is to say of the shard.
+    """
 
     shard_id: str
-    causes: tuple[Cause, ...]
+    chain: tuple[Cause, ...]
+    remarks: tuple[Cause, ...] = ()
 
     @property
     def root(self) -> Cause:
-        return self.causes[-1]
+        return self.chain[-1]
 
-    def advice(self, commands: Collection[str] | None = None) -> list[Advice]:
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """In the order in which they are read: what the first action removes, or the root; what
+        follows from it; remarks.
+        """
+        first = self.actions()[0]
+        holding = [one for one in self.chain if one.role is Role.HOLDS and first in one.actions]
+        lead = holding[-1] if holding else self.root
+        others = [one for one in reversed(self.chain) if one is not lead]
+        remarks = [one for one in others if one.role is Role.REMARK]
+        return (
+            lead,
+            *(one for one in others if one.role is not Role.REMARK),
+            *remarks,
+            *self.remarks,
+        )
+
+    def introduced(self) -> list[tuple[str, Cause]]:
+        """The same, each with the word that introduces it: its own, `So` for what follows from the
+        cause above it, `Also` for a remark.
+        """
+        lead, *others = self.causes
+        words = {Role.EFFECT: "So", Role.REMARK: "Also"}
+        found = [(lead.head, lead)]
+        found += [(words.get(one.role, one.head), one) for one in others if one not in self.remarks]
+        return found + [("Also", one) for one in self.remarks]
+
+    def actions(self, commands: Collection[str] | None = None) -> list[Action]:
         """What to do, without what needs a command that is not among `commands` (None: all are
         there): what is urgent first, then what removes a cause, what sets the application going,
-        and what is to be waited for, of each the root's first. The advice of one cause stays in its
-        order.
+        and what is to be waited for, of each the root's first. The actions of one cause stay in
+        their order. The end of a pause comes before all, as nothing else helps while it lasts.
         """
-        ranked = [one for cause in reversed(self.causes) for one in _ranked(cause.advice)]
+        sources = (*reversed(self.chain), *self.remarks)
+        ranked = [one for cause in sources for one in _ranked(cause.actions)]
         in_order = dict.fromkeys(one for _, one in sorted(ranked, key=lambda pair: pair[0]))
-        there = [one for one in in_order if commands is None or one.command in {None, *commands}]
-        first = {one.mends: one for one in reversed(there)}
-        wait = next((one for one in there if one.act is Act.WAIT), None)  # the root's: for all
+        there = [
+            one
+            for one in in_order
+            if commands is None or not one.command or one.command[0] in commands
+        ]
+        first = {one.resolves: one for one in reversed(there)}
+        wait = next(
+            (one for one in there if one.kind is ActionKind.WAIT), None
+        )  # the root's: for all
         told = [
             one
             for one in there
-            if (not one.mends or one is first[one.mends])
-            and (one.act is not Act.WAIT or one is wait)
+            if (not one.resolves or one is first[one.resolves])
+            and (one.kind is not ActionKind.WAIT or one is wait)
         ]
-        return [one for one in told if one.act is not Act.NOTHING] or there[:1]
+        return [one for one in told if one.kind is not ActionKind.NOTHING] or there[:1]
 
 
-def _ranked(advice: Iterable[Advice]) -> Iterator[tuple[tuple[bool, int], Advice]]:
+def introduced(actions: Sequence[Action]) -> list[tuple[str, Action]]:
+    """Actions in their order, each with the word that introduces it."""
+    words = ["OK" if one.kind is ActionKind.NOTHING else "Then" for one in actions]
+    if words[:1] == ["Then"]:
+        words[0] = "Fix"
+    return [
+        ("Or" if one.is_alternative else word, one)
+        for word, one in zip(words, actions, strict=True)
+    ]
+
+
+def _camel(name: str) -> str:
+    """`since_at_ms` is `sinceMs`: a time has no other name in JSON."""
+    first, *words = name.replace("_at_ms", "_ms").split("_")
+    return first + "".join(word.title() for word in words)
+
+
+def _ranked(actions: Iterable[Action]) -> Iterator[tuple[tuple[bool, bool, int], Action]]:
     rank = 0
-    for one in advice:
-        if not one.text.startswith(_ALTERNATIVE):
-            rank = max(rank, _RANKS.get(one.act, 0))
-        yield (not one.is_urgent, rank), one
-
-
-NOTHING = Advice(Act.NOTHING, "nothing to do")
-LOG = Advice(Act.LOOK, "if it stays so, read in its log what it does")
-
-
-def has_reader(look: Look, shard_id: str) -> bool:
-    """Whether a process that is to read the shard runs, and may."""
-    return not look.now.stored.paused and look.now.owner_of(shard_id) is not None
-
-
-def is_at_end(look: Look, shard_id: str) -> bool:
-    """Whether the shard was read to its end, by the batch under way at the latest."""
-    progress = look.now.progress(shard_id)
-    return progress is not None and progress.position.is_end
+    for one in actions:
+        if not one.is_alternative:
+            rank = max(rank, _RANKS.get(one.kind, 0))
+        yield (one.kind is not ActionKind.RESUME, not one.is_urgent, rank), one

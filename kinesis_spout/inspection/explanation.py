@@ -1,64 +1,86 @@
-"""Why a shard stands where it does: a chain of causes, down to something a person can do. Pure.
-
-Theory of operation. A rule looks at a shard and answers with a cause, or with nothing. The rules
-stand in two tables, and the first that answers counts: `OF_THE_SHARD` says what holds the shard
-itself, `OF_THE_JOB` why the job does not read it. A cause may lead on: to another shard, which is
-explained in turn, to the job, or to the next rule of the same shard. A cause that leads nowhere is
-the end of the chain, and says what to do. The last rule of each table always answers, so every
-state has an explanation.
-
-What cannot be seen from outside: which other consumers read, limits that an owner does not tell,
-what the function does, whether the network is up.
-A cause that may be any of these says so, and names where to look.
-
-`Advice.command` is the command of `kinesis-spout` that it needs; a front end leaves out those that
-it does not have.
-"""
+"""Explains shards by the table of causes, and puts those together that need the same. Pure."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesis_spout.inspection.cause import THE_JOB, THE_NEXT_RULE, Cause, Explanation
-from kinesis_spout.inspection.health import SEVERITY
-from kinesis_spout.inspection.job_rules import OF_THE_JOB
-from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
-from kinesis_spout.inspection.status import OVER
+from kinesis_spout.inspection.cause import Explanation, Kind, Role
+from kinesis_spout.inspection.causes import FIRST_OF_THE_JOB, TABLE
+from kinesis_spout.inspection.health import OVER, SEVERITY
+from kinesis_spout.inspection.record_rules import letters_refused_besides, unresolved_besides
+from kinesis_spout.inspection.table import Next
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from kinesis_spout.inspection.cause import Cause
     from kinesis_spout.inspection.health import Look
+    from kinesis_spout.inspection.table import Found, Row
 
-
-_NUMBERS = re.compile(r"\d[\d.,:-]*(?: (?:ms|s|min|h|d)\b)?")
+_ROWS = {row.kind: row for row in TABLE}
+_READ_ON = frozenset({Kind.BEHIND, Kind.UNREAD})
+_BESIDES = (
+    (_ROWS[Kind.LETTERS_REFUSED], letters_refused_besides),
+    (_ROWS[Kind.UNRESOLVED_RECORD], unresolved_besides),
+)
 
 
 def explain(look: Look, shard_id: str) -> Explanation:
     """Explain any shard, also one that nobody knows. Never fails, and always has a cause."""
-    causes: list[Cause] = []
-    used: set[tuple[str, str]] = set()
-    about, rules = shard_id, OF_THE_SHARD
+    chain: list[Cause] = []
+    used: set[tuple[Kind, str]] = set()
+    about, first = shard_id, 0
     while True:
-        answers = [cause for rule in rules if (cause := rule(look, about)) is not None]
-        # Parents in a circle, which no service creates, are explained by the last rule.
-        cause = next((one for one in answers if (one.kind, about) not in used), answers[-1])
-        used.add((cause.kind, about))
-        causes.append(cause)
-        if cause.leads_to is None:
-            return Explanation(shard_id, tuple(causes))
-        if cause.leads_to == THE_JOB:
-            rules = OF_THE_JOB
-        elif cause.leads_to != THE_NEXT_RULE:
-            about = cause.leads_to
+        place, row, answer = _answer(look, about, first, used)
+        used.add((row.kind, about))
+        leads_to = chain[-1].subject if chain else None
+        chain.append(row.written(answer, about, look.now.now_ms, leads_to))
+        then = answer.then or row.then
+        if answer.shard_id is not None:
+            about, first = answer.shard_id, 0
+        elif then is Next.END:
+            return Explanation(shard_id, tuple(chain), tuple(_remarks(look, chain)))
+        else:
+            first = place + 1 if then is Next.BELOW else FIRST_OF_THE_JOB
+
+
+def cause_of(look: Look, kind: Kind, shard_id: str) -> Cause | None:
+    """The cause of that kind alone; None where its rule finds nothing."""
+    row = _ROWS[kind]
+    answer = row.rule(look, shard_id)
+    return None if answer is None else row.written(answer, shard_id, look.now.now_ms, None)
+
+
+def _answer(
+    look: Look, about: str, first: int, used: set[tuple[Kind, str]]
+) -> tuple[int, Row, Found]:
+    """The first row that answers. Parents in a circle, which no service creates, are passed over
+    when they come again.
+    """
+    for place, row in enumerate(TABLE[first:], start=first):
+        is_new = (row.kind, about) not in used
+        if is_new and (answer := row.rule(look, about)) is not None:
+            return place, row, answer
+    raise AssertionError("the last row answers always")
+
+
+def _remarks(look: Look, chain: list[Cause]) -> Iterator[Cause]:
+    """The unresolved records of a shard that has more to read, and so is held by none of them."""
+    about = chain[-1].shard_id
+    kinds = {one.kind for one in chain if one.shard_id == about}
+    is_caught_up = any(one.kind is Kind.CAUGHT_UP and one.role is Role.EFFECT for one in chain)
+    if not (kinds & _READ_ON or is_caught_up) or Kind.LETTERS_REFUSED in kinds:
+        return
+    for row, rule in _BESIDES:
+        if row.kind not in kinds and (answer := rule(look, about)) is not None:
+            yield row.written(answer, about, look.now.now_ms, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Shards with the same cause and deed. `explanation` is that of the shard that is the furthest
-    behind, or has to wait the longest: what is over for it is over for the others.
+    """Shards with the same causes and actions. `explanation` is that of the shard that is the
+    furthest behind, or has to wait the longest: what is over for it is over for the others.
     """
 
     explanation: Explanation
@@ -67,7 +89,7 @@ class Group:
 
 def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
     """All shards that are not over (of those in `among`, unless it is None), explained, those
-    together whose causes and advice differ in numbers, times and shards only; the worst groups
+    together whose causes and actions differ in numbers, times and shards only; the worst groups
     first. An application without shards or state is one group.
     """
     wanted = look.now.shard_ids if among is None else among
@@ -80,12 +102,12 @@ def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
     found: dict[tuple[object, ...], list[Explanation]] = {}
     for shard in shards:
         explained = explain(look, shard)
-        kinds = tuple(cause.kind for cause in explained.causes)
-        deeds = tuple((one.act, _without_numbers(one.text)) for one in explained.advice())
-        found.setdefault((look.health(shard), kinds, deeds), []).append(explained)
+        kinds = tuple(cause.kind for cause in explained.chain)
+        actions = tuple((one.kind, one.likeness) for one in explained.actions())
+        found.setdefault((look.health(shard), kinds, actions), []).append(explained)
 
     def backlog(one: Explanation) -> tuple[int, int]:
-        until_ms = max((each.until_ms or 0 for each in one.advice()), default=0)
+        until_ms = max((each.until_ms or 0 for each in one.actions()), default=0)
         return until_ms, look.lag_ms(one.shard_id) or 0
 
     groups = [
@@ -93,8 +115,3 @@ def grouped(look: Look, among: Iterable[str] | None = None) -> list[Group]:
         for members in found.values()
     ]
     return sorted(groups, key=lambda group: -SEVERITY[look.health(group.explanation.shard_id)])
-
-
-def _without_numbers(text: str) -> str:
-    """The text with the same sign for each number, duration and time."""
-    return _NUMBERS.sub("#", text)

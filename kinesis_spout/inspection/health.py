@@ -17,7 +17,8 @@ The window is between two snapshots. It is the only measure of patience, so ther
              application has no state at all
 
 A shard that waits for its parents is as healthy as they are. The verdict is the worst of all
-shards; `unknown` is worse than `ok` alone.
+shards; `unknown` is worse than `ok` alone. Where that is `ok` or `lagging`, the verdict on an
+application that is paused is `paused`, and on one that no process runs `not running`.
 
 `TipAnswer` is what one GetRecords says, at the position of the last snapshot: whether there is
 another record, when it arrived, and how far the position is behind the tip.
@@ -31,6 +32,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.lineage import ShardPhase
+from state.report import ReportStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -39,22 +41,36 @@ if TYPE_CHECKING:
     from state.store.history import OperatorMove
     from state.store.runs import RunLog
 
+OVER = frozenset({ShardPhase.FINISHED, ShardPhase.PAST})
 READ_PHASES = frozenset({ShardPhase.READABLE, ShardPhase.DRAINING})
 
 
 class Health(StrEnum):
-    """As the module's docstring defines it. In the order of `SEVERITY`."""
+    """As the module's docstring defines it. In the order of `SEVERITY`. `PAUSED` and `NOT_RUNNING`
+    are verdicts on an application alone, never the health of a shard.
+    """
 
     OK = "ok"
     UNKNOWN = "unknown"
+    PAUSED = "paused"
+    NOT_RUNNING = "not running"
     LAGGING = "lagging"
     STALLED = "stalled"
     LOSING = "losing"
 
 
 SEVERITY = {health: place for place, health in enumerate(Health)}
-PASSED = frozenset({Health.OK, Health.LAGGING})
-FAILED = frozenset({Health.STALLED, Health.LOSING})
+# Of `kinesis-spout status`. Cron jobs rely on 0 for an application that is paused, or that does not
+# run because its last run has read all.
+EXIT_CODES = {
+    Health.OK: 0,
+    Health.PAUSED: 0,
+    Health.NOT_RUNNING: 0,
+    Health.LAGGING: 0,
+    Health.UNKNOWN: 1,
+    Health.STALLED: 1,
+    Health.LOSING: 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +127,28 @@ class Look:
         """Those that were asked for: of ten thousand shards, each is asked for many times."""
         return {}
 
+    def is_read(self, shard_id: str) -> bool:
+        """Whether the shard is in a phase in which its records are read."""
+        return self.phase(shard_id) in READ_PHASES
+
+    def is_at_end(self, shard_id: str) -> bool:
+        """Whether the shard was read to its end, by the batch under way at the latest."""
+        progress = self.now.progress(shard_id)
+        return progress is not None and progress.position.is_end
+
+    def outage_until_ms(self, shard_id: str) -> int | None:
+        """When a Spark job tries again, if it takes its last batch for an outage, and the shard is
+        not in the batch under way; None otherwise.
+        """
+        plan = self.now.stored.plan
+        if plan is None or self.now.is_spout or shard_id in self.now.planned:
+            return None
+        is_out = plan.outages > 0
+        if plan.report is ReportStatus.DONE and plan.outcomes is not None:
+            is_out = plan.outcomes.outage
+        due_ms = [one.due_ms for state in self.now.states.values() for one in state.unresolved]
+        return min(due_ms) if is_out and due_ms else None
+
     def _phase_of(self, shard_id: str) -> ShardPhase:
         phase = self.now.lineage.phase(shard_id)
         progress = self.now.progress(shard_id)
@@ -155,11 +193,8 @@ class Look:
         """
         if self.phase(shard_id) not in READ_PHASES:
             return None
-        if self.now.owner_of(shard_id) is None:
-            log = self.now.last_log_for(shard_id)
-        else:
-            log = self.now.log_for(shard_id)
-        return None if log is None or log.no_answers is None else log
+        log = self.now.reader_log(shard_id)
+        return None if log.no_answers is None else log
 
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
@@ -233,7 +268,7 @@ class Look:
         reached = (tip.next_ms - before.verified_ms) / self.window_ms
         return None if reached < 0 or pace < 1 < reached else pace
 
-    def lost_in_ms(self, shard_id: str) -> int | None:
+    def expires_in_ms(self, shard_id: str) -> int | None:
         """In what time the oldest unread record expires if it goes on like this; 0 if it may have
         expired. None for a shard that holds its pace, or of which nothing is unread.
 
@@ -256,7 +291,7 @@ class Look:
         """In what time the oldest unread record expires, where that is less than has passed since
         it came: what mends the root may take as long as it has taken so far. None otherwise.
         """
-        lost_ms, lag_ms = self.lost_in_ms(shard_id), self.lag_ms(shard_id)
+        lost_ms, lag_ms = self.expires_in_ms(shard_id), self.lag_ms(shard_id)
         return None if lost_ms is None or lag_ms is None or lost_ms > lag_ms else lost_ms
 
     def keeps_up(self, shard_id: str) -> bool | None:
@@ -387,11 +422,10 @@ class Look:
         """Whether the last run has ended as it should, and the next one is not known to be overdue:
         where the starts of at least three runs are known, by the longest time between them.
         """
-        log = self.now.last_log
-        if self.now.ended_in_order is None or log is None or log.newest is None:
+        run, interval_ms = self.now.last_log.newest, self.now.run_interval_ms
+        if self.now.ended_in_order is None or run is None:
             return False
-        interval_ms = self.now.run_interval_ms
-        age_ms = self.now.now_ms - log.newest.owner.since_ms
+        age_ms = self.now.now_ms - run.owner.since_ms
         return interval_ms is None or age_ms <= interval_ms + self.window_ms
 
     def waits_for_trigger(self, shard_id: str) -> bool:

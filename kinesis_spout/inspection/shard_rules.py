@@ -1,392 +1,263 @@
-"""The rules that say what holds a shard itself. Pure. `OF_THE_SHARD` is their table."""
+"""Rules about the application's state of a stream, and about what a shard waits for. Pure."""
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
-from kinesis_spout.config import duration
-from kinesis_spout.inspection.application_rules import another_stream, not_begun
-from kinesis_spout.inspection.cause import (
-    NOTHING,
-    THE_JOB,
-    THE_NEXT_RULE,
-    Act,
-    Advice,
-    Cause,
-    has_reader,
-    is_at_end,
-)
-from kinesis_spout.inspection.consumer_words import words_of
-from kinesis_spout.inspection.health import READ_PHASES, SEVERITY
-from kinesis_spout.inspection.owner_rules import (
-    OTHER_CONSUMERS,
-    answers_none,
-    is_down,
-    not_subscribed,
-    run_of,
-    throttled_clause,
-)
-from kinesis_spout.inspection.retry_rules import (
-    held_by_order,
-    keeps_the_end,
-    letters_wait,
-    retries,
-    unresolved_besides,
-    waits_for_ancestor,
-)
-from kinesis_spout.inspection.run_rules import LOSS, is_in_a_loop, over_told
-from kinesis_spout.inspection.wording import (
-    expiry,
-    moment,
-    move_told,
-    plan_stage,
-    records,
-    shards_named,
-)
+from kinesis_spout.inspection.cause import Noun, Role, Subject
+from kinesis_spout.inspection.error_text import split
+from kinesis_spout.inspection.health import SEVERITY
+from kinesis_spout.inspection.process_rules import has_reader, is_down, is_in_a_loop
+from kinesis_spout.inspection.table import Found, Next, found
 from kinesis_spout.shards.lineage import ShardPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
+    from kinesis_spout.inspection.cause import Fact
     from kinesis_spout.inspection.health import Look
 
-
-_MAX_NAMED = 5  # of all shards; a part of them is always named
+_MAX_NAMES = 5  # of other applications, or shards; a part of the shards is always named
 _OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
-_RAISE = Advice(
-    Act.CHANGE,
-    "raise the limit of the batches: maxRecordsPerTrigger, which all shards share, or "
-    "maxRecordsPerShard",
-)
-_RAISE_RATE = Advice(
-    Act.CHANGE,
-    "raise its limits of reading: readsPerSecond and readBytesPerSecond, or a spout's rate",
-)
-_AFTER_A_BURST = Advice(
-    Act.WAIT, "wait some minutes and look again: behind what came at once it gets on faster"
-)
+_LATELY_MS = 10 * 60_000
 
 
-def _unknown_shard(look: Look, shard_id: str) -> Cause | None:
-    if shard_id in look.now.known_shards:
+# the application's state -------------------------------------------------------------------------
+def _application(look: Look) -> Subject:
+    return Subject(Noun.APPLICATION, look.now.application)
+
+
+def other_stream(look: Look, _: str) -> Found | None:
+    """The state belongs to an earlier stream of that name, or to one in another place."""
+    if not look.now.is_of_another_stream:
         return None
-    return Cause(
-        kind="unknown shard",
-        about=shard_id,
-        says="is not listed by the stream, and has no state in the application",
-        advice=(Advice(Act.LOOK, "see the shards", ("shards",)),),
+    if (places := look.now.whereabouts) is not None:
+        region, here = (arn.split(":")[3:4] for arn in places)
+        return found(
+            subject=_application(look),
+            state_arn=places[0],
+            stream_arn=places[1],
+            region=region[0] if region and region != here else None,
+        )
+    known = look.now.stored.identity
+    return found(
+        subject=_application(look),
+        is_earlier=True,
+        state_created_at_ms=None if known is None else known.created_ms,
+        stream_created_at_ms=look.now.stream.created_ms,
     )
 
 
-def _past(look: Look, shard_id: str) -> Cause | None:
-    if look.phase(shard_id) is not ShardPhase.PAST:
+def no_application(look: Look, _: str) -> Found | None:
+    """Nothing is stored of it. Which one may have been meant is told, the likeliest first."""
+    stored, now = look.now.stored, look.now
+    if now.is_known or stored.owners or now.last_log.runs or stored.reset is not None:
         return None
-    return Cause(
-        kind="past",
-        about=shard_id,
-        says="expired before the application began, is only named as a parent, and holds nothing "
-        "back",
-        advice=(NOTHING,),
+    applications = _likeliest(stored.of_the_stream, now.application)
+    streams = _likeliest(stored.of_the_application, now.stream.name)
+    return found(
+        subject=_application(look),
+        application=now.application,
+        stream=now.stream.name,
+        applications=applications,
+        more_applications=len(stored.of_the_stream) - _MAX_NAMES
+        if len(stored.of_the_stream) > _MAX_NAMES
+        else None,
+        streams=streams,
+        likely_application=None if applications is None else applications[0],
+        likely_stream=streams[0] if streams is not None and applications is None else None,
     )
 
 
-def _finished(look: Look, shard_id: str) -> Cause | None:
-    if look.phase(shard_id) is not ShardPhase.FINISHED:
+def _likeliest(names: Iterable[str], wanted: str) -> tuple[str, ...] | None:
+    by_likeness = sorted(names, key=lambda name: -SequenceMatcher(None, wanted, name).ratio())
+    return tuple(by_likeness[:_MAX_NAMES]) or None
+
+
+def not_begun(look: Look, _: str) -> Found | None:
+    if look.now.is_known:
         return None
-    return Cause(
-        kind="finished",
-        about=shard_id,
-        says="was read to its end, and every record of it is acked",
-        advice=(NOTHING,),
+    reset = look.now.stored.reset
+    if look.now.stored.owners:
+        return found(subject=_application(look), stage="starting")
+    if look.now.last_log.runs:
+        return found(subject=_application(look), then=Next.JOB, stage="ended", role=Role.EFFECT)
+    return found(
+        subject=_application(look),
+        stage="removed",
+        removed_at_ms=None if reset is None else reset.since_ms,
+        pid=None if reset is None else reset.pid,
+        host=None if reset is None else reset.host,
     )
 
 
-def _vanished(look: Look, shard_id: str) -> Cause | None:
-    if look.phase(shard_id) is not ShardPhase.VANISHED:
-        return None
-    return Cause(
-        kind="vanished",
-        about=shard_id,
-        says=f"is not listed by the stream any more, and was not read to its end: what was unread"
-        f"{_arrived(look, shard_id)} has expired (or the listing is late, right after a split or "
-        "merge)",
-        advice=(
-            Advice(Act.LOOK, "look again in a minute"),
-            Advice(
-                Act.CHANGE,
-                f"if it stays so, the records are lost: {words_of(look).without}",
-                _without_the_lost(look),
-                mends=LOSS,
-            ),
-        ),
-        leads_to=None if look.now.stored.owners and not look.now.stored.paused else THE_JOB,
-    )
-
-
-def _new(look: Look, shard_id: str) -> Cause | None:
+# whether it is tracked, and complete -------------------------------------------------------------
+def not_tracked(look: Look, shard_id: str) -> Found | None:
+    """The stream does not list it, or lists it and the application has no state of it yet."""
+    if shard_id not in look.now.known_shards:
+        return found(is_unknown=True)
     if look.phase(shard_id) is not ShardPhase.NEW or look.now.lineage.waits_for(shard_id):
         return None
-    says = "is listed by the stream, and has no state in the application yet"
     if not has_reader(look, shard_id):
-        return Cause(kind="not tracked", about=shard_id, says=says, leads_to=THE_JOB)
-    return Cause(
-        kind="not tracked",
-        about=shard_id,
-        says=f"{says}: {words_of(look).it} learns of it with its next listing",
-        advice=(
-            Advice(Act.WAIT, f"wait for the next listing ({words_of(look).refresh})"),
-            Advice(Act.LOOK, f"if it stays so, {words_of(look).some_shards}"),
-        ),
+        return found(then=Next.JOB, role=Role.EFFECT)
+    option = "shard_refresh_interval_s" if look.now.was_spout else "shardRefreshInterval"
+    return found(is_to_be_listed=True, option=option)
+
+
+def records_expired(look: Look, shard_id: str) -> Found | None:
+    """The shard is gone before it was read to its end, or was last seen complete longer ago than
+    the stream keeps its records.
+    """
+    now_ms, horizon_ms = look.now.now_ms, look.horizon_ms
+    is_gone = look.phase(shard_id) is ShardPhase.VANISHED
+    progress, lapsed_ms = look.now.progress(shard_id), _lapsed_ms(look, shard_id)
+    if not is_gone and lapsed_ms is None:
+        return None
+    since_ms = None if progress is None else progress.verified_ms
+    is_dated = since_ms is not None and since_ms < horizon_ms
+    has_owner = bool(look.now.stored.owners)
+    then = Next.END if look.keeps_up(shard_id) else Next.BELOW
+    if is_gone:
+        then = Next.END if has_owner and not look.now.stored.paused else Next.JOB
+    return found(
+        then=then,
+        is_gone=is_gone,
+        from_at_ms=since_ms if is_dated else None,
+        to_at_ms=horizon_ms if is_dated else None,
+        age_ms=None if since_ms is None else now_ms - since_ms,
+        retention_ms=look.now.stream.retention_ms,
+        consumer=look.now.consumer,
+        lost_shards=_lost_shards(look) if look.now.was_spout else None,
     )
 
 
 def _lapsed_ms(look: Look, shard_id: str) -> int | None:
     """When the shard was last seen complete, where that is longer ago than the retention."""
     progress = look.now.progress(shard_id)
-    if (
-        progress is None
-        or progress.verified_ms is None
-        or progress.position.is_end
-        or progress.verified_ms >= look.horizon_ms
-    ):
-        return None
-    return progress.verified_ms
+    verified_ms = None if progress is None or progress.position.is_end else progress.verified_ms
+    return None if verified_ms is None or verified_ms >= look.horizon_ms else verified_ms
 
 
-def _arrived(look: Look, shard_id: str) -> str:
-    """A clause that says which records are lost, by when they arrived."""
-    progress, now_ms = look.now.progress(shard_id), look.now.now_ms
-    since_ms = None if progress is None else progress.verified_ms
-    if since_ms is None or since_ms >= look.horizon_ms:
-        return ""
-    return f" that arrived from {moment(since_ms, now_ms)} to {moment(look.horizon_ms, now_ms)}"
-
-
-def _without_the_lost(look: Look) -> tuple[str, ...]:
-    """The command that goes on without what is lost, of all shards: a job names them all, too. A
-    spout's program may not have an option for it; all of them have positions. Empty for a Spark
-    job, which has one.
+def _lost_shards(look: Look) -> tuple[str, ...]:
+    """Those to be set to their oldest records in one command, as a job names all of them, too;
+    empty for all shards. A spout's program may have no option for it; all have positions.
     """
-    if not look.now.was_spout:
-        return ()
-    losing = [
+    lost = tuple(
         one
         for one in look.now.shard_ids
         if _lapsed_ms(look, one) is not None or look.phase(one) is ShardPhase.VANISHED
-    ]
-    named = [argument for one in losing for argument in ("--shard", one)]
-    if len(losing) > _MAX_NAMED and len(losing) == len(look.now.states):
-        named = []
-    return ("checkpoint", "set", *named, "--to", "TRIM_HORIZON", "--allow-skip")
-
-
-def _lapsed(look: Look, shard_id: str) -> Cause | None:
-    verified_ms = _lapsed_ms(look, shard_id)
-    if verified_ms is None:
-        return None
-    return Cause(
-        kind="lapsed",
-        about=shard_id,
-        says=f"was last seen complete {duration(look.now.now_ms - verified_ms)} ago, and "
-        f"the stream keeps records for {duration(look.now.stream.retention_ms)}: records"
-        f"{_arrived(look, shard_id)} may have expired unread",
-        advice=(
-            Advice(
-                Act.CHANGE,
-                "raise the stream's retention while there is something to save",
-                is_urgent=True,
-            ),
-            Advice(
-                Act.CHANGE,
-                words_of(look).lossy,
-                _without_the_lost(look),
-                mends=LOSS,
-                is_urgent=True,
-            ),
-        ),
-        leads_to=None if look.keeps_up(shard_id) else THE_NEXT_RULE,
     )
+    return () if len(lost) > _MAX_NAMES and len(lost) == len(look.now.states) else lost
 
 
-def _waiting(look: Look, shard_id: str) -> Cause | None:
+def waits_for_parents(look: Look, shard_id: str) -> Found | None:
     parents = look.now.lineage.waits_for(shard_id)
     if not parents or look.phase(shard_id) not in {ShardPhase.WAITING, ShardPhase.NEW}:
         return None
-    whose = "its parent" if len(parents) == 1 else "its parents"
-    return Cause(
-        kind="waits for parents",
-        about=shard_id,
-        says=f"waits for {whose}, {shards_named(parents)}: records of a key go on in it, so what "
-        "came before must be read to the end first",
-        leads_to=max(parents, key=lambda parent: SEVERITY[look.health(parent)]),
-    )
+    worst = max(parents, key=lambda parent: SEVERITY[look.health(parent)])
+    return found(shard_id=worst, parents=tuple(parents))
 
 
-def _caught_up(look: Look, shard_id: str) -> Cause | None:
-    if look.phase(shard_id) not in READ_PHASES or not look.keeps_up(shard_id):
+# how far it is read ------------------------------------------------------------------------------
+def caught_up(look: Look, shard_id: str) -> Found | None:
+    """Nothing is left to be read."""
+    phase = look.phase(shard_id)
+    if phase is ShardPhase.PAST:
+        return found(progress="past")
+    if phase is ShardPhase.FINISHED:
+        return found(progress="finished")
+    if not look.is_read(shard_id) or not look.keeps_up(shard_id):
         return None
+    plan, tip = look.now.open_plan, look.tips.get(shard_id)
     if look.is_unsettled(shard_id):
-        return Cause(
-            kind="not settled",
-            about=shard_id,
-            says=f"was read up to its newest record, by a batch that is not settled{_stage(look)}",
-            leads_to=THE_JOB,
+        return found(
+            then=Next.JOB,
+            role=Role.EFFECT,
+            progress="not settled",
+            plan_id=None if plan is None else plan.plan_id,
         )
-    tip = look.tips.get(shard_id)
     is_idle = tip is not None and tip.next_ms is None
-    newest = "its newest record" if is_idle else "what came just now"
-    if is_down(look, shard_id) or not (is_idle or look.now.stored.owners):
-        next_one = "" if look.now.ended_in_order is not None else "; what comes next is not read"
-        besides = unresolved_besides(look, shard_id)
-        return Cause(
-            kind="idle, and nobody reads it",
-            about=shard_id,
-            says=f"was read up to {newest}{next_one}{besides.says}",
-            advice=besides.advice,
-            leads_to=THE_JOB,
+    has_owner = bool(look.now.stored.owners)
+    if is_down(look, shard_id) or look.now.stored.paused or not (is_idle or has_owner):
+        ends_in_order = look.now.ended_in_order is not None
+        return found(
+            then=Next.JOB, role=Role.EFFECT, progress="not read", leaves_next=not ends_in_order
         )
-    says, nothing = "is read as fast as records come", NOTHING
-    if is_idle:
-        says = "is read up to its newest record, and waits for the next one"
-        if not look.now.stored.owners:
-            says, nothing = _idle_without_owner(look)
-    held = look.now.states[shard_id].unresolved_count
-    throttled = throttled_clause(look, shard_id)
-    if throttled:
-        nothing = Advice(Act.CHANGE, f"if it falls behind again, {OTHER_CONSUMERS}")
-    return Cause(
-        kind="idle" if is_idle else "healthy",
-        about=shard_id,
-        says=f"{says}{throttled}",
-        advice=(nothing,),
-        leads_to=THE_NEXT_RULE if held else None,
+    end = None if has_owner else look.now.ended_in_order
+    return found(
+        throttle_facts(look, shard_id),
+        then=Next.BELOW if look.now.states[shard_id].unresolved else Next.END,
+        progress="idle" if is_idle else "reading",
+        has_no_owner=not has_owner,
+        ended_at_ms=None if end is None else end.time_ms,
     )
 
 
-def _idle_without_owner(look: Look) -> tuple[str, Advice]:
-    """Nothing is unread, and no process runs."""
-    read = "was read up to its newest record"
-    if told := over_told(look):
-        return f"{read}; {told}", Advice(Act.NOTHING, "nothing to do until its next run is due")
-    return (
-        f"{read}; no process owns the application now",
-        Advice(Act.NOTHING, "nothing to do for what came so far; start the job to read what comes"),
-    )
-
-
-def _stage(look: Look) -> str:
-    """How far the open plan has come, where no owner is left whose cause says so."""
-    plan = look.now.open_plan
-    if plan is None or look.now.stored.owners:
-        return ""
-    age = duration(max(0, look.now.now_ms - plan.created_ms))
-    return f" (plan {plan.plan_id}, made {age} ago: {plan_stage(look, plan)})"
-
-
-def _set_back(look: Look, shard_id: str) -> Cause | None:
+def set_back(look: Look, shard_id: str) -> Found | None:
     move = look.set_back(shard_id)
     if move is None:
         return None
-    reads = "reads" if has_reader(look, shard_id) else "is to read"
-    meant = Advice(Act.WAIT, "wait: it was set back on purpose, and is over when it has caught up")
-    return Cause(
-        kind="set back",
-        about=shard_id,
-        says=f"was {move_told(move, look.now.now_ms)}, and {reads} again what it had read before, "
-        "on purpose",
-        advice=(meant,) if has_reader(look, shard_id) else (),
-        leads_to=THE_NEXT_RULE,
-    )
+    return found(command=move.cause, moved_at_ms=move.time_ms, is_read=has_reader(look, shard_id))
 
 
-def _behind(look: Look, shard_id: str) -> Cause | None:
-    if (
-        look.phase(shard_id) not in READ_PHASES
-        or not look.has_moved(shard_id)
-        or look.keeps_up(shard_id)
-    ):
-        return None
-    besides, throttled = unresolved_besides(look, shard_id), throttled_clause(look, shard_id)
-    others = (Advice(Act.CHANGE, OTHER_CONSUMERS),) if throttled else ()
-    lag_ms, speed = look.lag_ms(shard_id), look.speed(shard_id)
-    behind = "" if lag_ms is None else f" {duration(lag_ms)}"
-    if speed is not None and speed > 1 and lag_ms is not None:
-        until_ms = look.now.now_ms + round(lag_ms / (speed - 1))
-        return Cause(
-            kind="catching up",
-            about=shard_id,
-            says=f"is read, is{behind} behind, and catches up{throttled}{besides.says}",
-            advice=(
-                Advice(
-                    Act.WAIT,
-                    f"wait; at this pace it is at the tip at {moment(until_ms, look.now.now_ms)}",
-                    until_ms=until_ms,
-                ),
-                *others,
-                *besides.advice,
-            ),
-        )
-    if not speed:  # it has moved, so 0 only says that no time of arrival was stored meanwhile
-        return Cause(
-            kind="of unknown pace",
-            about=shard_id,
-            says=f"is read, is{behind} behind, and at what pace is not known yet"
-            f"{throttled}{besides.says}",
-            advice=(
-                *others,
-                Advice(Act.WAIT, "wait a minute and look again"),
-                *besides.advice,
-            ),
-        )
-    limit, own = _filled(look, shard_id), _own_rate(look, shard_id)
-    besides = besides._replace(says=f"{own}{besides.says}")
-    first = (
-        *others,
-        *((_RAISE_RATE,) if own else ()),
-        *((_RAISE,) if limit is not None else ()),
-        *((_AFTER_A_BURST,) if speed < _OF_A_BURST else ()),
-    )
-    faster = words_of(look).faster
-    return Cause(
-        kind="falling behind",
-        about=shard_id,
-        says=f"is read, is{behind} behind, and {_pace(look, shard_id, speed, limit)}{throttled}"
-        f"{besides.says}",
-        advice=(
-            *first,
-            Advice(Act.CHANGE, f"or, if it is still too slow: {faster}" if first else faster),
-            *_retention(look, shard_id),
-            *besides.advice,
-        ),
-    )
-
-
-def _pace(look: Look, shard_id: str, speed: float, limit: int | None) -> str:
-    """A clause about a shard that is read more slowly than records came. `limit`: of its batches,
-    which are filled to it; None where they are not.
+def behind(look: Look, shard_id: str) -> Found | None:
+    """The position has moved. It may be that the process that moved it ends again and again, or has
+    ended.
     """
-    lost_ms = look.lost_in_ms(shard_id)
-    told = "" if lost_ms is None else expiry(lost_ms, look.now.stream.retention_ms)
-    lost = f"; at this pace unread records expire in {told}" if told else ""
-    at_once = ", most likely because much came at once then"
-    filled = "" if limit is None else f"; its batches take as many as they may, {records(limit)}"
-    return (
-        f"read what came within {duration(round(speed * look.window_ms))} in the last "
-        f"{duration(look.window_ms)}"
-        f"{at_once if speed < _OF_A_BURST else ': it does not catch up'}{filled}{lost}"
-    )
+    if not look.is_read(shard_id) or not look.has_moved(shard_id):
+        return None
+    lag_ms = look.lag_ms(shard_id)
+    is_in_loop = is_in_a_loop(look, shard_id)
+    if is_in_loop or look.now.owner_of(shard_id) is None:
+        return found(
+            then=Next.JOB,
+            role=Role.EFFECT,
+            lag_ms=lag_ms or None,
+            pace="interrupted",
+            is_in_loop=is_in_loop,
+        )
+    if look.keeps_up(shard_id):
+        return None
+    facts: dict[str, Fact | None] = {"lag_ms": lag_ms, **throttle_facts(look, shard_id)}
+    speed = look.speed(shard_id)
+    if not speed:  # it has moved, so 0 only says that no time of arrival was stored meanwhile
+        return found(facts, pace="not known")
+    if speed > 1 and lag_ms is not None:
+        tip_ms = look.now.now_ms + round(lag_ms / (speed - 1))
+        return found(facts, pace="catching up", tip_at_ms=tip_ms)
+    run = look.now.run_for(shard_id)
+    facts |= {
+        "pace": "falling behind",
+        "speed": round(speed, 3),
+        "read_ms": round(speed * look.window_ms),
+        "window_ms": look.window_ms,
+        "is_after_burst": speed < _OF_A_BURST,
+        "batch_limit": _filled(look, shard_id),
+        "reads_per_second": None if run is None else run.reads_per_second,
+        "mb_per_second": None
+        if run is None or run.bytes_per_second is None
+        else run.bytes_per_second / 1_000_000,
+        "consumer": look.now.consumer,
+    }
+    limits = ("batch_limit", "reads_per_second", "mb_per_second", "throttled")
+    has_reason = any(facts.get(name) is not None for name in limits) or speed < _OF_A_BURST
+    return found(facts | expiry_facts(look, shard_id), has_reason=has_reason)
 
 
-def _own_rate(look: Look, shard_id: str) -> str:
-    """A clause about the limits that its consumer has set to its reads; empty without."""
-    owner = look.now.owner_of(shard_id)
-    run = None if owner is None else run_of(look, owner)
-    limits = []
-    if run is not None and run.reads_per_second is not None:
-        limits.append(f"{run.reads_per_second:g} reads")
-    if run is not None and run.bytes_per_second is not None:
-        limits.append(f"{run.bytes_per_second / 1_000_000:.2g} MB")
-    return f"; it may read at most {' and '.join(limits)} a second, as it is set" if limits else ""
+def expiry_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
+    """In what time unread records expire. No record is kept for longer than the retention, so a
+    slow loss of pace, which reaches further, is told as that.
+    """
+    lost_ms, retention_ms = look.expires_in_ms(shard_id), look.now.stream.retention_ms
+    is_late = lost_ms is not None and lost_ms > retention_ms
+    # Of what may have expired, its cause says so.
+    is_soon = look.expires_soon_ms(shard_id) is not None and _lapsed_ms(look, shard_id) is None
+    return {
+        "expires_in_ms": None if is_late else lost_ms,
+        "retention_ms": retention_ms if is_late else None,
+        "expires_soon": is_soon,
+    }
 
 
 def _filled(look: Look, shard_id: str) -> int | None:
@@ -406,110 +277,57 @@ def _filled(look: Look, shard_id: str) -> int | None:
     return None
 
 
-def _read_between_crashes(look: Look, shard_id: str) -> Cause | None:
-    """The position has moved, but the process that moved it ends again and again, or has ended."""
-    is_in_loop = is_in_a_loop(look, shard_id)
-    ends = is_in_loop or look.now.owner_of(shard_id) is None
-    if look.phase(shard_id) not in READ_PHASES or not look.has_moved(shard_id) or not ends:
-        return None
-    besides, lag_ms = unresolved_besides(look, shard_id), look.lag_ms(shard_id)
-    behind = f", is {duration(lag_ms)} behind," if lag_ms else ""
-    when = "between one end of its process and the next" if is_in_loop else "until just now"
-    return Cause(
-        kind="read between crashes" if is_in_loop else "read until just now",
-        about=shard_id,
-        says=f"{'is' if is_in_loop else 'was'} read{behind} {when}{besides.says}",
-        advice=besides.advice,
-        leads_to=THE_JOB,
-    )
+def throttle_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
+    """That the shard's reads were refused since its oldest unread record came, or within the last
+    ten minutes, as its consumer told; empty where they were not.
+    """
+    if shard_id in look.throttled:
+        return {"throttled": "now"}
+    planned, log = look.now.planned.get(shard_id), look.now.log_for(shard_id)
+    read = None if planned is None else planned.result
+    if read is not None and read.throttled:
+        return {"throttled": "batch", "refused_reads": read.throttled}
+    told = log.throttled.get(shard_id)
+    lately_ms, frontier_ms = look.now.now_ms - _LATELY_MS, look.frontier_ms(shard_id)
+    since_ms = lately_ms if frontier_ms is None else min(frontier_ms, lately_ms)
+    if told is None or told.last_ms < since_ms:
+        return {}
+    return {"throttled": "lately", "refused_reads": told.count, "refused_at_ms": told.last_ms}
 
 
-def _retention(look: Look, shard_id: str) -> tuple[Advice, ...]:
-    """To raise the retention, where unread records expire soon."""
-    if look.expires_soon_ms(shard_id) is None or _lapsed_ms(look, shard_id) is not None:
-        return ()  # of what may have expired, its cause says so
-    return (
-        Advice(
-            Act.CHANGE,
-            "raise the stream's retention first (aws kinesis increase-stream-retention-period): "
-            "unread records do not expire meanwhile",
-            is_urgent=True,
-        ),
-    )
-
-
-def _was_skipped(look: Look, shard_id: str) -> tuple[Advice, ...]:
-    """Of a shard that an operator has set forward, and that nobody has read since."""
-    move = look.now.stored.move
-    if move is None or shard_id not in move.forward or look.now.stored.owners:
-        return ()
-    return (
-        Advice(
-            Act.LOOK,
-            "see, before the job is started, whether its records were to be skipped",
-            ("checkpoint", "history"),
-            is_urgent=True,
-        ),
-    )
-
-
-def _not_read(look: Look, shard_id: str) -> Cause:
-    """The last rule: nothing of the shard itself holds it."""
-    if is_at_end(look, shard_id):
-        return Cause(
-            kind="end to be settled",
-            about=shard_id,
-            says=f"was read to its end by the batch under way{_stage(look)}",
-            leads_to=THE_JOB,
-        )
-    lag_ms = look.lag_ms(shard_id)
-    tip = look.tips.get(shard_id)
+def unread(look: Look, shard_id: str) -> Found:
+    """Nothing of the shard itself holds it."""
+    if look.is_at_end(shard_id):
+        return found(left="settling")
+    tip, lag_ms, move = look.tips.get(shard_id), look.lag_ms(shard_id), look.now.stored.move
     if tip is not None and tip.next_ms is None:
-        return Cause(
-            kind="end not read",
-            about=shard_id,
-            says="is closed, and all its records were read; its end was not, for which its "
-            "children wait",
-            leads_to=THE_JOB,
-        )
-    if tip is None:
-        seen = "" if lag_ms is None else f"; it was last seen complete {duration(lag_ms)} ago"
-        says = f"may have records that were not read{seen}"
-    else:
-        says = f"has records that were not read, the oldest of {duration(lag_ms or 0)} ago"
-        lost_ms = look.lost_in_ms(shard_id)
-        if lost_ms is not None:
-            says += f", which expires in {duration(lost_ms)}"
-    besides = unresolved_besides(look, shard_id)
-    return Cause(
-        kind="not read",
-        about=shard_id,
-        says=f"{says}{besides.says}",
-        advice=(*_retention(look, shard_id), *_was_skipped(look, shard_id), *besides.advice),
-        leads_to=THE_JOB,
+        return found(left="end")
+    was_skipped = move is not None and shard_id in move.forward and not look.now.stored.owners
+    return found(
+        expiry_facts(look, shard_id),
+        left="records" if tip is not None else "not known",
+        lag_ms=lag_ms,
+        was_skipped=was_skipped,
     )
 
 
-OF_THE_SHARD: tuple[Callable[[Look, str], Cause | None], ...] = (
-    another_stream,
-    not_begun,
-    _unknown_shard,
-    _past,
-    _finished,
-    _vanished,
-    _new,
-    _lapsed,
-    _waiting,
-    not_subscribed,
-    answers_none,
-    _caught_up,
-    _set_back,
-    held_by_order,
-    _read_between_crashes,
-    _behind,
-    waits_for_ancestor,
-    letters_wait,
-    retries,
-    keeps_the_end,
-    _not_read,
-)
+# Kinesis -----------------------------------------------------------------------------------------
+def kinesis_silent(look: Look, shard_id: str) -> Found | None:
+    """The service throttles the shard, where it is asked now or where its consumer told of it; or
+    it fails where it is asked, so the job may fare no better.
+    """
+    if facts := throttle_facts(look, shard_id):
+        return found(facts, consumer=look.now.consumer)
+    why = look.unanswered.get(shard_id)
+    if why is None:
+        return None
+    error = split(why)
+    return found(error=error.message, remedy=error.remedy, consumer=look.now.consumer)
+
+
+def not_asked(look: Look, shard_id: str) -> Found | None:
+    """Nothing but the state tells, and it says that nothing was left when it was stored."""
+    state = look.now.states.get(shard_id)
+    if state is None or not state.at_tip or shard_id in look.tips or state.unresolved:
+        return None
+    return found(is_refused=look.refused is not None)

@@ -18,7 +18,7 @@ from state.position import SHARD_END, Position
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
 from state.store.ownership import ProcessState, TaskShare
-from state.store.runs import DONE, FAILED
+from state.store.runs import DONE, FAILED, SPARK, SPOUT, RunLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
     from state.store.ownership import OwnerInfo, OwnerView
-    from state.store.runs import RefusedLetters, Run, RunEnd, RunLog
+    from state.store.runs import RefusedLetters, Run, RunEnd
     from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 
 ANYONE = "anyone"
+_NOTHING_TOLD = RunLog()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,11 @@ class Snapshot:
     def was_spout(self) -> bool:
         """The same, also of an application that nobody owns: only Spark jobs make plans."""
         return self.is_spout or (not self.stored.owners and self.stored.plan is None)
+
+    @property
+    def consumer(self) -> str:
+        """The kind of consumer that owns the application, or has owned it last."""
+        return SPOUT if self.was_spout else SPARK
 
     @cached_property
     def lineage(self) -> ShardLineage:
@@ -281,71 +287,82 @@ class Snapshot:
                 return owner
         return None
 
-    def log_of(self, owner: OwnerView) -> RunLog | None:
-        """What a process that owns the application told of its run; None of one that told nothing,
+    def log_of(self, owner: OwnerView) -> RunLog:
+        """What a process that owns the application told of its run; empty of one that told nothing,
         as one of an earlier version.
         """
-        log = self.stored.runs.get(owner.task)
-        newest = None if log is None else log.newest
-        return log if newest is not None and newest.owner == owner.info else None
+        log = self.stored.runs.get(owner.task, _NOTHING_TOLD)
+        return log if log.newest is not None and log.newest.owner == owner.info else _NOTHING_TOLD
 
-    def log_for(self, shard_id: str) -> RunLog | None:
-        """The same of the process that is to read the shard; None if none runs, too."""
+    def log_for(self, shard_id: str) -> RunLog:
+        """The same of the process that is to read the shard; empty if none runs, too."""
         owner = self.owner_of(shard_id)
-        return None if owner is None else self.log_of(owner)
+        return _NOTHING_TOLD if owner is None else self.log_of(owner)
+
+    def run_for(self, shard_id: str) -> Run | None:
+        """The run of the process that is to read the shard; None where it told nothing."""
+        return self.log_for(shard_id).newest
 
     @cached_property
-    def last_log(self) -> RunLog | None:
-        """What the process told that took the application, or a share of it, last."""
-        logs = [log for log in self.stored.runs.values() if log.newest is not None]
-        return max(logs, key=lambda log: _since_ms(log.newest), default=None)
-
-    def last_share(self, shard_id: str) -> TaskShare | None:
-        """The task that is to read the shard, where several shared the application when it was
-        taken last; None where one process has all of it, or nobody has taken it.
+    def last_log(self) -> RunLog:
+        """What the process told that took the application, or a share of it, last; empty where none
+        told anything.
         """
-        share = next((one for one, log in self.stored.runs.items() if log is self.last_log), None)
-        if share is None or share.total == 1:
-            return None
-        return TaskShare(task_of(shard_id, share.total), share.total)
+        logs = [log for log in self.stored.runs.values() if log.newest is not None]
+        return max(logs, key=lambda log: _since_ms(log.newest), default=_NOTHING_TOLD)
 
-    def last_log_for(self, shard_id: str) -> RunLog | None:
-        """What the process told that was to read the shard last; None where it told nothing."""
-        share = self.last_share(shard_id)
-        return self.last_log if share is None else self.stored.runs.get(share)
+    def share_of(self, shard_id: str) -> TaskShare | None:
+        """The task that reads the shard, or is to read it; None where one process has all of it, or
+        nobody has taken it.
+        """
+        owner, total = self.owner_of(shard_id), self.stored.total_tasks
+        if owner is None and not self.stored.owners:
+            logs = self.stored.runs.items()
+            last = next((share for share, log in logs if log is self.last_log), None)
+            total = None if last is None else last.total
+        if total is None or total == 1:
+            return None
+        return TaskShare(task_of(shard_id, total), total)
+
+    def reader_log(self, shard_id: str) -> RunLog:
+        """What the process told that reads the shard, or that is to read it and does not run."""
+        if self.owner_of(shard_id) is not None:
+            return self.log_for(shard_id)
+        share = self.share_of(shard_id)
+        return self.last_log if share is None else self.stored.runs.get(share, _NOTHING_TOLD)
 
     def failure_for(self, shard_id: str) -> RunEnd | None:
         """The error that ended the run that was to read the shard; None where it did not end so, or
         another process has taken over since.
         """
-        is_owned = self.owner_of(shard_id) is not None
-        log = self.log_for(shard_id) if is_owned else self.last_log_for(shard_id)
-        run = None if log is None else log.newest
+        run = self.reader_log(shard_id).newest
         return None if run is None or run.end is None or run.end.kind != FAILED else run.end
+
+    def retry_policy(self, shard_id: str) -> RetryPolicy | None:
+        """That of a tracked query, or of the spout that reads the shard, as it told."""
+        if self.stored.policy is not None and not self.is_spout:
+            return self.stored.policy.retry
+        run = self.run_for(shard_id)
+        if run is None or run.max_attempts is None:
+            return None
+        return RetryPolicy(retry_limit=max(0, run.max_attempts - 1), max_age_ms=run.max_age_ms)
+
+    def is_given_up(self, shard_id: str, record: UnresolvedRecord) -> bool:
+        """Whether the record is not tried again."""
+        policy = self.retry_policy(shard_id)
+        return record.rejected or (
+            policy is not None
+            and policy.exhausted(record.attempts, record.first_counted_failure_ms, self.now_ms)
+        )
 
     def refused_letters_for(self, shard_id: str) -> RefusedLetters | None:
         """The dead letters that the process that reads the shard cannot write, where the shard may
         have some of them: records that are not tried again.
         """
-        log, state = self.log_for(shard_id), self.states.get(shard_id)
-        run = None if log is None else log.newest
-        if log is None or run is None or log.refused_letters is None or state is None:
+        refused, state = self.log_for(shard_id).refused_letters, self.states.get(shard_id)
+        if refused is None or state is None:
             return None
-        if run.max_attempts is None:
-            policy = None
-        else:
-            policy = RetryPolicy(
-                retry_limit=max(0, run.max_attempts - 1), max_age_ms=run.max_age_ms
-            )
-        has_some = any(
-            one.rejected
-            or (
-                policy is not None
-                and policy.exhausted(one.attempts, one.first_counted_failure_ms, self.now_ms)
-            )
-            for one in state.unresolved
-        )
-        return log.refused_letters if has_some else None
+        return refused if any(self.is_given_up(shard_id, one) for one in state.unresolved) else None
 
     @cached_property
     def ended_in_order(self) -> RunEnd | None:
@@ -365,9 +382,8 @@ class Snapshot:
         """The longest time between the starts of runs that ended as they should; None where fewer
         than three in a row are known.
         """
-        log = self.last_log
         starts: list[int] = []
-        for run in () if log is None else reversed(log.runs):
+        for run in reversed(self.last_log.runs):
             if run.end is None or run.end.kind != DONE:
                 break
             starts.append(run.owner.since_ms)
@@ -380,8 +396,7 @@ class Snapshot:
         is known.
         """
         for owner in self.stored.owners:
-            log = None if self.is_spout else self.log_of(owner)
-            return None if log is None else log.trigger_ms
+            return None if self.is_spout else self.log_of(owner).trigger_ms
         return None
 
     @property

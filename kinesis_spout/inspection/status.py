@@ -5,9 +5,11 @@
     application, stream, streamStatus, retentionMs, paused
     pause             null, or by, sinceMs, reason, each null where it is not known
     timeMs            the service's time of the look; windowMs: how long the window was
-    verdict           ok, unknown, lagging, stalled or losing (`kinesis_spout.inspection.health`);
-                      unknown where the application has no state here, nothing is known of any
-                      shard, or one that was asked did not answer
+    verdict           ok, unknown, paused, not running, lagging, stalled or losing
+                      (`kinesis_spout.inspection.health`); unknown where the application has no
+                      state here, nothing is known of any shard, or one that was asked did not
+                      answer
+    cause             why, as in `explain --json`: that of the worst shard; null where all is well
     owners            process, host, sinceMs, and task where several share the application
     plan              null, or planId, status, createdMs, tasks, tasksBegun, tasksSealed, report
                       (null, open, done), openings
@@ -22,7 +24,7 @@
         readPosition  where the next record is read, what the open plan has read included
         checkpoint    sequence number up to which everything is acked, or SHARD_END
         lagMs, lagMeasured   lag in time of arrival; measured by the service, or an upper bound
-        lostInMs      when the oldest unread record expires if it goes on like this; 0: it may have
+        expiresInMs   when the oldest unread record expires if it goes on like this; 0: it may have
         unresolved    number of records that are not acked
         oldestMs      how long ago the oldest of them first failed
         attempts      the most deliveries that one of them had
@@ -38,13 +40,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import duration
-from kinesis_spout.inspection.health import READ_PHASES, SEVERITY, Health
-from kinesis_spout.inspection.outage import any_outage
+from kinesis_spout.inspection.cause import Kind
+from kinesis_spout.inspection.explanation import cause_of, explain
+from kinesis_spout.inspection.health import OVER, READ_PHASES, SEVERITY, Health
 from kinesis_spout.inspection.wording import (
     kind_told,
     moment,
     move_told,
-    plan_stage,
     records,
     shards_named,
     short_shard,
@@ -57,12 +59,12 @@ from state.store.runs import FAILED as FAILED_RUN
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from kinesis_spout.inspection.cause import Cause
     from kinesis_spout.inspection.health import Look
-    from kinesis_spout.inspection.snapshot import Snapshot
     from state.store.pause import Pause
 
 _NEVER_MS = 1 << 62
-OVER = frozenset({ShardPhase.FINISHED, ShardPhase.PAST})
+_MAX_EXPLAINED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class ShardStatus:
     waits_for: tuple[str, ...]
     lag_ms: int | None
     lag_measured: bool
-    lost_in_ms: int | None
+    expires_in_ms: int | None
     unresolved: int
     oldest_ms: int | None
     attempts: int
@@ -93,7 +95,7 @@ class ShardStatus:
             "waitsFor": list(self.waits_for),
             "lagMs": self.lag_ms,
             "lagMeasured": self.lag_measured,
-            "lostInMs": self.lost_in_ms,
+            "expiresInMs": self.expires_in_ms,
             "unresolved": self.unresolved,
             "oldestMs": self.oldest_ms,
             "attempts": self.attempts,
@@ -138,6 +140,16 @@ class ApplicationStatus:
 
     @property
     def verdict(self) -> Health:
+        """That of the shards, unless it is fine and the application is paused or does not run."""
+        verdict, stored = self._of_the_shards, self.look.now.stored
+        if verdict not in {Health.OK, Health.LAGGING}:
+            return verdict
+        if stored.paused:
+            return Health.PAUSED
+        return verdict if stored.owners else Health.NOT_RUNNING
+
+    @property
+    def _of_the_shards(self) -> Health:
         """`unknown` of single shards that nobody asked is no more than that: the others are judged.
         Where a shard was asked and did not answer, nothing is known of any, or the state is that of
         another stream, so is the verdict.
@@ -149,6 +161,36 @@ class ApplicationStatus:
         if is_certain or self.not_told or self.not_answered:
             return verdict
         return Health.UNKNOWN if self.not_asked == len(self.live) else Health.OK
+
+    @property
+    def worst(self) -> tuple[ShardStatus, ...]:
+        """The shards that are as ill as the verdict says, without those that only wait for others
+        of them.
+        """
+        health, asked = self._of_the_shards, {*self.look.throttled, *self.look.unanswered}
+        alike = tuple(one for one in self.live if one.health is health)
+        if health is Health.UNKNOWN:
+            return tuple(sorted(alike, key=lambda one: one.shard_id not in asked))
+        return tuple(one for one in alike if self.look.own_health(one.shard_id) is health) or alike
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why the verdict is what it is; None where all is well."""
+        return next(iter(self.causes), None)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The cause of each of the worst shards, of at most so many; first one that is known."""
+        kinds = {Health.PAUSED: Kind.PAUSED, Health.NOT_RUNNING: Kind.NOT_RUNNING}
+        kind = kinds.get(self.verdict)  # also of an application whose shards are all read
+        shards = [one.shard_id for one in self.worst or self.shards[:1]]
+        shards = shards[:_MAX_EXPLAINED] or [self.look.now.application]
+        if self.verdict is Health.OK:
+            return ()
+        if kind is not None and (alone := cause_of(self.look, kind, shards[0])) is not None:
+            return (alone,)
+        found = (explain(self.look, shard_id).causes[0] for shard_id in shards)
+        return tuple(sorted(found, key=lambda one: one.kind is Kind.NOT_VISIBLE))
 
     def as_json(self) -> dict[str, Any]:
         now = self.look.now
@@ -162,6 +204,7 @@ class ApplicationStatus:
             "timeMs": now.now_ms,
             "windowMs": self.look.window_ms,
             "verdict": self.verdict.value,
+            "cause": None if (cause := self.cause) is None else cause.as_json(),
             "owners": [
                 {
                     "process": one.info.pid,
@@ -196,61 +239,57 @@ def verdict_sentence(status: ApplicationStatus) -> str:
         return _unknown(status, shards)
     if verdict is Health.OK:
         return _all_well(status, shards)
+    if verdict in {Health.PAUSED, Health.NOT_RUNNING} and status.cause is not None:
+        told = status.cause.sentences
+        told = (told[1:] or told) if verdict is Health.PAUSED else told[:2]
+        return f"{'; '.join(told)}{_left(status, shards)}"
     alike = [one for one in status.live if one.health is verdict]
-    if verdict is Health.LAGGING and look.waits_for_next_run:
-        waits = "waits" if len(alike) == 1 else "wait"
-        return f"{len(alike):,} of {shards} {waits} for the next run: the last one ended in order"
-    # Of those that wait for others, these are the cause.
-    own = [one for one in alike if look.own_health(one.shard_id) is verdict] or alike
-    count, held_up = len(own), _held_up(look, alike, own)
     if verdict is Health.LAGGING:
-        why = _waits_on_purpose(look, own)
-        return f"{why}{count:,} of {shards} {_behind(look, own)}{held_up}{_soon(look, alike)}"
+        own, others = status.worst, len(alike) - len(status.worst)
+        why, soon = _waits_for_trigger(look, own), _soon(look, alike)
+        more = (
+            f"; {others:,} other{' waits' if others == 1 else 's wait'} for them" if others else ""
+        )
+        return f"{why}{len(own):,} of {shards} {_behind(look, own)}{more}{soon}"
     if verdict is Health.STALLED:
-        return f"{_still(look, own, shards)}{held_up}{_soon(look, alike)}"
+        return f"{_cause(status, len(alike))}{_soon(look, alike)}"
     return f"records of {len(alike):,} of {shards} have expired unread, or may have"
 
 
-def _still(look: Look, own: Sequence[ShardStatus], shards: str) -> str:
-    """Why these shards stand still. Where their process has told it, it ended with an error, or
-    cannot write dead letters.
-    """
-    ends = [look.now.failure_for(one.shard_id) for one in own if look.died(one.shard_id)]
-    if known := [end for end in ends if end is not None]:
-        at = moment(max(end.time_ms for end in known), look.now.now_ms)
-        return (
-            f"the last run ended with an error at {at}, and no process reads {len(known):,} of "
-            f"{shards}"
-        )
-    if all(look.no_answers_for(one.shard_id) is not None for one in own):
-        if not any(look.now.owner_of(one.shard_id) for one in own):
-            return (
-                f"the last run's program answered no record of {len(own):,} of {shards}, so each "
-                "becomes a dead letter"
-            )
-        are = "is" if len(own) == 1 else "are"
-        return (
-            f"{len(own):,} of {shards} {are} read, and the program answers no record, so each "
-            "becomes a dead letter"
-        )
-    letters = sum(look.now.refused_letters_for(one.shard_id) is not None for one in own)
-    if letters:
-        holds = "holds" if letters == 1 else "hold"
-        return f"{letters:,} of {shards} {holds} records whose dead letters cannot be written"
-    stands = "stands" if len(own) == 1 else "stand"
-    return f"{len(own):,} of {shards} {stands} still, though there is something to read or to retry"
+def _at(look: Look, time_ms: int) -> str:
+    return moment(time_ms, look.now.now_ms)
 
 
-def _waits_on_purpose(look: Look, lagging: Sequence[ShardStatus]) -> str:
-    """That they stand still because somebody wants it so; empty where that is not known of all."""
-    if look.now.stored.paused:
-        return "it is paused: "
+def _left(status: ApplicationStatus, shards: str) -> str:
+    """What is unread of an application that is fine, and does not read."""
+    lagging = [one for one in status.worst if one.health is Health.LAGGING]
+    if not lagging:
+        return "" if status.not_asked else "; all records are read"
+    if status.look.waits_for_next_run and not status.look.now.stored.paused:
+        waits = "waits" if len(lagging) == 1 else "wait"
+        return f"; {len(lagging):,} of {shards} {waits} for the next run"
+    soon = _soon(status.look, lagging)
+    return f"; {len(lagging):,} of {shards} {_behind(status.look, lagging)}{soon}"
+
+
+def _cause(status: ApplicationStatus, waiting: int) -> str:
+    """The cause, how many shards wait, and how many other kinds of cause there are."""
+    causes = status.causes
+    others = len({one.kind for one in causes}) - 1
+    wait = f"{waiting:,} shard{' waits' if waiting == 1 else 's wait'}"
+    more = f"; {others} other cause{'' if others == 1 else 's'}" if others else ""
+    return f"{causes[0].sentences[0]}; {wait}{more}"
+
+
+def _waits_for_trigger(look: Look, lagging: Sequence[ShardStatus]) -> str:
+    """That they stand still until the next batch; empty where that is not known of all."""
     due_ms, trigger_ms = look.now.next_trigger_ms, look.now.trigger_ms
     is_long = trigger_ms is not None and trigger_ms > look.window_ms
     waits = all(look.waits_for_trigger(one.shard_id) for one in lagging)
-    if due_ms is None or not is_long or not waits or any_outage(look):
+    is_outage = any(look.outage_until_ms(one) is not None for one in look.now.shard_ids)
+    if due_ms is None or not is_long or not waits or is_outage:
         return ""
-    return f"the next batch is due about {moment(due_ms, look.now.now_ms)}, by its trigger: "
+    return f"the next batch is due at about {_at(look, due_ms)}, by its trigger: "
 
 
 def _soon(look: Look, alike: Sequence[ShardStatus]) -> str:
@@ -260,35 +299,16 @@ def _soon(look: Look, alike: Sequence[ShardStatus]) -> str:
     return "" if soonest_ms is None else f"; unread records expire in {duration(soonest_ms)}"
 
 
-def _held_up(look: Look, alike: Sequence[ShardStatus], own: Sequence[ShardStatus]) -> str:
-    """A clause about the shards that are as ill as these for their sake, or they for theirs."""
-    shards = {one.shard_id for one in own}
-    others = [one.shard_id for one in alike if one.shard_id not in shards]
-    holders = [one for one in others if shards & set(look.now.held_up.get(one, ()))]
-    waiting = len(others) - len(holders)
-    said = ""
-    if holders:
-        its = "its" if len(holders) == 1 else "their"
-        held = {each for one in holders for each in look.now.held_up[one]} & shards
-        all_of = "" if len(held) == len(own) else f"{len(held):,} of them "
-        said = f", and {all_of}{'waits' if len(held) == 1 else 'wait'} for "
-        said += f"{shards_named(holders)} to have {its} failed records resolved"
-    if waiting:
-        verb, them = "waits" if waiting == 1 else "wait", "it" if len(own) == 1 else "them"
-        said += f"; {waiting:,} {'other' if waiting == 1 else 'others'} {verb} for {them}"
-    return said
-
-
 def _behind(look: Look, lagging: Sequence[ShardStatus]) -> str:
     """How far, as far as it is known. Others keep up, and have retries that nobody makes."""
     is_one = len(lagging) == 1
     are = "is" if is_one else "are"
     if all(look.keeps_up(one.shard_id) for one in lagging):
-        return f"{'holds' if is_one else 'hold'} records that are due, and are not tried again"
+        return f"{'has' if is_one else 'have'} records whose retries are overdue"
     if all(look.lacks_end(one.shard_id) and one.lag_ms == 0 for one in lagging):
-        return f"{are} closed, and {'its end is' if is_one else 'their ends are'} not read yet"
+        return f"{are} closed and not read to the end"
     if all(one.phase is ShardPhase.NEW for one in lagging):
-        return f"{are} listed, and {'has' if is_one else 'have'} no state yet"
+        return f"{are} not known to the application yet"
     known_ms = [one.lag_ms or 0 for one in lagging if one.lag_measured]
     lag_ms = max(known_ms, default=0)
     if lag_ms <= look.window_ms:
@@ -297,48 +317,14 @@ def _behind(look: Look, lagging: Sequence[ShardStatus]) -> str:
 
 
 def _unknown(status: ApplicationStatus, shards: str) -> str:
-    if status.look.now.is_of_another_stream:
-        return _nothing_known(status.look, shards)
-    if status.not_told:
-        return _not_told(status, shards)
-    if status.not_answered:
-        return _not_answered(status, shards)
-    return _nothing_known(status.look, shards)
-
-
-def _nothing_known(look: Look, shards: str) -> str:
-    if not look.now.is_readable:
-        return _no_state(look.now)
-    why = "none told its tip"
-    if look.refused:
-        why = "the service refused to tell their tips"
-    return f"nothing is known of {shards}: {why}"
-
-
-def _no_state(now: Snapshot) -> str:
-    if not now.is_known:
-        return "it has no state on this stream"
-    if now.whereabouts is not None:
-        return "its state belongs to a stream in another place than the one that is looked at"
-    return "its state belongs to a stream that had this name before"
-
-
-def _not_told(status: ApplicationStatus, shards: str) -> str:
-    """Some shards are throttled."""
-    count = status.not_told
-    its = "its tip: its" if count == 1 else "their tips: their"
-    return (
-        f"{count:,} of {shards} did not tell {its} five reads or 2 MB a second are used up "
-        "(ThrottledError), by this job or by another consumer of the stream; use enhanced fan-out, "
-        "or fewer readers, and look again"
-    )
-
-
-def _not_answered(status: ApplicationStatus, shards: str) -> str:
-    """The service fails where some shards are asked."""
-    why = next(iter(status.look.unanswered.values()))
-    tips = "its tip" if status.not_answered == 1 else "their tips"
-    return f"{status.not_answered:,} of {shards} did not tell {tips}: {why}"
+    cause, silent = status.cause, status.not_told + status.not_answered
+    if cause is None or (status.look.now.is_readable and not silent):
+        why = "none told its tip"
+        if status.look.refused:
+            why = "the service refused to tell their tips"
+        return f"nothing is known of {shards}: {why}"
+    more = f"; {silent:,} of {shards} did not tell {'its tip' if silent == 1 else 'their tips'}"
+    return f"{cause.sentences[0]}{more if silent else ''}"
 
 
 def _all_well(status: ApplicationStatus, shards: str) -> str:
@@ -348,7 +334,7 @@ def _all_well(status: ApplicationStatus, shards: str) -> str:
     if status.not_asked:
         verb = "was" if status.not_asked == 1 else "were"
         said += f"; {status.not_asked:,} of {shards} {verb} not asked"
-    return said if status.look.now.stored.owners else f"{said}; no process runs it now"
+    return said
 
 
 def owners_sentence(look: Look) -> str:
@@ -356,11 +342,11 @@ def owners_sentence(look: Look) -> str:
     stored = look.now.stored
     now_ms = look.now.now_ms
     if not stored.owners:
-        return f"none: no process runs the application now{_last_run(look)}"
+        return f"none: no process is running{_last_run(look)}"
     first = stored.owners[0]
     if stored.total_tasks in {None, 1}:
-        log = look.now.log_of(first)
-        kind = "" if log is None or log.newest is None else f" ({kind_told(log.newest)})"
+        run = look.now.log_of(first).newest
+        kind = "" if run is None else f" ({kind_told(run)})"
         since = _since(first.info.since_ms, now_ms)
         return f"process {first.info.pid} on {first.info.host}{kind}, {since}"
     total = stored.total_tasks or 1
@@ -378,16 +364,15 @@ def owners_sentence(look: Look) -> str:
 
 def _last_run(look: Look) -> str:
     """How the last run ended, as it told; empty where none has told of itself."""
-    log = look.now.last_log
-    run = None if log is None else log.newest
+    run = look.now.last_log.newest
     if run is None:
         return ""
     if run.end is None:
-        return "; the last run ended without a word"
+        return "; the last run ended without a message"
     how = {
-        DONE: "read all that it was to, and ended in order",
-        STOPPED: "was stopped in order",
-        FAILED_RUN: "ended with an error",
+        DONE: "ended in order",
+        STOPPED: "was stopped cleanly",
+        FAILED_RUN: "failed",
     }.get(run.end.kind, "ended")
     return f"; the last run {how} at {moment(run.end.time_ms, look.now.now_ms)}"
 
@@ -404,14 +389,20 @@ def plan_sentence(look: Look) -> str | None:
     age = duration(max(0, look.now.now_ms - plan.created_ms))
     if plan.status is PlanStatus.SETTLED:
         return f"{plan.plan_id} settled, made {age} ago"
-    return f"{plan.plan_id} {plan.status.value}, made {age} ago: {plan_stage(look, plan)}"
+    sealed = sum(task.log is not None and task.log.sealed for task in plan.tasks)
+    stage = cause_of(look, Kind.BATCH, "")
+    told = "it was not settled before its process ended"
+    if look.now.is_running and stage is not None:
+        told = stage.sentences[0]
+    read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all"
+    return f"{plan.plan_id} {plan.status.value}, made {age} ago: {read}; {told}"
 
 
 def unresolved_sentence(status: ApplicationStatus) -> str:
     """How many records are not acked, and for how long."""
     now = status.look.now
     if not now.is_readable:
-        return f"nothing is known of them: {_no_state(now)}"
+        return "nothing is known of them: the application has no state of this stream"
     if not now.states:
         return "none was read yet"
     count = sum(one.unresolved for one in status.shards)
@@ -437,17 +428,10 @@ def _out(look: Look) -> str:
     """What a spout's program has, as far as is known: a spout stores nothing of records that are in
     their first delivery, behind all that is acked. Empty where there are none.
     """
-    logs = [log for owner in look.now.stored.owners if (log := look.now.log_of(owner))]
-    full = [log for log in logs if log.hold is not None and log.hold.kind == FULL]
-    if full:
-        limits = [log.newest.max_pending for log in full if log.newest is not None]
-        known = [one for one in limits if one is not None]
-        many = f"{records(sum(known))} (max_pending)" if len(known) == len(full) else "max_pending"
-        since_ms = min(log.hold.since_ms for log in full if log.hold is not None)
-        return (
-            f"{many} out with the program, none answered since {moment(since_ms, look.now.now_ms)}"
-        )
-    if not look.now.is_spout or not any(_may_be_out(look, one) for one in look.now.shard_ids):
+    holds = (look.now.log_of(owner).hold for owner in look.now.stored.owners)
+    is_full = any(hold is not None and hold.kind == FULL for hold in holds)
+    may_be = look.now.is_spout and any(_may_be_out(look, one) for one in look.now.shard_ids)
+    if not is_full and not may_be:
         return ""
     return "those that the program has now are not stored"
 
@@ -547,7 +531,7 @@ def _shard_status(look: Look, shard_id: str) -> ShardStatus:
         waits_for=look.now.lineage.waits_for(shard_id),
         lag_ms=look.lag_ms(shard_id),
         lag_measured=look.is_measured(shard_id),
-        lost_in_ms=look.lost_in_ms(shard_id),
+        expires_in_ms=look.expires_in_ms(shard_id),
         unresolved=0 if state is None else state.unresolved_count,
         oldest_ms=None if oldest_ms is None else max(0, look.now.now_ms - oldest_ms),
         attempts=0 if state is None else max((one.attempts for one in state.unresolved), default=0),
@@ -560,7 +544,7 @@ def _badness(one: ShardStatus) -> tuple[int, bool, int, int, int, str]:
     return (
         -SEVERITY[one.health],
         one.phase in OVER,
-        _NEVER_MS if one.lost_in_ms is None else one.lost_in_ms,
+        _NEVER_MS if one.expires_in_ms is None else one.expires_in_ms,
         -(one.lag_ms or 0),
         -one.unresolved,
         one.shard_id,

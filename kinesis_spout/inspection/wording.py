@@ -7,17 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
-from state.plan import PlanStatus
-from state.report import ReportStatus
 from state.store.runs import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kinesis_spout.inspection.health import Look
     from state.store.history import OperatorMove
     from state.store.runs import Run
-    from state.store.view import PlanView
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
 SHOWN_DIGITS = 12
@@ -25,8 +21,6 @@ MAX_REASON = 80
 _BRIEF_DIGITS = 8
 _TIME = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d)")
 _SHARD_PREFIX = "shardId-"
-_ORDINALS = {1: "first", 2: "second", 3: "third"}
-_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 
 
 def moment(time_ms: int, now_ms: int) -> str:
@@ -67,14 +61,6 @@ def records(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
 
 
-def ordinal(number: int) -> str:
-    """`first`, `second`, `third`, `4th`, `21st`."""
-    if number in _ORDINALS:
-        return _ORDINALS[number]
-    is_teen = number % 100 in {11, 12, 13}
-    return f"{number}{'th' if is_teen else _SUFFIXES.get(number % 10, 'th')}"
-
-
 def joined(numbers: Iterable[object]) -> str:
     """`1`, `1 and 2`, `1, 2 and 3`."""
     *rest, last = map(str, numbers)
@@ -98,15 +84,10 @@ def shards_named(shard_ids: Sequence[str], most: int = 5) -> str:
     return f"shard{'' if len(names) == 1 else 's'} {joined(names)}"
 
 
-def expiry(lost_ms: int, retention_ms: int) -> str:
-    """In what time records expire. No record is kept for longer than the retention, so a slow loss
-    of pace, which reaches further, is told as that.
-    """
-    return f"more than {duration(retention_ms)}" if lost_ms > retention_ms else duration(lost_ms)
-
-
 def cut_expiry(lost_ms: int | None, retention_ms: int) -> str:
-    """The same in a table: `-`, `now`, `3 h`, `>24 h`."""
+    """In what time records expire, in a table: `-`, `now`, `3 h`, `>24 h`. No record is kept for
+    longer than the retention, so a slow loss of pace, which reaches further, is told as that.
+    """
     if lost_ms is None:
         return "-"
     if lost_ms > retention_ms:
@@ -120,44 +101,5 @@ def move_told(move: OperatorMove, now_ms: int, where: str = "back") -> str:
     return f"set {where} at {at} by `kinesis-spout checkpoint {move.cause}`"
 
 
-def plan_stage(look: Look, plan: PlanView) -> str:
-    """How far the plan that is not settled has come, as far as it is stored."""
-    if plan.status is PlanStatus.CLOSED:
-        return (
-            "its outcomes are being written to the shard states"
-            if look.now.is_running
-            else "it is closed, and its outcomes were not all written before its process ended"
-        )
-    logs = [task.log for task in plan.tasks if task.log is not None]
-    sealed, rows = sum(log.sealed for log in logs), records(sum(log.rows for log in logs))
-    if sealed < len(plan.tasks):
-        return f"{sealed} of {len(plan.tasks)} tasks have published all ({rows} so far)"
-    done = f"all its tasks have published ({rows})"
-    if plan.report is ReportStatus.DONE:
-        return f"{done}, and its function has reported; it is not committed yet"
-    if plan.report is ReportStatus.OPEN:
-        times = f", delivered {plan.openings} times" if plan.openings > 1 else ""
-        return f"{done}; its function was called{times}, and has not reported"
-    if look.now.stored.policy is not None:
-        return f"{done}; its function has not begun"
-    rest = (
-        "its sink is writing it, or Spark has not asked for the next batch"
-        if look.now.is_running
-        else "it was not committed before its process ended"
-    )
-    return f"{done}; {rest}"
-
-
-def pause_told(look: Look) -> str:
-    """` by ann on host-a, since 08:32:10 (60 min): 'deploy'`, as far as it is known; empty without
-    a pause. Safe to print.
-    """
-    pause, now_ms = look.now.stored.pause, look.now.now_ms
-    if pause is None:
-        return ""
-    by = "" if pause.by is None else f" by {pause.by if pause.by.isprintable() else repr(pause.by)}"
-    since = ""
-    if pause.since_ms is not None:
-        age = duration(max(0, now_ms - pause.since_ms))
-        since = f", since {moment(pause.since_ms, now_ms)} ({age})"
-    return f"{by}{since}{'' if pause.reason is None else f', because of {pause.reason!r}'}"
+def printable(text: str) -> str:
+    return text if text.isprintable() else repr(text)

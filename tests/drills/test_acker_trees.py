@@ -126,7 +126,7 @@ class Model:
         ]
 
 
-def apply_in_spark(df: DataFrame, step: Step, sinks: list[DataFrame]) -> DataFrame:  # noqa: PLR0911  # one for each kind
+def apply_in_spark(df: DataFrame, step: Step, sinks: list[DataFrame]) -> DataFrame:
     """The same step on a frame; a branch that ends here goes to `sinks`."""
     number = checksum_column(step)
     meant = number % step.rarity == 0

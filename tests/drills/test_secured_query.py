@@ -304,7 +304,7 @@ def test_what_is_searched_is_there(ran: Ran) -> None:
     shown = {file.name: file.read_text() for file in ran.directory.glob("commands/*")}
     for name in ("status.txt", "status-role.txt", "show.txt", "export.json", "page.html"):
         assert "shardId-0000" in shown[name], name
-    assert "no process runs it" in shown["explain.txt"]
+    assert "no process is running" in shown["explain.txt"]
     assert "may be read and written" in shown["doctor.txt"]
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import settings
 
 from kinesis_spout.checkpoints.skip import find_skip, write_skip
-from kinesis_spout.inspection.cause import Act
+from kinesis_spout.inspection.cause import ActionKind
 from kinesis_spout.inspection.explanation import explain
 from state.process import this_process
 from state.sequence_number import SequenceNumber
 from tests.simulation.history import drawn_of_one
-from tests.simulation.outlook import DEEDS, check_look, look_of, troubled
+from tests.simulation.outlook import COMMANDS, check_look, look_of, troubled
 from tests.simulation.source_history import SETTLES_S, WIDE
 from tests.simulation.spout_history import drawn as drawn_spouts
 from tests.simulation.world import LOGGER
@@ -24,7 +24,7 @@ from tests.support.spout.spout_world import LOOPS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.inspection.cause import Advice, Explanation
+    from kinesis_spout.inspection.cause import Action, Explanation
     from tests.simulation.past import Past
     from tests.simulation.source_history import History
     from tests.simulation.spout_history import SpoutHistory
@@ -66,10 +66,14 @@ def reached(seed: int) -> History | None:
     return history
 
 
-def first_deed(explained: Explanation) -> Advice:
+def first_action(explained: Explanation) -> Action:
     """The first that can be done here: nothing is corrected, as what fails draws lots."""
-    there = explained.advice(DEEDS)
-    return next((one for one in there if one.act is not Act.CHANGE), there[0])
+    there = explained.actions(COMMANDS)
+    return next((one for one in there if one.kind is not ActionKind.CHANGE), there[0])
+
+
+def is_retry_wait(explained: Explanation) -> bool:
+    return explained.root.facts.get("stage") == "waits"
 
 
 def wait_until(history: Past, until_ms: int) -> None:
@@ -79,14 +83,14 @@ def wait_until(history: Past, until_ms: int) -> None:
 
 
 def follow(history: History, explained: Explanation) -> None:
-    """Do what the first advice says; the job runs meanwhile, where it is to run."""
-    advice = first_deed(explained)
-    if advice.act is Act.RESUME:
+    """Do what the first action says; the job runs meanwhile, where it is to run."""
+    action = first_action(explained)
+    if action.kind is ActionKind.RESUME:
         history.do_resume_application()
-    elif advice.act is Act.START:
+    elif action.kind is ActionKind.START:
         history.job.stop()
-    elif advice.until_ms is not None:
-        wait_until(history, advice.until_ms)
+    elif action.until_ms is not None:
+        wait_until(history, action.until_ms)
     else:
         history.world.clock.advance(1.0)
     history.run_batch()
@@ -115,7 +119,7 @@ def test_who_does_what_it_says_ends_with_nothing_to_explain(seed: int) -> None:
             break
         follow(history, wrong[0])
     else:
-        raise AssertionError([cause.says for cause in wrong[0].causes])
+        raise AssertionError([cause.text for cause in wrong[0].causes])
     assert left(history) == []
     history.job.stop()
 
@@ -129,7 +133,7 @@ def test_a_retry_that_is_said_to_be_due_is_tried_then(seed: int) -> None:
     waits = None
     for _ in range(MOST_ROUNDS):
         look = look_of(history.world)
-        found = [one for one in troubled(look) if one.root.kind == "retry waits"]
+        found = [one for one in troubled(look) if is_retry_wait(one)]
         if found:
             waits = found[0]
             break
@@ -137,9 +141,9 @@ def test_a_retry_that_is_said_to_be_due_is_tried_then(seed: int) -> None:
             return
         follow(history, troubled(look)[0])
     assert waits is not None
-    about = waits.root.about
+    about = waits.root.shard_id
     before = history.world.states()[about].unresolved
-    until_ms = first_deed(waits).until_ms
+    until_ms = first_action(waits).until_ms
     assert until_ms is not None
     wait_until(history, until_ms)
     for _ in range(TRIES):
@@ -148,7 +152,7 @@ def test_a_retry_that_is_said_to_be_due_is_tried_then(seed: int) -> None:
         if state is None or state.unresolved != before:
             break
     else:
-        raise AssertionError(explain(look_of(history.world), about).root.says)
+        raise AssertionError(explain(look_of(history.world), about).root.text)
     history.job.stop()
 
 
@@ -197,7 +201,7 @@ def test_a_record_is_given_up_as_it_says(seed: int) -> None:
 
 def _skip_of(explained: Explanation) -> tuple[str, ...] | None:
     """Shard and number of the record that a command gives up, where one is named."""
-    commands = (one.arguments for one in explained.advice({"checkpoint"}))
+    commands = (one.command for one in explained.actions({"checkpoint"}))
     return next((words[3:] for words in commands if words[:3] == SKIP), None)
 
 
@@ -222,15 +226,15 @@ def reached_by_spouts(seed: int) -> SpoutHistory | None:
 
 
 def follow_with_spouts(history: SpoutHistory, explained: Explanation) -> None:
-    """Do what the first advice says. The processes that run go on, and ack all that they get."""
-    advice = first_deed(explained)
-    if advice.act is Act.RESUME:
+    """Do what the first action says. The processes that run go on, and ack all that they get."""
+    action = first_action(explained)
+    if action.kind is ActionKind.RESUME:
         history.do_resume_application()
-    elif advice.act in {Act.START, Act.LOOK}:  # what ended it is mended
+    elif action.kind in {ActionKind.START, ActionKind.LOOK}:  # what ended it is mended
         history.open_all()
         history.world.clock.advance(1.0)
-    elif advice.until_ms is not None:
-        wait_until(history, advice.until_ms)
+    elif action.until_ms is not None:
+        wait_until(history, action.until_ms)
     else:
         history.world.clock.advance(1.0)
     for process in list(history.spouts.processes.values()):
@@ -253,6 +257,6 @@ def test_who_does_what_it_says_of_spouts_ends_with_nothing_to_explain(seed: int)
             break
         follow_with_spouts(history, wrong[0])
     else:
-        raise AssertionError([cause.says for cause in wrong[0].causes])
+        raise AssertionError([cause.text for cause in wrong[0].causes])
     history.spouts.stop()
     assert history.missing() == []

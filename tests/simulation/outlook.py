@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesis_spout.inspection.cause import Kind
 from kinesis_spout.inspection.explanation import explain, grouped
-from kinesis_spout.inspection.health import FAILED, READ_PHASES, Look, TipAnswer
+from kinesis_spout.inspection.health import READ_PHASES, Health, Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import status_of
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from state.position import Position
     from tests.simulation.world import World
 
-DEEDS = ("resume", "shards")  # commands without which some causes have no advice
-FINE = frozenset({"idle", "healthy", "finished", "past", "was at its tip"})
+COMMANDS = ("resume", "shards")  # without which some causes have no action
+FAILED = frozenset({Health.STALLED, Health.LOSING})
+FINE = frozenset({Kind.CAUGHT_UP, Kind.NOT_ASKED})
 
 
 def snapshot_of(world: World) -> Snapshot:
@@ -83,9 +85,9 @@ def check_look(look: Look) -> None:
     assert {one.shard_id for one in status.shards} == set(look.now.shard_ids)
     for shard_id in (*look.now.shard_ids, "shardId-999999999999"):
         explained = explain(look, shard_id)
-        told = [cause.says for cause in explained.causes]
+        told = [cause.text for cause in explained.causes]
         assert all(told), f"{shard_id} is explained by nothing: {told}"
-        assert explained.advice(DEEDS), f"nobody says what to do about {shard_id}: {told}"
+        assert explained.actions(COMMANDS), f"nobody says what to do about {shard_id}: {told}"
         assert look.health(shard_id) not in FAILED or not is_fine(explained), (
             f"{shard_id} is {look.health(shard_id)}, and said to be fine: {told}"
         )
@@ -102,7 +104,7 @@ def troubled(look: Look) -> list[Explanation]:
 def is_fine(explained: Explanation) -> bool:
     """Whether nothing is to be done: also not because records may have expired."""
     kinds = {cause.kind for cause in explained.causes}
-    return explained.root.kind in FINE and "lapsed" not in kinds
+    return explained.root.kind in FINE and Kind.RECORDS_EXPIRED not in kinds
 
 
 def _info(shard: Shard) -> ShardInfo:

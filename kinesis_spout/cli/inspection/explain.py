@@ -25,7 +25,7 @@ from kinesis_spout.cli.inspection.status_screen import COLOURS
 from kinesis_spout.cli.places import Place, folded_command, takes_place, whole_command
 from kinesis_spout.cli.shared_options import errors, root_options, shard_id_of
 from kinesis_spout.config import parse_duration_ms
-from kinesis_spout.inspection.cause import Act, Advice
+from kinesis_spout.inspection.cause import Action, ActionKind, introduced
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Health, Look
 from kinesis_spout.inspection.status import (
@@ -66,7 +66,7 @@ def explain_command(
         bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else.")
     ] = False,
 ) -> None:
-    """Explain why a shard stands where it does: a chain of causes, down to what a person can do.
+    """Explain why a shard stands where it does: what holds it, what follows, and what to do.
 
     It only reads, so it may run beside the job. What cannot be seen from outside
     is said: throttling by other consumers, the job's own limits, its log. The
@@ -141,31 +141,32 @@ def explained_screen(
         parts.append(Text(moved))
     if look.refused is not None:
         parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
-    told: dict[tuple[Advice, ...], str] = {}
+    told: dict[tuple[Action, ...], str] = {}
     for group in found:
-        advice = tuple(group.explanation.advice(commands))
-        parts += ["", *_parts(look, group, told.get(advice, advice), place, width)]
-        if any(one.act is not Act.NOTHING for one in advice):
-            told.setdefault(advice, shards_named(group.shards, MAX_NAMED))
+        actions = tuple(group.explanation.actions(commands))
+        parts += ["", *_parts(look, group, told.get(actions, actions), place, width)]
+        if any(one.kind is not ActionKind.NOTHING for one in actions):
+            told.setdefault(actions, shards_named(group.shards, MAX_NAMED))
     return Lines(*parts)
 
 
 def _causes_in_all(look: Look, found: Collection[Group], commands: Collection[str]) -> str:
-    """That there are several causes, or one beside shards that are well."""
-    told = {tuple(one.explanation.advice(commands)) for one in found}
-    count = sum(any(one.act is not Act.NOTHING for one in advice) for advice in told)
+    """That there are several causes, or one beside shards that are well. Of a stalled application
+    the verdict says so.
+    """
+    told = {tuple(one.explanation.actions(commands)) for one in found}
+    count = sum(any(one.kind is not ActionKind.NOTHING for one in each) for each in told)
     if look.verdict is Health.OK:
         return "; what is to be done all the same stands below" if count else ""
-    return f"; {count} causes in all" if count > 1 else ""
+    return f"; {count} causes in all" if count > 1 and look.verdict is not Health.STALLED else ""
 
 
 def _parts(
-    look: Look, group: Group, told: Sequence[Advice] | str, place: Place, width: int
+    look: Look, group: Group, told: Sequence[Action] | str, place: Place, width: int
 ) -> Iterator[RenderableType]:
-    """`told`: the advice, or the shards above for which the same was told."""
-    said = shards_named(group.shards, MAX_NAMED)
-    about = group.explanation.shard_id
-    health = look.health(about)
+    """`told`: the actions, or the shards above for which the same were told."""
+    explained, said = group.explanation, shards_named(group.shards, MAX_NAMED)
+    health = look.health(explained.shard_id)
     waits = ""
     if waiting := [one for held in group.shards for one in look.now.held_up.get(held, ())]:
         verb = "waits" if len(waiting) == 1 else "wait"
@@ -175,27 +176,24 @@ def _parts(
     count = sum(one.unresolved_count for one in states)
     failing = f"  {records(count)} not acked" if count and health is Health.OK else ""
     yield Text.assemble((said, "bold"), "  ", (health.value, COLOURS[health]), waits, failing)
-    # Each has numbers of its own; the chain is that of one of them.
-    lead = "" if len(group.shards) == 1 else f"shard {short_shard(about)}, as the others: "
-    for cause in group.explanation.causes:
-        shard = lead if cause.about == about else f"shard {short_shard(cause.about)}: "
-        about, lead = cause.about, ""
-        yield Padding(Text(f"{shard}{cause.says}"), (0, 0, 0, 2))
+    # Each shard has numbers of its own; the chain is that of one of them.
+    for word, cause in explained.introduced():
+        yield Padding(Text.assemble((f"{word}: ", "bold"), cause.text), (0, 0, 0, 2))
     if held := _held_together(look, group):
-        yield Padding(Text(held), (0, 0, 0, 2))
+        yield Padding(Text.assemble(("Also: ", "bold"), held), (0, 0, 0, 2))
     todo = Table.grid(padding=(0, 1, 0, 0))
     if isinstance(told, str):
-        todo.add_row(Text("  ->", "cyan"), Text(f"as for {told}, above"))
+        todo.add_row(Text("  ->", "cyan"), Text(f"Fix: as for {told}, above."))
         told = ()
-    for advice in told:
-        lines = [advice.text]
-        if advice.arguments:
-            others = [one for one in group.shards if one not in advice.arguments]
-            is_of_one = group.explanation.shard_id in advice.arguments and bool(others)
-            its = f" (of shard {short_shard(group.explanation.shard_id)})" if is_of_one else ""
+    for word, action in introduced(told):
+        lines = [f"{word}: {action.text}."]
+        if action.command:
+            others = [one for one in group.shards if one not in action.command]
+            is_of_one = explained.shard_id in action.command and bool(others)
+            its = f" (of shard {short_shard(explained.shard_id)})" if is_of_one else ""
             lines = [
-                f"{advice.text}{its}:",
-                *folded_command(place, advice.arguments, width - _INDENT),
+                f"{word}: {action.text}{its}:",
+                *folded_command(place, action.command, width - _INDENT),
             ]
         todo.add_row(Text("  ->", "cyan"), Text("\n".join(lines), overflow="fold"))
     yield todo
@@ -211,7 +209,7 @@ def _held_together(look: Look, group: Group) -> str:
     each = [f"{count:,} of shard {short_shard(one)}" for one, count in held[:MAX_NAMED]]
     more = ", ..." if len(held) > MAX_NAMED else ""
     verb = "is" if total == 1 else "are"
-    return f"{records(total)} of these shards {verb} not acked in all: {', '.join(each)}{more}"
+    return f"{records(total)} of these shards {verb} not acked in all: {', '.join(each)}{more}."
 
 
 def _json(look: Look, group: Group, commands: Collection[str], place: Place) -> dict[str, Any]:
@@ -220,16 +218,16 @@ def _json(look: Look, group: Group, commands: Collection[str], place: Place) -> 
         "shards": list(group.shards),
         "health": look.health(explained.shard_id).value,
         "holdsUp": [one for shard in group.shards for one in look.now.held_up.get(shard, ())],
-        "causes": [
-            {"kind": one.kind, "shardId": one.about, "says": one.says} for one in explained.causes
-        ],
-        "advice": [
+        "causes": [{"introduction": word, **one.as_json()} for word, one in explained.introduced()],
+        "actions": [
             {
-                "act": one.act.value,
+                "kind": one.kind.value,
                 "text": one.text,
                 "untilMs": one.until_ms,
-                "command": whole_command(place, one.arguments) if one.arguments else None,
+                "alternative": one.is_alternative,
+                "arguments": list(one.command) or None,
+                "command": whole_command(place, one.command) if one.command else None,
             }
-            for one in explained.advice(commands)
+            for one in explained.actions(commands)
         ],
     }

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from kinesis_spout.cli.exit_codes import FAILED, StopSignals
+from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.inspection.applications import look_at_all, print_applications
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
@@ -24,7 +24,7 @@ from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
 from kinesis_spout.cli.places import Place, operators_command, takes_place
 from kinesis_spout.config import parse_duration_ms
-from kinesis_spout.inspection.health import PASSED
+from kinesis_spout.inspection.health import EXIT_CODES
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 
 
@@ -63,9 +63,9 @@ def status(
     """Show how an application is: one verdict, and a line for each shard, the worst first.
 
     Without --application it shows a line for each application in ZooKeeper, of each of
-    its streams. It only reads, so it may run beside the jobs. The exit code is 0 for ok
-    and lagging, 1 for stalled and losing, and where the application has no state; 3 where
-    Kinesis or ZooKeeper cannot be reached.
+    its streams. It only reads, so it may run beside the jobs. The exit code is 0 for ok,
+    lagging, paused and not running, 1 for stalled, losing and unknown, as where the
+    application does not exist; 3 where Kinesis or ZooKeeper cannot be reached.
     """
     if watch and as_json:
         raise typer.BadParameter("give one of them", param_hint="--watch, --json")
@@ -77,8 +77,8 @@ def status(
             window_s = parse_duration_ms(window, option="window") / 1000
             lines = look_at_all(place, signals, window_s, max_asked=ask)
             print_applications(stdout_console(), lines, place, as_json=as_json)
-            if any(one.verdict not in PASSED for one in lines):
-                raise typer.Exit(FAILED)
+            if code := max((EXIT_CODES[one.verdict] for one in lines), default=0):
+                raise typer.Exit(code)
         return
     with (
         operators_command(ctx),
@@ -94,8 +94,8 @@ def status(
             typer.echo(json.dumps(found.as_json(), indent=2))
         else:
             _print(stdout_console(), found, most)
-        if found.verdict not in PASSED:
-            raise typer.Exit(FAILED)
+        if code := EXIT_CODES[found.verdict]:
+            raise typer.Exit(code)
 
 
 def look_once(looks: Looking, signals: StopSignals, window_s: float) -> ApplicationStatus:

@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.config import duration
-from kinesis_spout.inspection.health import Health
+from kinesis_spout.inspection.health import OVER, Health
 from kinesis_spout.inspection.status import (
-    OVER,
     move_sentence,
     owners_sentence,
     plan_sentence,
@@ -26,7 +25,7 @@ from kinesis_spout.inspection.status import (
     verdict_sentence,
     waits_sentence,
 )
-from kinesis_spout.inspection.wording import brief, cut_expiry, pause_told, short_shard, shortened
+from kinesis_spout.inspection.wording import brief, cut_expiry, short_shard, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +42,8 @@ _ENDLESS = Console(width=10_000)
 COLOURS = {
     Health.OK: "green",
     Health.UNKNOWN: "dim",
+    Health.PAUSED: "magenta",
+    Health.NOT_RUNNING: "blue",
     Health.LAGGING: "yellow",
     Health.STALLED: "bold red",
     Health.LOSING: "bold red",
@@ -72,9 +73,7 @@ def _head(status: ApplicationStatus) -> Table:
     lines.add_row("verdict", said)
     lines.add_row("owner", escape(owners_sentence(status.look)))
     if now.stored.paused:
-        told = escape(pause_told(status.look))
-        ends = "end it with kinesis-spout resume"
-        lines.add_row("paused", f"[yellow]yes[/]{told}: it reads nothing; {ends}")
+        lines.add_row("paused", "[magenta]yes[/]; end it with kinesis-spout resume")
     if (plan := plan_sentence(status.look)) is not None:
         lines.add_row("plan", escape(plan))
     if (moved := move_sentence(status.look)) is not None:
@@ -102,7 +101,7 @@ def _table(shown: Sequence[ShardStatus], *, is_wide: bool, retention_ms: int) ->
         table.add_column(name, no_wrap=True)
     if is_wide:
         table.add_column("checkpoint", no_wrap=True)
-    for name in ("lag", "lost in", "speed", "unack.", "oldest", "tries"):
+    for name in ("lag", "expires in", "speed", "unack.", "oldest", "tries"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in shown:
         table.add_row(*_cells(one, is_wide=is_wide, retention_ms=retention_ms))
@@ -112,7 +111,7 @@ def _table(shown: Sequence[ShardStatus], *, is_wide: bool, retention_ms: int) ->
 def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> list[Text]:
     lag = "-" if one.lag_ms is None else duration(one.lag_ms) if one.lag_ms else "tip"
     speed = "-" if one.speed is None or not one.lag_ms else _speed(one.speed)
-    lost = cut_expiry(one.lost_in_ms, retention_ms)
+    lost = cut_expiry(one.expires_in_ms, retention_ms)
     colour = COLOURS[one.health]
     position = one.position or "-"
     cells = [
@@ -126,7 +125,7 @@ def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> list[Text]:
     return [
         *cells,
         Text(lag if one.lag_measured or not one.lag_ms else f"<{lag}"),
-        Text(lost, "" if one.lost_in_ms is None else colour),
+        Text(lost, "" if one.expires_in_ms is None else colour),
         Text(speed),
         Text(_count(one.unresolved) if one.unresolved else "-"),
         Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),

@@ -48,8 +48,10 @@ _LEAST_CHART_S = 60.0
 _SIGNS = {
     Health.OK: ("kept", "M19 33l9 9 17-19"),
     Health.UNKNOWN: ("slow", "M25 26a7 7 0 1 1 9 7q-2 1-2 5M32 46v.1"),
+    Health.PAUSED: ("slow", "M25 21V43M39 21V43"),
+    Health.NOT_RUNNING: ("slow", "M23 23H41V41H23Z"),
     Health.LAGGING: ("slow", "M32 18V33l9 7"),
-    Health.STALLED: ("broken", "M25 21V43M39 21V43"),
+    Health.STALLED: ("broken", "M32 17V37M32 45v.1"),
     Health.LOSING: ("broken", "M21 21l22 22M43 21L21 43"),
 }
 
@@ -135,11 +137,11 @@ def _facts(view: View) -> Iterator[tuple[str, Node]]:
     healths = Counter(one.health for one in view.status.live)
     worst = sorted(healths.items(), key=lambda one: -SEVERITY[one[0]])
     yield "health", element("span", {}, *_healths(view, worst)) if worst else "every shard is over"
-    losing = [one.lost_in_ms for one in view.status.shards if one.lost_in_ms is not None]
+    losing = [one.expires_in_ms for one in view.status.shards if one.expires_in_ms is not None]
     if losing:
         least_ms = min(losing)
         told = cut_expiry(least_ms, view.look.now.stream.retention_ms)
-        yield "lost in", told if least_ms else "now: records expire, or have expired"
+        yield "expires in", told if least_ms else "now: records expire, or have expired"
     if (waits := waits_sentence(view.look)) is not None:
         yield "waiting", cells.prose(waits)
     if view.look.refused is not None:
@@ -250,8 +252,8 @@ def _group(view: View, group: Group) -> Element:
         "li",
         {"class": str(cells.TONES[health])},
         element("h3", {}, *links, cells.chip(health)),
-        *cells.causes(view, explained.causes, explained.shard_id),
-        cells.advice(view, explained.advice(view.commands)),
+        *cells.causes(explained),
+        cells.actions(view, explained.actions(view.commands)),
     )
 
 

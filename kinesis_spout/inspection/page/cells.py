@@ -10,19 +10,22 @@ from kinesis_spout.config import duration
 from kinesis_spout.html.element import element
 from kinesis_spout.html.text import cut
 from kinesis_spout.html.timeline import Tone
+from kinesis_spout.inspection.cause import introduced
 from kinesis_spout.inspection.health import Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kinesis_spout.html.element import Element, Node
-    from kinesis_spout.inspection.cause import Advice, Cause
+    from kinesis_spout.inspection.cause import Action, Explanation
     from kinesis_spout.inspection.page.view import View
 
 MAX_COMMAND = 2_000
 _CHIPS = {
     Health.OK: "kept",
     Health.UNKNOWN: "unsure",
+    Health.PAUSED: "slow",
+    Health.NOT_RUNNING: "slow",
     Health.LAGGING: "slow",
     Health.STALLED: "broken",
     Health.LOSING: "broken",
@@ -30,6 +33,8 @@ _CHIPS = {
 TONES = {
     Health.OK: Tone.PLAIN,
     Health.UNKNOWN: Tone.UNSURE,
+    Health.PAUSED: Tone.SLOW,
+    Health.NOT_RUNNING: Tone.SLOW,
     Health.LAGGING: Tone.SLOW,
     Health.STALLED: Tone.BAD,
     Health.LOSING: Tone.BAD,
@@ -92,27 +97,25 @@ def away() -> Element:
     )
 
 
-def causes(view: View, chain: Sequence[Cause], about: str) -> Iterator[Node]:
-    """A line for each cause, with its shard where that is another one."""
-    for one in chain:
-        said: list[Node] = [prose(one.says)]
-        if one.about != about:
-            said = [shard_link(view, one.about), ": ", *said]
-        about = one.about
-        yield element("p", {}, *said)
+def causes(explained: Explanation) -> Iterator[Element]:
+    """A line for each cause: what holds the shard, what follows from it, remarks."""
+    for word, one in explained.introduced():
+        yield element("p", {}, element("span", {}, f"{word}: "), prose(one.text, 1_000))
 
 
-def advice(view: View, found: Sequence[Advice]) -> Element:
-    return element("ul", {}, *(element("li", {}, *_told(view, one)) for one in found))
+def actions(view: View, found: Sequence[Action]) -> Element:
+    return element(
+        "ul", {}, *(element("li", {}, *_told(view, word, one)) for word, one in introduced(found))
+    )
 
 
-def _told(view: View, one: Advice) -> Iterator[Node]:
-    """The advice, with its command as it can be pasted."""
-    yield prose(one.text)
-    if one.arguments:
-        command = shlex.join(["kinesis-spout", *one.arguments])
+def _told(view: View, word: str, one: Action) -> Iterator[Node]:
+    """The action, with its command as it can be pasted."""
+    yield prose(f"{word}: {one.text}")
+    if one.command:
+        command = shlex.join(["kinesis-spout", *one.command])
         if view.whole_command is not None:
-            command = view.whole_command(one.arguments)
+            command = view.whole_command(one.command)
         yield ": "
         yield element("code", {}, cut(command, MAX_COMMAND))
 

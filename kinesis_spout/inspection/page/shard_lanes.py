@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.html.text import count, plural
 from kinesis_spout.html.timeline import Lane, Reach, Series, Timeline
-from kinesis_spout.inspection.health import READ_PHASES
+from kinesis_spout.inspection.health import OVER, READ_PHASES
 from kinesis_spout.inspection.page.cells import TONES, address_of, lag
 from kinesis_spout.inspection.page.sequence_times import SequenceTimes
 from kinesis_spout.inspection.page.view import SPANS_MS
-from kinesis_spout.inspection.status import OVER
 from kinesis_spout.shards.lineage import ShardPhase
 
 if TYPE_CHECKING:

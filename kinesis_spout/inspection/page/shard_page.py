@@ -38,8 +38,8 @@ def shard_page(view: View, shard_id: str) -> str | None:
             element("p", {"class": "over"}, *_over(view)),
             element("h1", {}, cells.value(shard_id, 200), " ", cells.chip(look.health(shard_id))),
             element("h2", {}, "Why, and what to do"),
-            *cells.causes(view, explained.causes, shard_id),
-            cells.advice(view, explained.advice(view.commands)),
+            *cells.causes(explained),
+            cells.actions(view, explained.actions(view.commands)),
             element("h2", {}, "State"),
             cells.facts(list(_facts(view, shard_id))),
             element("h2", {}, "Unresolved records"),
@@ -66,8 +66,8 @@ def _facts(view: View, shard_id: str) -> Iterator[tuple[str, Node]]:
     yield "read to", cells.value(one.position or "-")
     yield "checkpoint", cells.value(one.checkpoint or "none")
     yield "lag", cells.lag(one.lag_ms, measured=one.lag_measured)
-    if one.lost_in_ms is not None:
-        yield "lost in", cut_expiry(one.lost_in_ms, look.now.stream.retention_ms)
+    if one.expires_in_ms is not None:
+        yield "expires in", cut_expiry(one.expires_in_ms, look.now.stream.retention_ms)
     if one.speed is not None:
         yield "speed", f"{one.speed:.1f}x"
     if one.waits_for:

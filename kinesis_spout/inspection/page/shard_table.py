@@ -80,7 +80,13 @@ def _has(one: ShardStatus, text: str) -> bool:
 
 
 def _cells(view: View, one: ShardStatus) -> Iterator[Node]:
-    lost = "-" if one.lost_in_ms is None else duration(one.lost_in_ms) if one.lost_in_ms else "now"
+    lost = (
+        "-"
+        if one.expires_in_ms is None
+        else duration(one.expires_in_ms)
+        if one.expires_in_ms
+        else "now"
+    )
     yield shard_link(view, one.shard_id)
     yield chip(one.health)
     yield one.phase.value

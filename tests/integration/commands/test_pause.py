@@ -39,10 +39,11 @@ def test_a_running_consumer_is_paused_and_goes_on(
         again = shell.operate("pause")
         assert (again.returncode, "is paused already by" in again.stdout) == (0, True)
         status = shell.operate("status", "--window", "1s", *shell.endpoint)
-        assert "because of 'deploy'" in " ".join(status.stdout.split())
+        assert "the reason is 'deploy'" in " ".join(status.stdout.split())
         assert "kinesis-spout resume" in " ".join(status.stdout.split())
+        assert "paused: it was paused by" in " ".join(status.stdout.split())
         why = shell.operate("explain", "0", "--window", "1s", *shell.endpoint)
-        assert "-> end the pause" in why.stdout
+        assert "-> Fix: end the pause" in why.stdout
         assert "kinesis-spout resume --application etl" in why.stdout
         resumed = shell.operate("resume")
         assert (resumed.returncode, resumed.stdout[:36]) == (

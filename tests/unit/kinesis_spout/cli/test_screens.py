@@ -14,10 +14,10 @@ from kinesis_spout.cli.consume_screen import stats_table
 from kinesis_spout.cli.inspection.explain import explained_screen
 from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.cli.inspection.shard_report import shard_tree
-from kinesis_spout.cli.inspection.status_screen import shard_table, status_screen
+from kinesis_spout.cli.inspection.status_screen import COLOURS, shard_table, status_screen
 from kinesis_spout.cli.places import Place
 from kinesis_spout.inspection.explanation import grouped
-from kinesis_spout.inspection.health import Health
+from kinesis_spout.inspection.health import EXIT_CODES, Health
 from kinesis_spout.inspection.status import ShardStatus, status_of
 from kinesis_spout.shards.lineage import ShardPhase
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics, SpoutMetrics
@@ -53,7 +53,7 @@ BAD: dict[str, Any] = {
     "waits_for": (),
     "lag_ms": 119 * MINUTE_MS,
     "lag_measured": False,
-    "lost_in_ms": 119 * MINUTE_MS,
+    "expires_in_ms": 119 * MINUTE_MS,
     "unresolved": 123_456,
     "oldest_ms": 119 * MINUTE_MS,
     "attempts": 12_345,
@@ -113,6 +113,10 @@ def test_ten_thousand_shards_are_a_summary_and_the_worst() -> None:
     assert lines[-1] == "9,980 more are unknown (--all shows them)"
 
 
+def test_each_verdict_has_a_colour_and_an_exit_code() -> None:
+    assert set(COLOURS) == set(EXIT_CODES) == set(Health)
+
+
 def test_what_others_have_written_is_text_and_no_markup() -> None:
     """Reasons of records, errors of the service, names of streams."""
     hostile = "[red]x[/] \x1b[2J\nsecond line"
@@ -126,7 +130,7 @@ def test_what_others_have_written_is_text_and_no_markup() -> None:
 def test_commands_are_whole_and_can_be_pasted() -> None:
     """A line that goes on ends with a backslash."""
     lines = lines_of(explained(80), 80)
-    first = lines.index("  -> see the record:")
+    first = lines.index("  -> Then: see the record:")
     assert lines[first + 1 : first + 3] == [
         "     kinesis-spout peek shardId-000000000001 3 --application etl \\",
         "       --stream orders --zookeeper zk1:2181,zk2:2181",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 
+from kinesis_spout.inspection import process_rules, record_rules, shard_rules
+from kinesis_spout.inspection.cause import Kind, Noun
+from kinesis_spout.inspection.causes import TABLE as ROWS
 from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.health import Look, TipAnswer
-from kinesis_spout.inspection.job_rules import OF_THE_JOB
-from kinesis_spout.inspection.shard_rules import OF_THE_SHARD
+from kinesis_spout.inspection.rendering import names_of
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
@@ -162,73 +167,77 @@ def with_access(seen: Look, access: Mapping[str, NodeAccess]) -> Look:
 
 NEVER_ASKED = look(ONE, state(1, after(5), at_tip=True))
 MEND, START, WAIT = "correct what fails with 'no rates'", "start the job", "wait for its end"
-# A look, the chain of causes that explain it, and how the first deed begins.
+# A look, the chain of causes that explain it, facts of its root, the kind of the first action and
+# how it begins.
 TABLE: list[tuple[Look, str]] = [
-    (stood(identity=RECREATED, tips={}), "another stream -> remove that state"),
+    (stood(identity=RECREATED, tips={}), "other stream -> run: remove the old state of"),
     # the stream of another region
     (
         stood(identity=structs.replace(IDENTITY, arn=IDENTITY.arn.replace("eu", "us")), tips={}),
-        "another stream -> look at the stream of the state: give its region",
+        "other stream -> look: look at the stream of",
     ),
-    (
-        look(ONE, pin=None, owners=()),
-        "application unknown -> compare application, stream, ZooKeeper",
-    ),
+    (look(ONE, pin=None, owners=()), "no application -> look: compare application, stream,"),
     (
         look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
-        "state removed -> start the job: it begins at its starting position",
+        "not begun [stage=removed] -> start: start the job: it begins",
     ),
-    (look(ONE, pin=None), "just started -> wait for its first listing"),
+    (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait for its first list"),
     (
         look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "never began > run failed -> mend what that error names",
+        "not begun > not running [end=failed] -> change: correct what that error names",
     ),
-    (look(listed(2), state(2)), "unknown shard -> see the shards"),
-    (look(listed(2, 1), state(2, after(1), 1)), "past -> nothing to do"),
-    (drained(), "finished -> nothing to do"),
-    (look(HERE), "vanished -> look again in a minute"),
-    (look(ONE), "not tracked -> wait for the next listing"),
-    (look(ONE, LAPSED, owners=()), "lapsed > not read > no owner -> raise the stream's retention"),
+    (look(listed(2), state(2)), "not tracked -> look: see the shards"),
+    (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past] -> nothing: nothing to"),
+    (drained(), "caught up [progress=finished] -> nothing: nothing to do"),
+    (look(HERE), "records expired -> look: look again in a minute"),
+    (look(ONE), "not tracked -> wait: wait for the next list"),
+    (
+        look(ONE, LAPSED, owners=()),
+        "records expired > unread > not running [end=not told] -> change: raise the stream's",
+    ),
     (
         look(listed(0, closed=True), listed(1, 0), state(0), state(1, after(0), 0), owners=()),
-        "waits for parents > not read > no owner -> start the job",
+        "waits for parents > unread > not running [end=not told] -> start: start the job",
     ),
-    (stood(tips=TIP), "idle -> nothing to do"),
+    (stood(tips=TIP), "caught up [progress=idle] -> nothing: nothing to do"),
     (
         stood(
             plan=plan(task(OPEN, log=TaskLog(entries=(read_of(1, 9),), sealed=True))),
             tips=TIP,
             owners=(),
         ),
-        "not settled > no owner -> start the job",
+        "caught up > not running [end=not told] -> start: start the job",
     ),
     (
         in_plan(TaskLog(entries=(read_of(1, 9, at_shard_end=True, tip_ms=NOW_MS),), sealed=True)),
-        "end to be settled > sink writes -> wait for its end",
+        "unread > batch under way [stage=sink] -> wait: wait for its end",
     ),
-    (stood(tips={1: behind(1_000)}), "healthy -> nothing to do"),
-    (moved(NOW_MS - 120_000), "catching up -> wait; at this pace it is at the"),
-    (moved(NOW_MS - 61_000), "falling behind -> give the job more cores"),
-    (moved(None), "of unknown pace -> wait a minute and look again"),
+    (stood(tips={1: behind(1_000)}), "caught up [progress=reading] -> nothing: nothing to do"),
+    (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait: at this pace it"),
+    (moved(NOW_MS - 61_000), "behind [pace=falling behind] -> change: give the job more cores,"),
+    (moved(None), "behind [pace=not known] -> wait: wait a minute and look"),
     (
         moved(NOW_MS - 61_000, **YOUNG),
-        "read between crashes > crash loop -> see the end of the job's own log",
+        "behind > crash loop [end=silent, suspect=sink] -> look: read the end of the",
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by a record > retry waits -> correct what fails",
+        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct what",
     ),
     (
         family(failed(3), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by an ancestor > retry waits -> correct what fails",
+        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct what",
     ),
     (
         family(
             failed(3, key="k"), failed(8, key="k", due_ms=NOW_MS - 1), policy=BLOCK_KEY, tips=TIP
         ),
-        "idle > order over a reshard > retry waits -> correct what fails",
+        "caught up > held by order > unresolved record [stage=waits] -> change: correct",
     ),
-    (drained(failed(3), policy=CONTINUE), "retry waits -> correct what fails"),
+    (
+        drained(failed(3), policy=CONTINUE),
+        "unresolved record [stage=waits, fault=reason] -> change: correct what fails with 'no",
+    ),
     (
         look(
             ONE,
@@ -243,85 +252,97 @@ TABLE: list[tuple[Look, str]] = [
                 )
             ),
         ),
-        "retry under way > task not begun -> correct what fails",
+        "unresolved record > batch under way [stage=not begun] -> change: correct what fails with",
     ),
-    (drained(failed(3, due_ms=NOW_MS - 9_000)), "retry due > not to be seen -> correct what fails"),
+    (
+        drained(failed(3, due_ms=NOW_MS - 9_000)),
+        "unresolved record > not visible -> change: correct what fails with 'no",
+    ),
     (
         drained(failed(3, attempts=4), policy=CONTINUE),
-        "to be dead-lettered > not to be seen -> wait a moment and look again",
+        "unresolved record > not visible -> wait: wait a moment and look",
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), tips=BEHIND, policy=CONTINUE),
-        "not read > unresolved limit -> correct what fails",
+        "unread > unresolved limit [fault=reason] -> change: correct what fails with 'no",
     ),
     (
         look(ONE, HERE, state(2, SHARD_END, unresolved=(failed(3),)), tips=BEHIND, **OUTAGE),
-        "not read > outage -> mend what the records are written to",
+        "unread > outage -> change: repair what the records are",
     ),
     # the runs of the job
-    (stood(owners=()), "not read > no owner -> start the job"),
+    (stood(owners=()), "unread > not running [end=not told] -> start: start the job"),
     (
         stood(owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "not read > run failed -> mend what that error names",
+        "unread > not running [end=failed] -> change: correct what that error names",
     ),
     (
         stood(owners=(), log=run_log(60_000, 40_000, 20_000)),
-        "not read > crash loop -> see the end of the job's own log",
+        "unread > crash loop [end=silent, suspect=sink] -> look: read the end of the",
     ),
     # runs that are hours apart are no loop
     (
         stood(owners=(), log=run_log(9 * HOUR_MS, 6 * HOUR_MS, 3 * HOUR_MS)),
-        "not read > run vanished -> start the job",
+        "unread > not running [end=silent, suspect=sink] -> start: start the job",
     ),
     # run over, told
-    (stood(**ended(DONE)), "not read > run over -> see that its next run"),
-    (stood(**ended(STOPPED)), "not read > run stopped -> start the job"),
-    (stood(**GONE), "not read > run vanished -> start the job"),
+    (stood(**ended(DONE)), "unread > not running [end=done, schedule=not known] -> look: check"),
+    (stood(**ended(STOPPED)), "unread > not running [end=stopped] -> start: start the job"),
+    (stood(**GONE), "unread > not running [end=silent, suspect=sink] -> start: start the job"),
     (
         stood(process=ProcessState.RUNS, **GONE),
-        "not read > cut off -> see in its log whether it reaches ZooKeeper",
+        "unread > process halted [halt=cut off] -> look: read in its log whether",
     ),
-    (stood(**(GONE | {"tips": TIP})), "idle, and nobody reads it > run vanished -> start the job"),
+    (
+        stood(**(GONE | {"tips": TIP})),
+        "caught up > not running [end=silent, suspect=sink] -> start: start the job",
+    ),
     (
         stood(log=run_log(HOUR_MS), process=ProcessState.GONE),
-        "not read > process gone -> start it again",
+        "unread > process halted [halt=gone] -> start: start it again: on host-a",
     ),
     (
         stood(log=run_log(HOUR_MS), process=ProcessState.STOPPED),
-        "not read > process stopped -> let it go on: kill -CONT 42 (on host-a)",
+        "unread > process halted [halt=stopped] -> start: continue it: kill -CONT 42",
     ),
     (
         stood(
             plan=plan(task(OPEN), created_ms=NOW_MS - 65_000),
             log=run_log(2 * HOUR_MS, HOUR_MS, ends=(FAILURE, None)),
         ),
-        "not read > failed before > task not begun -> see whether a Spark job of the batch runs",
+        "unread > crash loop > batch under way [stage=not begun] -> look: check whether a Spark",
     ),
-    (
-        stood(log=run_log(HOUR_MS, shards=(shard(0),))),
-        "not read > shard not told -> start it again without --shard, or with this shard too",
-    ),
-    (stood(paused=True), "not read > paused -> end the pause"),
+    (stood(log=run_log(HOUR_MS, shards=(shard(0),))), "unread > not assigned -> change: start it"),
+    (stood(paused=True), "unread > paused -> resume: end the pause when its"),
     (
         stood(log=run_log(HOUR_MS, trigger_ms=900_000)),
-        "not read > trigger waits -> wait until 08:15:00",
+        "unread > batch under way [stage=trigger, last_batch=none] -> wait: wait until 08:15:00",
     ),
     (
         stood(owners=(spout_task(0, 2),), total_tasks=2),
-        "not read > task missing -> start the second of the 2 tasks (index 1)",
+        "unread > not running [end=never ran] -> start: start it with --task-index 1",
     ),
     # what a program does with its records
     # records that were not answered in time
     (
         spout_look(failed(3, reason=TIMED_OUT), tip=behind(60_000)),
-        "not read > unresolved limit -> see what the program, or the command of --exec",
+        "unread > unresolved limit [fault=program] -> change: find out what the program,",
     ),
-    (held_back(DEACTIVATED), "not read > deactivated -> make its program call"),
-    (held_back(FULL), "not read > full -> see what the program waits for"),
-    (held_back(NOT_TAKEN, 10_000), "not read > not taken -> see what the program does"),
+    (held_back(DEACTIVATED), "unread > program waits [hold=deactivated] -> change: make the"),
+    (held_back(FULL), "unread > program waits [hold=full] -> look: find out what the program"),
+    (held_back(NOT_TAKEN, 10_000), "unread > program waits [hold=not taken] -> look: find out"),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
-        "healthy > letters refused -> correct dead_letter, or what it writes to",
+        "caught up > unresolved record > letters refused -> change: correct dead_letter, or what",
+    ),
+    # letters refused, of a spout that has not told its limit
+    (
+        spout_look(
+            failed(3, attempts=4, due_ms=NOW_MS - 9_000),
+            refused_letters=REFUSED,
+            tip=behind(60_000),
+        ),
+        "unread > letters refused -> change: correct dead_letter, or",
     ),
     # letters refused, and no room left
     (
@@ -331,13 +352,13 @@ TABLE: list[tuple[Look, str]] = [
             tip=behind(60_000),
             max_unresolved_per_shard=1,
         ),
-        "not read > letters refused -> correct dead_letter, or what it writes to",
+        "unread > letters refused -> change: correct dead_letter, or what it",
     ),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
-        "not subscribed > healthy -> see the others; or, if it is gone",
+        "not subscribed > caught up [progress=reading] -> change: see the others",
     ),
-    (drained(IN_FLIGHT, **SPOUT), "unanswered -> see why the program"),
+    (drained(IN_FLIGHT, **SPOUT), "unresolved record [stage=with the program] -> look: find out"),
     # an unanswered record keeps the end of a closed shard
     (
         look(
@@ -348,11 +369,11 @@ TABLE: list[tuple[Look, str]] = [
             tips=TIP,
             **SPOUT,
         ),
-        "unanswered -> see why the program",
+        "unresolved record [stage=with the program] -> look: find out why the program,",
     ),
     (
         spout_look(tip=behind(60_000), failing_reads=FailingReads(since_ms=NOW_MS - 50_000)),
-        "not read > reads fail -> see why Kinesis (it answers explain)",
+        "unread > reads fail -> look: find out why Kinesis (it",
     ),
     # the service refuses its reads
     (
@@ -360,120 +381,180 @@ TABLE: list[tuple[Look, str]] = [
             tip=behind(60_000),
             failing_reads=FailingReads(since_ms=NOW_MS, says="no (UnrecognizedClient); check it"),
         ),
-        "not read > reads fail -> check it",
+        "unread > reads fail -> change: check it",
     ),
-    (spout_look(no_answers=SILENT), "answers none -> make the program ack or fail each record"),
+    (spout_look(no_answers=SILENT), "no answers -> change: make the program ack or"),
     # the steps of a batch
-    (in_plan(None, delivery_limit=5), "not read > search -> wait until the search"),
-    (in_plan(SEALED, status=PlanStatus.CLOSED), "not read > settling -> wait for its end"),
-    (in_plan(None), "not read > task not begun -> wait for its end"),
-    (in_plan(UNSEALED), "not read > task runs -> wait for its end"),
-    (in_plan(SEALED), "not read > sink writes -> wait for its end"),
+    (in_plan(None, delivery_limit=5), "unread > batch under way [stage=search] -> wait: wait"),
+    (
+        in_plan(SEALED, status=PlanStatus.CLOSED),
+        "unread > batch under way [stage=settling] -> wait: wait for its end",
+    ),
+    (in_plan(None), "unread > batch under way [stage=not begun] -> wait: wait for its end"),
+    (in_plan(UNSEALED), "unread > batch under way [stage=reading] -> wait: wait for its end"),
+    (in_plan(SEALED), "unread > batch under way [stage=sink] -> wait: wait for its end"),
     # sink writes, for longer than the batch before took
     (
         in_plan(SEALED, created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - HOUR_MS - 8_000),
-        "not read > sink writes -> see in Spark's UI what the batch does",
+        "unread > batch under way [stage=sink] -> look: check in Spark's UI what",
     ),
-    (in_plan(SEALED, CONTINUE), "not read > not reported -> wait for its end"),
+    (in_plan(SEALED, CONTINUE), "unread > batch under way [stage=not reported] -> wait: wait for"),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=1),
-        "not read > function runs -> wait for its end",
+        "unread > batch under way [stage=function] -> wait: wait for its end",
     ),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=3),
-        "not read > unanswered batch -> wait for its end",
+        "unread > batch under way [stage=unanswered] -> wait: wait for its end",
     ),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.DONE),
-        "not read > reported -> wait for its end",
+        "unread > batch under way [stage=reported] -> wait: wait for its end",
     ),
     # a batch whose reads the service fails
     (
         replace(
             in_plan(UNSEALED), unanswered={shard(1): "KMS limits it; raise the quota"}, tips={}
         ),
-        "not read > task gets no answer -> raise the quota",
+        "unread > batch under way [stage=no answer] -> change: raise the quota",
     ),
     # the service, and ZooKeeper
-    (NEVER_ASKED, "not read > was at its tip -> explain this shard alone"),
+    (NEVER_ASKED, "unread > not asked -> look: explain this shard alone, or"),
     (
         replace(NEVER_ASKED, throttled={shard(1)}),
-        "not read > throttled -> see who else reads the stream",
+        "unread > kinesis silent [throttled=now] -> change: find out who else reads",
     ),
     # the service fails
     (
         replace(NEVER_ASKED, unanswered={shard(1): "it failed"}),
-        "not read > service fails -> wait until the service answers",
+        "unread > kinesis silent -> wait: wait until Kinesis answers; look",
     ),
     # no shard may be asked
-    (
-        replace(NEVER_ASKED, refused="no right to read"),
-        "not read > tip not told -> give whoever looks the right to read",
-    ),
+    (replace(NEVER_ASKED, refused="no right to read"), "unread > not asked -> change: give"),
     (
         replace(look(ONE, HERE, owners=()), refused="no right; give it"),
-        "not read > refused > no owner -> first give it",
+        "unread > kinesis refuses > not running [end=not told] -> change: give it",
     ),
     (
         stood(
             owners=(),
             move=OperatorMove(cause="rewind", time_ms=NOW_MS - 9, back=frozenset({shard(1)})),
         ),
-        "set back > not read > no owner -> start the job",
+        "set back > unread > not running [end=not told] -> start: start the job",
     ),
     (
         with_access(stood(), {"/a/state": NodeAccess(NOBODY, NOBODY)}),
-        "not read > nobody may write > not to be seen -> give the application's identity",
+        "unread > zookeeper refuses > not visible -> change: give the application's identity all",
     ),
     (
         with_access(
             stood(**GONE), {"/a": NodeAccess(ALL, ALL), "/a/runs/all": NodeAccess(ANN, ANN)}
         ),
-        "not read > reserved nodes > run vanished -> see whether the application is digest ann",
+        "unread > zookeeper refuses > not running [end=silent, suspect=refusal] -> look: check",
     ),
-    (stood(), "not read > not to be seen -> wait a moment and look again"),
+    (stood(), "unread > not visible -> wait: wait a moment and look"),
     (
         replace(
             frozen := stood(log=run_log(HOUR_MS)),
             now=replace(frozen.now, stopped_jvms={OWNER.info: 77}),
         ),
-        "not read > JVM stopped -> let it go on: kill -CONT 77 (on host-a)",
+        "unread > process halted [halt=jvm stopped] -> start: continue it: kill -CONT 77",
     ),
     # parents in a circle, which no service creates
     (
         look(listed(1, 2), listed(2, 1), state(1, after(1), 2), state(2, after(1), 1)),
-        "waits for parents > waits for parents > not read > not to be seen -> wait a moment",
+        "waits for parents > waits for parents > unread > not visible -> wait: wait a moment and",
     ),
     # one look without a window
     (
         Look(before=snapshot(ONE, HERE), now=snapshot(ONE, HERE)),
-        "not read > not to be seen -> wait a moment",
+        "unread > not visible -> wait: wait a moment and look",
     ),
 ]
 
 
 def kinds(explained: Explanation) -> list[str]:
-    return [cause.kind for cause in explained.causes]
+    return [cause.kind.value for cause in explained.chain]
 
 
 def deeds(seen: Look, index: int = 1) -> list[str]:
-    return [one.text for one in explain(seen, shard(index)).advice()]
+    return [one.text for one in explain(seen, shard(index)).actions()]
 
 
 @pytest.mark.parametrize(("seen", "told"), TABLE)
-def test_each_cause_explains_its_look_and_names_the_first_deed(seen: Look, told: str) -> None:
-    """The chain ends with something to do, in a sentence."""
-    chain, _, deed = told.partition(" -> ")
+def test_each_cause_explains_its_look_and_names_the_first_action(seen: Look, told: str) -> None:
+    """The chain ends with something to do, and each cause is one sentence at least."""
+    chain, _, action = told.partition(" -> ")
+    names, _, facts = chain.rstrip("]").partition(" [")
     explained = explain(seen, shard(1))
-    assert kinds(explained) == chain.split(" > ")
-    assert deeds(seen)[0].startswith(deed)
-    assert all(cause.says for cause in explained.causes)
+    assert kinds(explained) == names.split(" > ")
+    known = {f"{name}={fact}" for name, fact in explained.root.facts.items()}
+    assert known >= set(filter(None, facts.split(", ")))
+    first = explained.actions()[0]
+    assert f"{first.kind.value}: {first.text}".startswith(action)
+    assert all(cause.sentences for cause in explained.causes)
 
 
-def test_every_rule_has_a_look_in_the_table() -> None:
-    """A rule that no look needs is found here."""
-    used = {kind for _, told in TABLE for kind in told.partition(" -> ")[0].split(" > ")}
-    for rule in (*OF_THE_SHARD, *OF_THE_JOB):
-        answers = [rule(seen, about) for seen, _ in TABLE for about in (shard(0), shard(1))]
-        found = {cause.kind for cause in answers if cause is not None}
-        assert found & used, f"{rule.__name__} explains no look of the table"
+@pytest.mark.parametrize(("seen", "_told"), TABLE)
+def test_what_holds_the_shard_stands_first_and_each_cause_leads_to_the_next(
+    seen: Look, _told: str
+) -> None:
+    explained = explain(seen, shard(1))
+    assert sorted(one.kind for one in explained.causes) == sorted(
+        one.kind for one in (*explained.chain, *explained.remarks)
+    )
+    assert explained.chain[0].leads_to is None
+    for effect, cause in pairwise(explained.chain):
+        assert cause.leads_to == effect.subject
+    words = [word for word, _ in explained.introduced()]
+    assert words[0] not in {"So", "Also"}
+    assert words == sorted(words, key="Also".__eq__), "remarks come last"
+    assert all(one.as_json()["facts"].keys().isdisjoint({"shard"}) for one in explained.causes)
+
+
+def test_every_kind_has_a_row_and_a_look_in_the_table() -> None:
+    """A row that no look needs is found here."""
+    assert len(ROWS) == len(Kind) <= 30
+    used = {one for seen, _ in TABLE for one in kinds(explain(seen, shard(1)))}
+    assert used == {one.value for one in Kind}
+
+
+def test_a_fact_that_a_row_names_is_one_that_a_rule_states() -> None:
+    """A misspelt one would leave its sentence out in silence."""
+    trees = [
+        ast.parse(inspect.getsource(rules)) for rules in (process_rules, record_rules, shard_rules)
+    ]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    stated: set[object] = {node.arg for node in nodes if isinstance(node, ast.keyword)}
+    stated |= {node.value for node in nodes if isinstance(node, ast.Constant)}
+    lines = [line for row in ROWS for line in row.lines]
+    named = {name for line in lines for name in (*names_of(line.template), *line.when)}
+    assert named - stated == {"shard"}
+
+
+def test_a_cause_names_its_subject_and_what_it_says() -> None:
+    """The grammar of all texts."""
+    stopped = RunEnd(time_ms=NOW_MS - 20_000, kind=STOPPED)
+    seen = stood(
+        owners=(spout_task(0, 2),),
+        total_tasks=2,
+        runs={TaskShare(1, 2): run_log(60_000, ends=(stopped,), kind="spout")},
+    )
+    explained = explain(seen, shard(1))
+    assert explained.root.subject == (Noun.TASK, "1 of 2")
+    (word, cause), *_ = explained.introduced()
+    assert f"{word}: {cause.text}" == (
+        "Blocked: consumer task 1 of 2 is not running. Last run: pid 42 on host-a, stopped cleanly "
+        "at 07:59:40."
+    )
+    assert deeds(seen)[0] == "start it with --task-index 1 --total-tasks 2"
+    assert cause.as_json()["facts"] == {
+        "taskIndex": 1,
+        "totalTasks": 2,
+        "consumer": "spout",
+        "pid": 42,
+        "host": "host-a",
+        "startedMs": NOW_MS - 60_000,
+        "endedMs": NOW_MS - 20_000,
+        "end": "stopped",
+    }

@@ -84,7 +84,7 @@ def test_a_shard_whose_records_may_have_expired_is_not_at_its_tip() -> None:
     seen = look(ONE, lapsed, tips={1: AT_TIP})
     assert health(seen) is Health.LOSING
     assert (seen.lag_ms(shard(1)), seen.is_measured(shard(1))) == (OLD, False)
-    assert seen.lost_in_ms(shard(1)) == 0
+    assert seen.expires_in_ms(shard(1)) == 0
     some_left = look(ONE, lapsed, tips={1: behind(9)})
     assert (some_left.lag_ms(shard(1)), some_left.is_measured(shard(1))) == (9, True)
 
@@ -94,7 +94,7 @@ def test_a_shard_that_is_not_listed_in_both_looks_is_lost() -> None:
     late = Look(before=snapshot(ONE, HERE, now_ms=BEGAN_MS), now=snapshot(HERE))
     assert health(late) is Health.UNKNOWN
     assert health(look(HERE)) is Health.LOSING
-    assert look(HERE).lost_in_ms(shard(1)) == 0
+    assert look(HERE).expires_in_ms(shard(1)) == 0
 
 
 def test_the_end_of_a_closed_shard_is_something_to_read() -> None:
@@ -134,10 +134,10 @@ def moving(*, ms: int, lag_ms: int) -> Look:
 
 def test_records_are_lost_when_the_horizon_reaches_the_position() -> None:
     """Half as fast as the clock: the gap of 20 h closes in 40. As fast: never. Standing: in 20."""
-    assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).lost_in_ms(shard(1)) == 40 * HOUR_MS
-    assert moving(ms=WINDOW_MS, lag_ms=4 * HOUR_MS).lost_in_ms(shard(1)) is None
+    assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).expires_in_ms(shard(1)) == 40 * HOUR_MS
+    assert moving(ms=WINDOW_MS, lag_ms=4 * HOUR_MS).expires_in_ms(shard(1)) is None
     still = look(ONE, HERE, tips={1: behind(4 * HOUR_MS)})
-    assert still.lost_in_ms(shard(1)) == 20 * HOUR_MS
+    assert still.expires_in_ms(shard(1)) == 20 * HOUR_MS
     assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed(shard(1)) == 0.5
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.inspection.job_rules import MAX_UNRESOLVED
+from kinesis_spout.inspection.health import Health
+from kinesis_spout.inspection.record_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import status_of, unresolved_sentence, verdict_sentence
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
@@ -58,11 +59,13 @@ ONE, HERE = listed(1), state(1, after(5))
 FAMILY = (listed(0, closed=True), listed(1, 0), listed(2, 0), state(1, after(0), 0))
 MOVED: dict[str, Any] = {"before": (state(0, after(5)),)}
 SPOUT: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
+HALF: dict[str, Any] = {"owners": (spout_task(0, 2),), "total_tasks": 2}
+TWO = {1: behind(60_000), 2: behind(90_000)}
 DIED = RunEnd(time_ms=NOW_MS - 1_000, kind=FAILED, says="the disk is full; free some of it")
 SILENT = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, count=3))
 REFUSED = RefusedLetters(count=2, last_ms=NOW_MS - 1_000, says="PermissionError: letters")
 READ = task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 9),), sealed=True))
-STANDS = "stands still, though there is something to read or to retry"
+NOT_SEEN = "the job runs, but nothing stored says what it waits for"
 
 
 def one(tip_ms: int | None = None, **stored: Any) -> Look:
@@ -95,7 +98,7 @@ def spout(*held: Any) -> Look:
 
 # A look, and the verdict with the beginning of its headline.
 VERDICTS: list[tuple[Look, str]] = [
-    (SEEN, f"stalled: 1 of 4 shards {STANDS}"),
+    (SEEN, f"stalled: {NOT_SEEN}; 1 shard waits"),
     (
         look(
             *(ONE, listed(2), HERE, state(2, after(5))),
@@ -106,26 +109,32 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3, due_ms=1),)), tips={1: AT_TIP}),
-        "lagging: 1 of 1 shard holds records that are due, and are not tried again",
+        "lagging: 1 of 1 shard has records whose retries are overdue",
     ),
     # nothing is ok of which nothing is known
     # not asked, beside others
     (look(*PARTS, tips={1: AT_TIP}), "ok: "),
     (one(tips={}), "unknown: nothing is known of 1 shard: none told its tip"),
-    (one(identity=RECREATED), "unknown: its state belongs to a stream that had this name before"),
-    (look(listed(0), listed(1), pin=None), "unknown: "),
+    (
+        one(identity=RECREATED),
+        "unknown: the application's state belongs to an earlier stream of this name",
+    ),
+    (
+        look(listed(0), listed(1), pin=None, owners=()),
+        "unknown: application etl does not exist on stream orders",
+    ),
     (
         three(throttled={shard(2)}),
-        "unknown: 1 of 3 shards did not tell its tip: its five reads or 2 MB a second are used up",
+        "unknown: Kinesis throttles shard 2 now: its five reads or 2 MB a second are used up",
     ),
     (
         three(unanswered={shard(2): "GetRecords failed (InternalFailure)"}),
-        "unknown: 1 of 3 shards did not tell its tip: GetRecords failed (InternalFailure)",
+        "unknown: Kinesis does not answer explain for shard 2: GetRecords failed (InternalFailure)",
     ),
     # who holds up whom
     (
         look(*FAMILY, state(0, after(9)), tips={0: behind(60_000)}, **MOVED),
-        "lagging: 1 of 3 shards is 60 s behind; 2 others wait for it",
+        "lagging: 1 of 3 shards is 60 s behind; 2 others wait for them",
     ),
     (
         look(
@@ -134,16 +143,28 @@ VERDICTS: list[tuple[Look, str]] = [
             policy=OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD),
             tips={1: behind(60_000)},
         ),
-        f"stalled: 1 of 2 shards {STANDS}, and waits for shard 0 to have its failed records",
+        "stalled: 1 record of shard 0 is not acked; 2 shards wait",
     ),
     # on purpose
-    (one(60_000, paused=True), "lagging: it is paused: 1 of 1 shard is 60 s"),
+    (
+        one(60_000, paused=True),
+        "paused: it was paused by ann on host-a at 07:00:00, 60 min ago; the reason is 'deploy'; ",
+    ),
+    # a cause that is known is named before one that is not
+    (
+        look(*map(listed, (1, 2)), state(1, after(5)), state(2, after(5)), tips=TWO, **HALF),
+        "stalled: consumer task 1 of 2 is not running; 2 shards wait; 1 other cause",
+    ),
     # no process: a run that ended in order is no failure, one that died is
     # keeps up, and does not run
-    (one(owners=()), "ok: "),
+    (one(owners=()), "not running: no process is running; all records are read"),
+    (
+        one(paused=True, owners=()),
+        "paused: it was paused by ann on host-a at 07:00:00, 60 min ago; the reason is 'deploy'; ",
+    ),
     (
         one(HOUR_MS, **over(2 * HOUR_MS)),
-        "lagging: 1 of 1 shard waits for the next run: the last one ended in order",
+        "not running: no process is running; last run: pid 42 on host-a, finished at 06:00:10; 1",
     ),
     # a run that should have come again
     (one(HOUR_MS, **over(4 * HOUR_MS, 3 * HOUR_MS, 2 * HOUR_MS)), "stalled: "),
@@ -152,15 +173,18 @@ VERDICTS: list[tuple[Look, str]] = [
     # a run died, though all that came was read
     (
         one(owners=(), log=run_log(60_000, ends=(DIED,))),
-        "stalled: the last run ended with an error at 07:59:59, and no process reads 1 of 1 shard",
+        "stalled: no process is running; 1 shard waits",
     ),
     # a run died, and another one goes on
     (one(log=run_log(90_000, HOUR_MS, ends=(DIED, None))), "ok: "),
     # records without an answer
-    (one(log=SILENT), "stalled: 1 of 1 shard is read, and the program answers no record"),
+    (
+        one(log=SILENT),
+        "stalled: the program (pid 42 on host-a) has acked or failed no record since",
+    ),
     (
         spout(failed(3, attempts=4)),
-        "stalled: 1 of 1 shard holds records whose dead letters cannot be written",
+        "stalled: 2 records cannot be dead-lettered",
     ),
 ]
 
@@ -169,15 +193,20 @@ VERDICTS: list[tuple[Look, str]] = [
 def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
     found = status_of(seen)
     assert f"{found.verdict.value}: {verdict_sentence(found)}".startswith(told)
+    assert (found.cause is None) == (found.verdict is Health.OK)
 
 
 @pytest.mark.parametrize(
     ("seen", "says"),
     [
         (look(*PARTS, tips={1: AT_TIP}), "1 of 4 shards was not asked"),
-        (one(owners=()), "; no process runs it now"),
+        (
+            one(paused=True, owners=()),
+            "; the reason is 'deploy'; no process is running; all records are read",
+        ),
+        (one(HOUR_MS, **over(2 * HOUR_MS)), "; 1 of 1 shard waits for the next run"),
         (one(23 * HOUR_MS, owners=()), "; unread records expire in 60 min"),
-        (one(HOUR_MS, owners=()), STANDS),
+        (one(HOUR_MS, owners=()), "no process is running; 1 shard waits"),
     ],
 )
 def test_the_headline_ends_with_what_is_to_be_known_besides(seen: Look, says: str) -> None:
@@ -185,9 +214,10 @@ def test_the_headline_ends_with_what_is_to_be_known_besides(seen: Look, says: st
     assert verdict_sentence(status_of(seen)).endswith(says)
 
 
-def test_the_json_has_every_shard_and_no_text_for_people() -> None:
+def test_the_json_has_every_shard_and_names_the_cause() -> None:
     found = json.loads(json.dumps(status_of(SEEN).as_json()))
     assert found["verdict"] == "stalled"
+    assert (found["cause"]["kind"], found["cause"]["subject"]["name"]) == ("not visible", "etl")
     assert found["health"] == {"stalled": 1, "ok": 3}
     assert found["windowMs"] == 10_000
     by_id = {one["shardId"]: one for one in found["shards"]}
@@ -200,13 +230,13 @@ def test_the_json_has_every_shard_and_no_text_for_people() -> None:
         "waitsFor": [],
         "lagMs": None,
         "lagMeasured": False,
-        "lostInMs": None,
+        "expiresInMs": None,
         "unresolved": 2,
         "oldestMs": 120_000,
         "attempts": 2,
         "speed": None,
     }
-    assert by_id[shard(2)]["lostInMs"] == 20 * HOUR_MS
+    assert by_id[shard(2)]["expiresInMs"] == 20 * HOUR_MS
     paused = status_of(look(*PARTS, paused=True)).as_json()["pause"]
     assert paused == {"by": "ann on host-a", "sinceMs": PAUSE.since_ms, "reason": "deploy"}
     assert status_of(three(throttled={shard(2)})).as_json()["throttled"] == 1

@@ -76,6 +76,8 @@ def test_a_right_that_is_missing_ends_the_asking(job: SimulatedJob) -> None:
     [
         (Health.OK, 0),
         (Health.LAGGING, 0),
+        (Health.PAUSED, 0),
+        (Health.NOT_RUNNING, 0),
         (Health.UNKNOWN, 1),
         (Health.STALLED, 1),
         (Health.LOSING, 1),
@@ -84,7 +86,7 @@ def test_a_right_that_is_missing_ends_the_asking(job: SimulatedJob) -> None:
 def test_the_exit_code_tells_the_verdict(
     monkeypatch: pytest.MonkeyPatch, verdict: Health, code: int
 ) -> None:
-    """A job that lags works."""
+    """A job that lags works, and a pause or an end in order is meant."""
     monkeypatch.setattr(ApplicationStatus, "verdict", verdict)
     monkeypatch.setattr(status, "looking", lambda *_, **__: nullcontext())
     monkeypatch.setattr(status, "look_once", lambda *_: status_of(look()))

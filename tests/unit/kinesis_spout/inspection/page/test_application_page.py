@@ -73,6 +73,12 @@ def test_ten_thousand_shards_are_a_page_of_bounded_size_in_bounded_time() -> Non
     assert "80 reasons, the first 50 by number of records" in page.texts["caption"]
 
 
+def test_a_pause_and_an_end_are_verdicts_of_their_own() -> None:
+    idle = (timed(0), read_to(0, NOW_MS - 500))
+    for verdict, stored in (("paused", {"paused": True}), ("not running", {"owners": ()})):
+        assert parsed(look(*idle, tips={0: AT_TIP}, **stored)).texts["h1"] == [verdict]
+
+
 def test_a_page_in_a_file_needs_no_server() -> None:
     """No script, no link, no form."""
     page = parsed(STALLED, is_live=False)
@@ -86,5 +92,5 @@ def test_the_page_of_a_shard_explains_it_and_lists_its_records() -> None:
     page = ParsedPage(text)
     assert page.faults == []
     assert "2 records and ranges" in page.texts["caption"]
-    assert "failing with 'no rates'" in page.text()
+    assert "It fails with 'no rates'" in page.text()
     assert shard_page(view, "nobody") is None

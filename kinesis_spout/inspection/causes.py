@@ -1,0 +1,652 @@
+"""The table of causes: why a shard stands where it does, and what to do. Pure.
+
+The rows are asked from top to bottom, and the first one that answers counts. The first of them say
+what holds the shard itself: a process that is started, or a pause that is ended, does not help
+against it. Those from `paused` on say why the job does not read a shard that it might. The comment
+above a row says why it stands where it stands. The last row answers always.
+
+What cannot be seen from outside: which other consumers read, limits that an owner does not tell,
+what the function does, whether the network is up. A cause that may be any of these says so, and
+names where to look.
+
+`kinesis_spout.inspection.table` says how a row is written.
+"""
+
+from __future__ import annotations
+
+from kinesis_spout.inspection import process_rules, record_rules, shard_rules
+from kinesis_spout.inspection.cause import Kind
+from kinesis_spout.inspection.table import rows_of
+
+_RULES = {
+    Kind.OTHER_STREAM: shard_rules.other_stream,
+    Kind.NO_APPLICATION: shard_rules.no_application,
+    Kind.NOT_BEGUN: shard_rules.not_begun,
+    Kind.NOT_TRACKED: shard_rules.not_tracked,
+    Kind.RECORDS_EXPIRED: shard_rules.records_expired,
+    Kind.WAITS_FOR_PARENTS: shard_rules.waits_for_parents,
+    Kind.NOT_SUBSCRIBED: process_rules.not_subscribed,
+    Kind.NO_ANSWERS: process_rules.no_answers,
+    Kind.CAUGHT_UP: shard_rules.caught_up,
+    Kind.SET_BACK: shard_rules.set_back,
+    Kind.HELD_BY_ORDER: record_rules.held_by_order,
+    Kind.BEHIND: shard_rules.behind,
+    Kind.UNRESOLVED_RECORD: record_rules.unresolved_record,
+    Kind.UNREAD: shard_rules.unread,
+    Kind.PAUSED: process_rules.paused,
+    Kind.KINESIS_REFUSES: process_rules.kinesis_refuses,
+    Kind.ZOOKEEPER_REFUSES: process_rules.zookeeper_refuses,
+    Kind.CRASH_LOOP: process_rules.crash_loop,
+    Kind.PROCESS_HALTED: process_rules.process_halted,
+    Kind.NOT_RUNNING: process_rules.not_running,
+    Kind.NOT_ASSIGNED: process_rules.not_assigned,
+    Kind.READS_FAIL: process_rules.reads_fail,
+    Kind.PROGRAM_WAITS: process_rules.program_waits,
+    Kind.LETTERS_REFUSED: record_rules.letters_refused,
+    Kind.OUTAGE: record_rules.outage,
+    Kind.UNRESOLVED_LIMIT: record_rules.unresolved_limit,
+    Kind.BATCH: record_rules.batch,
+    Kind.KINESIS_SILENT: shard_rules.kinesis_silent,
+    Kind.NOT_ASKED: shard_rules.not_asked,
+    Kind.NOT_VISIBLE: record_rules.not_visible,
+}
+
+_TEXT = """
+:: throttled
+    [throttled=now] Kinesis throttles shard {shard} now: its five reads or 2 MB a second are used up
+    [throttled=batch] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard} in
+        the batch under way: its five reads or 2 MB a second were used up
+    [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
+        since the job started, the last at {refused_at_ms}: its five reads or 2 MB a second were
+        used up
+
+:: how it ended
+    [end=stopped] last run: pid {pid:id} on {host}, stopped cleanly at {ended_at_ms}
+    [end=done] last run: pid {pid:id} on {host}, finished at {ended_at_ms}
+    [end=failed] last run: pid {pid:id} on {host}, failed at {ended_at_ms} with: {error}
+    [end=silent] last run: pid {pid:id} on {host}, started at {started_at_ms}, ended without a
+        message
+
+:: suspects
+    [suspect=refusal] it may have been refused to store how it ended
+    [suspect=kill] it was killed (kill -9, out of memory) or its host failed
+    [suspect=worker] its query was stopped, its driver was killed (kill -9, out of memory), or a
+        record of the batch ended its Python worker
+    [suspect=stop] its driver was killed (kill -9, out of memory), or its query was stopped: an
+        error of its sink or function would have been reported
+    [suspect=sink] most likely its sink or foreachBatch function raised an error, which Spark
+        reports to a source only for a frame of read_stream
+    [suspect=sink] its query may also have been stopped, or its driver killed (kill -9, out of
+        memory)
+
+:: find the end
+    [suspect=refusal] fix look: read in its log on {host} how it ended
+    [suspect=worker] fix look: read the end of the job's own log: where a Python worker crashed or
+        exited, a record of the batch ends it at each start, by its memory or a fault of the
+        function #worker
+    [suspect=sink] fix look: read the end of the job's own log: the exception of its sink or
+        function stands there
+    [suspect=kill|stop|worker] fix look: find out on {host} what ended it: its log, dmesg for the
+        OOM killer, what starts and stops it
+    [suspect=sink] or look: if no exception stands there, find out on {host} what killed or stopped
+        it: dmesg for the OOM killer, its memory limit, what starts and stops it
+
+:: look at the batch
+    [stage=settling] fix look: read in the driver's log what holds the settling
+    [stage=not begun, is_first] fix look: check in Spark's UI whether there are executors with a
+        free core, and in their logs whether they reach Kinesis and ZooKeeper; if that is well,
+        check whether a Spark job of the batch runs: if none does, your function (foreachBatch)
+        hangs before it asks for the rows, and a stack dump of the driver's Python shows where
+    [stage=not begun, !is_first] fix look: check whether a Spark job of the batch runs: if none
+        does, your function (foreachBatch) hangs before it asks for the rows, and a stack dump of
+        the driver's Python shows where; if that is well, check in Spark's UI whether there are
+        executors with a free core, and in their logs whether they reach Kinesis and ZooKeeper
+    [stage=reading] fix look: read in the executor's log whether the shard is throttled: other
+        consumers share its limits
+    [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record may
+        end the process
+    [stage=function] fix look: check in Spark's UI what the batch does: its sink or function does
+        not answer
+    [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
+        interval, or a query that hangs
+    [stage=not reported] fix look: check whether foreachBatch is given src.tracked(...), and what
+        its query waits for
+    [stage=sink] fix look: check in Spark's UI what the batch does
+
+:: read faster
+    [consumer=spark] fix change: give the job more cores, or its function less to do; split the
+        shard if it is read at 2 MB a second; check the limits maxRecordsPerTrigger and
+        readsPerSecond
+    [consumer=spout] fix change: make its program, or the command of --exec, faster; raise
+        max_pending; share the shards among more processes (total_tasks); split the shard if it is
+        read at 2 MB a second
+
+:: other readers
+    [throttled] fix change: find out who else reads the stream: give the others consumers of their
+        own (enhanced fan-out) or fewer reads, or split the shard
+
+:: save the records
+    [expires_soon] first change: raise the stream's retention first (aws kinesis
+        increase-stream-retention-period), so that unread records do not expire meanwhile
+
+:: correct the error
+    [end=failed] fix change: {remedy} #{topic}
+    [end=failed, !remedy] fix change: correct what that error names
+
+:: correct the fault
+    [fault=program] first change: find out what the program, or the command of --exec, does with a
+        record: restart it if it hangs, make it ack or fail each record, and make it faster than
+        --message-timeout (message_timeout_s; 30 s unless set) or raise that #answers
+    [fault=worker] fix look: find out whether the record ends the process that gets it, by its
+        memory or a fault of the program #worker
+    [fault=reason] fix change: correct what fails with {reason:quoted}
+
+# Without a state of this very stream, nothing below is about this stream.
+== other stream: Blocked
+    [is_earlier] the application's state belongs to an earlier stream of this name
+    that stream was created at {state_created_at_ms}
+    this one was created at {stream_created_at_ms}
+    [is_earlier] a job refuses to read it with that state
+    the application's state belongs to {state_arn}
+    you are looking at {stream_arn}, of which the application has no state
+    [is_earlier] fix run: remove the old state of all shards while no process runs: the job then
+        begins at its starting position $ reset
+    [is_earlier] or change: to keep that state, give the job another application name, or correct
+        its region, account and endpoint
+    fix look: look at the stream of the state: give its region, account and endpoint (--region
+        {region})
+    [!region, !is_earlier] fix look: look at the stream of the state: give its region, account and
+        endpoint
+    [!is_earlier] or change: if the application is to read the stream here, give it another
+        application name
+
+# Nothing is stored, so nothing below can be judged.
+== no application: Unknown
+    application {application} does not exist on stream {stream}
+    it has never run there, or it has another name, --zookeeper-root or ZooKeeper
+    ZooKeeper has state of this stream for {applications:names} and {more_applications} more
+    [!more_applications] ZooKeeper has state of this stream for {applications:names}
+    ZooKeeper has state of this application on {streams:names}
+    fix look: look at one that exists, with --application {likely_application}
+    fix look: look at a stream that it has, with --stream {likely_stream}
+    fix look: compare application, stream, ZooKeeper and root with the job's
+    or start: if it has never run, start the job
+
+# It is known, and no shard has a state yet. Of one that ended so, the job says why.
+== not begun: Blocked
+    [stage=starting] the application has just started: it has not pinned its start yet
+    [stage=ended] the application ended before it read anything
+    the application's state was removed at {removed_at_ms} (kinesis-spout reset)
+    pid {pid:id} on {host} removed it
+    [stage=removed] the application was not started since
+    [stage=starting] fix wait: wait for its first list of the shards
+    [stage=starting] fix look: if it stays so, read in its log what it does
+    [stage=removed] fix start: start the job: it begins at its starting position; a Spark query
+        needs a new checkpointLocation
+
+# Without a state of the shard there is nothing more to say of it.
+== not tracked: Waiting
+    [is_unknown] shard {shard} does not exist
+    [is_unknown] the stream does not list it
+    [is_unknown] the application has no state of it
+    [!is_unknown] the application does not know shard {shard} yet
+    [is_to_be_listed] the job learns of it with its next list of the shards
+    [is_unknown] fix look: see the shards $ shards
+    fix wait: wait for the next list of the shards ({option})
+    [is_to_be_listed] fix look: if it stays so, check whether the job is limited to some shards
+        (shards, --shard)
+
+# What is lost is lost whatever else holds the shard, and the rest is to be saved first.
+== records expired: Lost, below
+    [is_gone] the stream no longer lists shard {shard}, which was not read to its end
+    [!is_gone] records of shard {shard} may have expired unread
+    [is_gone] its unread records arrived from {from_at_ms} to {to_at_ms}
+    [!is_gone] they arrived from {from_at_ms} to {to_at_ms}
+    [is_gone] the list may also be late, right after a split or merge
+    [!is_gone] the shard was last read completely {age_ms} ago
+    [!is_gone] the stream keeps records for {retention_ms}
+    [!is_gone] first change: raise the stream's retention while there is something to save
+    [is_gone] fix look: look again in a minute
+    [!is_gone, consumer=spark] first change: set failOnDataLoss to false to continue with the
+        records that are left: the job stops with that error otherwise #loss
+    [!is_gone, consumer=spout] first change: set the shard to the oldest record that is left, while
+        no process runs: the spout stops with that error otherwise, unless fail_on_data_loss is
+        False (consume: --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to
+        TRIM_HORIZON --allow-skip
+    [is_gone, consumer=spark] fix change: if it stays so, the records are lost: set failOnDataLoss
+        to false to continue without them #loss
+    [is_gone, consumer=spout] fix change: if it stays so, the records are lost: continue without
+        them, while no process runs; the spout stops with that error otherwise, unless
+        fail_on_data_loss is False (consume: --no-fail-on-data-loss) #loss $ checkpoint set
+        {lost_shards} --to TRIM_HORIZON --allow-skip
+
+# Not even a job that runs may read a child before its parents.
+== waits for parents: Waiting, effect
+    shard {shard} waits until its {parents:parent is|parents are} read to the end: {parents:shards}
+
+# Its shard may be read all the same, by polling: so it is told of a shard that keeps up, too.
+== not subscribed: Slow, below
+    shard {shard} has no subscription (enhanced fan-out) since {since_at_ms}: {error}
+    while it is polled instead, it shares its five reads and 2 MB a second with all that poll it
+    the job subscribes again by itself
+    first change: {remedy}
+    [!remedy] first change: check that its consumer exists (kinesis-spout consumers list)
+    [is_missing] first or change: if the consumer is gone for good, give the job another one
+        (consumerName, --consumer-name)
+
+# A shard that is read, but never acked, looks like one that keeps up.
+== no answers: Blocked
+    [!has_ended] the program (pid {pid:id} on {host}) has acked or failed no record since
+        {since_at_ms}
+    [has_ended] the program (pid {pid:id} on {host}) acked or failed no record from {since_at_ms} to
+        its end
+    {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
+    [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
+    each is redelivered
+    after its last attempt it becomes a dead letter, though it may be processed
+    first change: make the program ack or fail each record that it has, and restart it if it hangs;
+        a command of --exec that keeps its answers in a buffer must flush each line (print(...,
+        flush=True), stdbuf -oL) #answers
+
+# Nothing is unread: no row below is about a shard whose records are all read and acked.
+== caught up: OK, remark
+    [progress=past] shard {shard} expired before the application began
+    [progress=finished] shard {shard} is read to its end
+    [progress=finished] all its records are acked
+    [progress=not settled] shard {shard} is read up to its newest record by batch {plan_id}, which
+        is not settled
+    [progress=idle|not read] shard {shard} is read up to its newest record
+    [leaves_next] nobody reads the records that arrive next
+    [progress=reading] shard {shard} is read as fast as records arrive
+    no process is running: the last run ended in order at {ended_at_ms}
+    [has_no_owner, !ended_at_ms] no process is running
+    <throttled>
+    if it falls behind again, <other readers>
+    [ended_at_ms] fix nothing: nothing to do until its next run is due
+    [has_no_owner, !ended_at_ms] fix nothing: nothing to do for the records that have arrived; start
+        the job to read the next ones
+    [!has_no_owner, !throttled, progress=finished|idle|past|reading] fix nothing: nothing to do
+
+# It explains an old lag, whatever is found below.
+== set back: Waiting, remark, below
+    an operator set shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command}), so it
+        is read again on purpose
+    [is_read] fix wait: wait until it has caught up
+
+# Failed records hold the shard, even where its position has just moved.
+== held by order: Blocked, effect, below
+    [held=new records] no new record of shard {shard} is read until the failed records of its
+        ancestor, shard {holder:shard}, are resolved
+    [held=new records, !holder] no new record of shard {shard} is read until its failed ones are
+        resolved
+    [held=retries] {unresolved:records} of shard {shard} {unresolved:waits|wait} for earlier ones of
+        shard {holder:shard}
+    the job keeps their order ({order})
+
+# It is read, so nothing holds it. A process that ends again and again is explained below.
+== behind: Behind
+    [pace=catching up] shard {shard} is {lag_ms} behind but catches up
+    [pace=not known] shard {shard} is {lag_ms} behind
+    [pace=not known, !lag_ms] shard {shard} is read
+    [pace=not known] it is not known yet how fast it is read
+    [is_in_loop] shard {shard} was read between one end of its process and the next
+    [pace=interrupted, !is_in_loop] shard {shard} was read until just now
+    [pace=interrupted] it is {lag_ms} behind
+    [pace=falling behind] shard {shard} is {lag_ms} behind
+    [pace=falling behind] its lag grows
+    [pace=falling behind, !lag_ms] the lag of shard {shard} grows
+    in the last {window_ms} the job read what had arrived within {read_ms}
+    [is_after_burst] most likely many records had arrived at once
+    each batch takes as many records as it may ({batch_limit})
+    its consumer is set to at most {reads_per_second} reads a second
+    its consumer is set to at most {mb_per_second} MB a second
+    at this pace unread records expire in {expires_in_ms}
+    [pace=falling behind] at this pace unread records expire in more than {retention_ms}
+    <throttled>
+    fix wait: wait: at this pace it reaches its tip at {tip_at_ms} @tip_at_ms
+    <other readers>
+    [pace=not known] fix wait: wait a minute and look again
+    <save the records>
+    [reads_per_second] fix change: raise its limit of reads (readsPerSecond, or a spout's rate)
+    [mb_per_second] fix change: raise its limit of bytes (readBytesPerSecond, or a spout's rate)
+    [batch_limit] fix change: raise the limit of the batches: maxRecordsPerTrigger, which all shards
+        share, or maxRecordsPerShard
+    [is_after_burst] fix wait: wait some minutes and look again
+    [pace=falling behind, !has_reason] <read faster>
+    [pace=falling behind, has_reason] or if it is still too slow, <read faster>
+
+# All is read, or nothing more is read for their sake: what is left are unresolved records.
+== unresolved record: Waiting
+    {unresolved:records} of shard {shard} {unresolved:is|are} not acked
+    [is_at_end] the shard is read to its end
+    [keeps_end] its end is read once each is answered, which its children wait for
+    {failed:records} failed
+    {waiting:records} {waiting:waits|wait} behind {failed:it|them}
+    [is_out] record {record:position} was delivered
+    [is_out] nobody has acked or failed it yet
+    it is out since {out_since_at_ms} or earlier ({out_ms} at least)
+    record {record:position} is on attempt {attempt} of {attempts_max}
+    [!attempts_max] record {record:position} is on attempt {attempt}
+    record {record:position} failed {failures} {failures:time|times}
+    [is_rejected] record {record:position} was rejected
+    its retry is due at {due_at_ms}
+    [is_due] its retry is due now
+    [fault=reason|worker] it fails with {reason:quoted}
+    [!fault] it failed with {reason:quoted}
+    [fault=program] its program did not answer within its timeout (message_timeout_s)
+    the checkpoint did not move in {still_ms}
+    [is_blocked] an earlier record holds it back
+    [becomes_letter] after its last attempt it becomes a dead letter
+    [is_expired] it failed first so long ago that the stream no longer keeps it
+    [stage=delivered] the batch under way delivers it
+    [stage=letter refused] its dead letter is refused
+    [stage=dead letter] it goes to the dead letters next
+    {other_failures} of them failed, one with {other_reason:quoted}
+    <correct the fault>
+    [stage=with the program, out_since_at_ms] fix look: find out why the program, or the command of
+        --exec, keeps the record: it may hang #answers
+    [stage=with the program] fix wait: wait for its ack or failure: --message-timeout
+        (message_timeout_s) fails it after {timeout_ms}
+    [stage=with the program, has_no_timeout] fix wait: wait for its ack or failure: no
+        message_timeout_s would fail it
+    [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for its ack or failure:
+        --message-timeout (message_timeout_s) fails it, after 30 s unless set
+    [stage=with the program, !out_since_at_ms] fix look: find out why the program, or the command of
+        --exec, keeps the record: it may hang #answers
+    fix change: correct what fails with {other_reason:quoted}
+    [stage=dead letter] fix wait: wait until its letter is written
+    [stage=dead letter] fix look: if it stays so, read in the log why its letter cannot be written:
+        it is acked only with its letter
+    [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried @due_at_ms
+    [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
+    [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
+    [stage=waits, fault] or wait: if a retry may cure it, wait until {due_at_ms}, when it is retried
+        @due_at_ms
+    [stage=due|waits, consumer=spark] or run: once it is a dead letter after its last attempt, put
+        it back (PATH: where its DeadLetter writes) $ redrive PATH
+    [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
+        checkpoint skip --shard {shard} {record}
+
+# Nothing of the shard itself holds it.
+== unread: Blocked, effect, job
+    [left=settling] shard {shard} is read to its end by the batch under way
+    [left=end] the end of shard {shard} is not read, which its children wait for
+    [left=end] all its records are read
+    [left=records] shard {shard} has unread records
+    [left=records] the oldest arrived {lag_ms} ago
+    [left=not known] shard {shard} may have unread records
+    [left=not known] it was last read completely {lag_ms} ago
+    [left=records] the oldest expires in {expires_in_ms}
+    <save the records>
+    [was_skipped] first look: find out, before the job is started, whether its records were to be
+        skipped $ checkpoint history
+
+# While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
+== paused: Paused, below
+    the application is paused
+    it was paused by {by} at {since_at_ms}, {age_ms} ago
+    [!by] it is paused since {since_at_ms}, for {age_ms}
+    [!since_at_ms] it was paused by {by}
+    the reason is {reason:quoted}
+    [!is_running] no process is running
+    fix resume: end the pause when its reason is over $ resume
+
+# Whoever starts a job without the right to read has it end at once: rights come before starts.
+== kinesis refuses: Blocked, below
+    Kinesis refuses to have shard {shard} read: {error}
+    [is_key] nobody can read the stream while its key is so
+    [!is_key] a job with the same credentials ends with the same error
+    first change: {remedy} #right
+    [!remedy] first change: give the credentials of the job the right to read it #right
+
+# The same in ZooKeeper: an owner ends with its first write.
+== zookeeper refuses: Blocked, below
+    [!writers] nobody may write {nodes} {nodes:node|nodes} in ZooKeeper, by {nodes:its|their} access
+        control {nodes:list|lists} ({node})
+    [!writers] an owner ends when it tries to
+    only {writers:names} may write {nodes} {nodes:node|nodes} in ZooKeeper ({node})
+    [writers] others may write the rest of the application
+    [writers] an owner of another identity ends when it tries to write there
+    first change: give the application's identity all rights to {nodes:it|them} again (setAcl in
+        zkCli.sh, as {keepers:names}) #access
+    [!keepers, !writers] first change: give the application's identity all rights to {nodes:it|them}
+        again (setAcl in zkCli.sh, as ZooKeeper's superuser: nobody else may) #access
+    first look: check whether the application is {writers:names} (zookeeperAuth, zookeeperUser); if
+        not, give its identity all rights to {nodes:it|them} (setAcl in zkCli.sh) #access
+
+# A start does not help what ends after each start, so this comes before what asks for a start.
+== crash loop: Blocked
+    [starts] the job ends soon after each start
+    [!starts] the job has got no further since its last run failed
+    it was started {starts} times since {first_at_ms}, about every {every_ms}
+    [lasted_ms] {silent} of the runs ended without a message
+    runs end after about {lasted_ms}
+    <how it ended>
+    <suspects>
+    it was started again at {restarted_at_ms}
+    [has_same_batch] it has the same batch again
+    another start alone does not help
+    <correct the error>
+    [end=failed] fix look: read its log and the log of whatever starts it
+    <find the end>
+
+# A process that is halted still owns the application, or will own it again: to wake it is less than
+# to start another one.
+== process halted: Blocked
+    [halt=jvm stopped] Spark's JVM (pid {jvm_pid:id} on {host}) is stopped, so no batch continues
+    [halt=jvm stopped] its Python process (pid {pid:id}) runs beside it and keeps the session with
+        ZooKeeper
+    [halt=stopped] the process (pid {pid:id} on {host}) is stopped
+    [halt=jvm stopped|stopped] SIGSTOP or Ctrl-Z in its terminal stopped it
+    [halt=stopped, owns] ZooKeeper ends its session {session_timeout_ms} after that
+    [halt=stopped, !owns] ZooKeeper has ended its session
+    [halt=gone] the process (pid {pid:id} on {host}) is gone
+    [halt=gone] ZooKeeper keeps its session until {session_until_at_ms} at the latest
+    [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its session
+    [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a sign of life
+    [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
+    [halt=jvm stopped] fix start: continue it: kill -CONT {jvm_pid:id} (on {host})
+    [halt=jvm stopped] or start: if it is not to continue, end it (kill -KILL {jvm_pid:id}) and
+        start the job again
+    [halt=stopped] fix start: continue it: kill -CONT {pid:id} (on {host})
+    [halt=stopped] or start: if it is not to continue, end it (kill -KILL {pid:id}) and start it
+        again
+    [halt=gone] fix start: start it again: on {host} it takes over at once, elsewhere it waits for
+        that session
+    [halt=gone] fix look: find out what ended it: its log, dmesg for the OOM killer
+    [halt=cut off] fix look: read in its log whether it reaches ZooKeeper; it continues by itself
+        when it does
+    [halt=cut off] or start: if it hangs, end it and start it again
+
+# Nothing below can be judged of a process that does not run.
+== not running: Blocked
+    [!is_nobody] consumer task {task_index} of {total_tasks} is not running
+    [is_nobody] no process is running: neither is consumer task {task_index} of {total_tasks}
+    [!task_index] no process is running
+    <how it ended>
+    <suspects>
+    [end=never ran] it has never run
+    [!left] it read all records up to {until_at_ms}
+    [left] it was to read all records up to {until_at_ms}
+    it left work: {left}
+    [schedule=due|not known] the next run reads the records that arrived since
+    [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
+        other
+    [!starts_with_batch] batch {plan_id} is redelivered at the next start
+    batch {plan_id}, which it had at {starts_with_batch} earlier {starts_with_batch:start|starts},
+        is redelivered at the next one
+    <correct the error>
+    [end=failed, topic=access|loss|network|other|right] fix start: start it again after that
+    [end=failed] fix look: read its log and the log of whatever starts it
+    [starts_with_batch] <find the end>
+    [end=silent, starts_with_batch] fix start: start it again after that
+    [schedule=not known] fix look: check that its next run is scheduled (cron, or whatever starts
+        it): nothing stored says when it is due
+    [schedule=due|not known] fix start: start the job again when its next run is due: it continues
+        from here
+    [schedule=overdue] fix start: start the job again: it continues from here
+    [schedule=overdue] fix look: find out why its schedule has not started it
+    [end=never ran|not told|silent|stopped, !starts_with_batch, task_index] fix start: start it with
+        --task-index {task_index} --total-tasks {total_tasks}
+    [end=never ran|not told|silent|stopped, !starts_with_batch, !task_index] fix start: start the
+        job
+    [end=not told|stopped] or look: if it should run already, find out in the log of whatever starts
+        it why it does not
+    [!starts_with_batch] <find the end>
+
+# From here on a process runs. One that was not told to read the shard never will.
+== not assigned: Blocked
+    nobody reads shard {shard}
+    the running job (pid {pid:id} on {host}) is limited to {shards:shards}
+    fix change: start it again without --shard, or with this shard too; a second process beside it
+        needs --task-index and --total-tasks
+
+# What the process itself reports is nearer to the truth than what is concluded below.
+== reads fail: Blocked
+    [!error] the reads of the spout (pid {pid:id} on {host}) get no answer since {since_at_ms}
+    the reads of the spout (pid {pid:id} on {host}) fail since {since_at_ms} with: {error}
+    [explain_too] explain gets no answer either, so the cause is not the spout's host
+    the spout tries again by itself
+    fix change: {remedy}
+    [!remedy, explain_too] fix wait: wait until Kinesis answers
+    [!remedy, explain_too] fix look: read the AWS Health Dashboard of the region if it lasts
+    [!remedy, !explain_too, answers_explain] fix look: find out why Kinesis (it answers explain)
+        does not answer it on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
+    [!remedy, !explain_too, !answers_explain] fix look: find out why Kinesis does not answer it on
+        {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
+
+# The program asks for nothing, or answers nothing: then no limit below counts.
+== program waits: Blocked
+    [hold=deactivated] the program (pid {pid:id} on {host}) deactivated the spout at {since_at_ms}
+    [hold=deactivated] the spout gives no record until activate() is called
+    [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
+    [hold=not taken] nothing new is read while some wait for it
+    [hold=full] the program (pid {pid:id} on {host}) has answered no record since {since_at_ms}
+    it has {max_pending:records}, as many as max_pending allows, so it gets no new ones
+    [hold=full, !max_pending] it has as many as max_pending allows, so it gets no new ones
+    [hold=deactivated] fix change: make the program call activate()
+    [hold=not taken] fix look: find out what the program does: it hangs, works on records that it
+        has, or nobody reads its output; restart it if it hangs #answers
+    [hold=full] fix look: find out what the program waits for: it must ack or fail the records that
+        it has #answers
+    [hold=full] or change: if it needs more records at a time, raise max_pending
+
+# Records that cannot leave fill the room of the shard: before the limits, which they reach.
+== letters refused: Blocked
+    {letters:records} cannot be dead-lettered, though {letters:its|their} retries are used up
+    the sink of dead_letter refused {letters:its letter|their letters}, last at {refused_at_ms}
+        with: {error}
+    until then the records stay unresolved
+    the checkpoint stays below them
+    {unresolved:records} of shard {shard} {unresolved:is|are} not acked
+    nothing new is read at max_unresolved_per_shard ({max_unresolved})
+    fix change: correct dead_letter, or what it writes to: the letters are sent again by themselves,
+        within 60 s
+    fix change: correct what fails with {reason:quoted}, or more records end so
+
+# In an outage nothing is wrong with the records, or the limits that they reach.
+== outage: Blocked
+    nearly all records of the last batch failed, which the job takes for an outage
+    {records} failed with {reason:quoted}
+    no attempt counts
+    nothing new is read until records succeed
+    the next attempt is due at {until_at_ms}
+    fix change: repair what the records are written to, or what the function calls; the log has all
+        reasons; give no record up for it
+    fix wait: wait until {until_at_ms} @until_at_ms
+
+# A batch that does not read the shard at all, as too much of it is unresolved.
+== unresolved limit: Blocked
+    nothing new of shard {shard} is read while {unresolved:records} {unresolved:is|are} not acked
+    [is_reached] the limit of unresolved records is reached ({max_unresolved})
+    [!is_reached] the limit of unresolved records may be reached ({max_unresolved})
+    [is_reached] the limit of unresolved records is reached, or set lower ({usual_max} unless set;
+        what is set is not stored)
+    [!is_reached] the limit of unresolved records may be set so low ({usual_max} unless set; what is
+        set is not stored)
+    its program's limit, max_pending, counts those of all shards ({total} now)
+    <correct the fault>
+    [fault] fix look: see the record $ peek {shard} {sequence}
+    [!fault] fix change: repair what they wait for
+    or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
+    or change: if more may be unresolved at a time, raise {option} from {max_unresolved}
+    fix look: if it stays so, read in its log what it does
+
+# The job is at work. It is the answer where nothing above has found it hindered.
+== batch under way: Busy
+    [last_batch=none] no batch is under way
+    [last_batch=done] the last batch is done
+    [last_batch=read] batch {plan_id} is read: its sink has written it or writes it
+    the next batch is due at about {due_at_ms}: its trigger comes every {trigger_ms}
+    [stage=search] batch {plan_id} never answered, so one of its records may end the process that
+        gets it
+    the job delivers at most {delivery_limit:records} at a time until it has found the record
+    [stage=settling] the outcomes of batch {plan_id} are being written
+    [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer explain for the shard
+        either: {error}
+    [stage=not begun] batch {plan_id} has read nothing yet
+    [stage=not begun, !throttled] either its task waits for an executor with a free core, or your
+        function has not asked for its rows
+    [stage=reading] batch {plan_id} is being read ({rows:records} so far)
+    [stage=unanswered] batch {plan_id} was delivered {openings} times without an answer
+    [stage=unanswered] the process that ran it ended each time, or still runs
+    [stage=function] batch {plan_id} is with your function: its report is open
+    [stage=reported] batch {plan_id} is read and reported: it is settled when Spark asks for the
+        next one
+    [stage=not reported] batch {plan_id} is read, without a report of its outcomes so far
+    [stage=sink] batch {plan_id} is read: its sink writes it, or Spark waits for its next trigger
+    [!due_at_ms] it was made {age_ms} ago
+    [!due_at_ms] the one before took {usual_ms}
+    [!due_at_ms] it has been at work in this run for {run_ms}
+    <throttled>
+    fix wait: wait until {due_at_ms} @due_at_ms
+    [stage=trigger] or change: if that is too late, give the query a shorter trigger
+    [stage=search] fix wait: wait until the search is over
+    [stage=search] fix look: find out how the executors' Python workers ended #worker
+    [stage=no answer, !is_restarting] fix change: {remedy}
+    [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the region
+    [!is_restarting] <other readers>
+    [is_long, !is_restarting, !throttled] <look at the batch>
+    [!is_restarting, !due_at_ms, !delivery_limit] fix wait: wait for its end
+    [!is_long, !is_restarting, !throttled] if it stays so, <look at the batch>
+
+# Without a batch: what the service answers to whoever asks now.
+== kinesis silent: Blocked
+    <throttled>
+    [throttled=batch|lately] nothing of the job's own holds it
+    Kinesis does not answer explain for shard {shard}: {error}
+    [error] the job meets the same and tries again by itself
+    <other readers>
+    [throttled] fix wait: wait a minute and look again
+    fix change: {remedy}
+    [error] fix wait: wait until Kinesis answers; look again
+    [error] fix look: read the AWS Health Dashboard of the region if it lasts
+
+# Nobody asked the service for the tip, so it may be that all is well.
+== not asked: OK
+    shard {shard} was at its tip when the job last stored its state
+    [is_refused] whether records arrived since is not known: no shard may be asked
+    [!is_refused] whether records arrived since is not known: its tip was not asked for
+    [is_refused] fix change: give whoever looks the right to read (kinesis:GetRecords)
+    [is_refused] fix look: if it stays so, read in its log what it does
+    [!is_refused] fix look: explain this shard alone, or raise --ask
+
+# It answers every state: a process runs, and nothing that is stored says what it waits for.
+== not visible: Unknown, remark
+    [consumer=spark] the job runs, but nothing stored says what it waits for
+    [consumer=spout] the spout runs, but nothing stored says what it waits for
+    [keeps_up] its program takes no record, as many are out with it as may be (max_pending), or the
+        retry was made just now and is not stored yet
+    [!keeps_up, consumer=spout] it may be other consumers that use up the shard's limits, its own
+        limits (max_pending, max_unresolved_per_shard, rate), its program, which takes no record, or
+        the network
+    [consumer=spark] it may be other consumers that use up the shard's limits, a trigger's interval,
+        its own limits (records per trigger, unresolved records per shard), or the network
+    its session is open, so its process (pid {pid:id} on {host}) was alive within the last
+        {session_timeout_ms}
+    [!is_restarting] fix wait: wait a moment and look again
+    [!is_restarting] fix look: if it stays so, read in its log what it does
+"""
+
+TABLE = rows_of(_TEXT, _RULES)
+FIRST_OF_THE_JOB = next(place for place, row in enumerate(TABLE) if row.kind is Kind.PAUSED)
