@@ -26,11 +26,10 @@ from kinesis_spout.cli.shared_options import (
     security_of,
 )
 from kinesis_spout.config import StreamRef
-from kinesis_spout.doctor.checkup import run
-from kinesis_spout.doctor.examination import EXECUTORS, AreaFinding, Place, examine
-from kinesis_spout.doctor.fan_out import WantedConsumer
-from kinesis_spout.doctor.finding import Finding, Verdict, failures
-from kinesis_spout.doctor.spark_process import executor_check
+from kinesis_spout.doctor.examination import AreaFinding, examine, examine_executors
+from kinesis_spout.doctor.executors import Cluster
+from kinesis_spout.doctor.findings import Finding, Verdict, failures
+from kinesis_spout.doctor.target import Target
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.config import SpoutConfig
 from state.errors import InvalidStoreSettingError
@@ -104,7 +103,7 @@ def doctor(
         StopSignals(),
         one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=_code_of),
     ):
-        place = Place(
+        target = Target(
             aws=connection_of(
                 {"region": region, "endpoint_url": endpoint_url, "profile": profile}, option or ()
             ),
@@ -116,11 +115,11 @@ def doctor(
             security=security_of(option or ()).loaded(),
             application=None if application is None else valid_name("application", application),
         )
-        if place.stream is not None:
-            place.stream.region_or(place.aws.region)
+        if target.stream is not None:
+            target.stream.region_or(target.aws.region)
         if zookeeper is not None and embedded_directory(zookeeper) is None:
             ConnectString.parse(zookeeper)
-        found = _found(place, master, parse_pairs("--conf", conf or ()))
+        found = _found(target, master, parse_pairs("--conf", conf or ()))
         if as_json:
             typer.echo(json.dumps(_as_json(found), indent=2))
         else:
@@ -140,10 +139,8 @@ def exit_code_for(findings: Iterable[Finding]) -> int:
     return UNREACHABLE if all(one.unreachable for one in bad) else FAILED
 
 
-def _consumer(
-    stream: str | None, read_mode: str, name: str | None, arn: str | None
-) -> WantedConsumer | None:
-    """By the rules of the spout that is to read with it."""
+def _consumer(stream: str | None, read_mode: str, name: str | None, arn: str | None) -> str | None:
+    """Its ARN or name, by the rules of the spout that is to read with it."""
     try:
         SpoutConfig(
             stream=stream or "any", read_mode=read_mode, consumer_name=name, consumer_arn=arn
@@ -156,19 +153,18 @@ def _consumer(
         return None
     if stream is None:
         raise typer.BadParameter("it is for --stream", param_hint="--read-mode")
-    return WantedConsumer(name=name, arn=arn)
+    return arn or name
 
 
-def _found(place: Place, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:
+def _found(target: Target, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:
     found: list[AreaFinding] = []
     with errors().status("checking ...") as status:
-        for one in examine(place):
+        for one in examine(target):
             found.append(one)
             status.update(f"checked {one.area}: {one.finding.about} ...")
         if master is not None:
             status.update(f"starting Spark on {master} ...")
-            checks = [executor_check(place, master, conf)]
-            found += [AreaFinding(EXECUTORS, one) for one in run(checks)]
+            found += examine_executors(Cluster(target=target, master=master, conf=conf))
     return found
 
 

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.doctor.finding import Verdict
+from kinesis_spout.doctor.findings import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,30 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.doctor.checkup import run
-from kinesis_spout.doctor.finding import Finding, Verdict
-from kinesis_spout.doctor.installation import Installation, our_requirements
-from kinesis_spout.doctor.requirement import Requirement
-from kinesis_spout.doctor.runtimes import Runtimes
+from kinesis_spout.doctor.findings import Finding, Verdict
+from kinesis_spout.doctor.machine import Machine, Requirement, our_requirements
 from kinesis_spout.programs.installation import how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 JAVA_21 = 'openjdk version "21.0.2" 2024-01-16'
 OF_SPARK = [Requirement("pyspark", "4.2", "spark"), Requirement("pandas", "2.2", "spark")]
-
-
-def packages(
-    versions: Mapping[str, str], required: list[Requirement], broken: str | None = None
-) -> list[Finding]:
-    looked = Installation(
-        required=required,
-        version_of=versions.get,
-        import_error=lambda module: "ImportError: no symbol" if module == broken else None,
-    )
-    return [one for one in run(looked.checks()) if one.about == "packages"]
 
 
 def spark_home(tmp_path: Path, version: str) -> Path:
@@ -39,14 +25,13 @@ def spark_home(tmp_path: Path, version: str) -> Path:
     return tmp_path
 
 
-def runtimes(findings: Runtimes) -> dict[str, Finding]:
-    return {one.about: one for one in run(findings.checks())}
-
-
 def test_this_installation_does() -> None:
     """Of Python, of each package that is required, and of those that must be imported."""
-    assert {one.verdict for one in run(Installation().checks())} == {Verdict.OK}
-    assert {"boto3", "pyarrow", "numpy", "protobuf"} <= {one.name for one in our_requirements()}
+    found = [Machine().check_python(), *Machine().check_packages()]
+    assert [one.verdict for one in found] == [Verdict.OK] * 2
+    assert {"Python", "boto3", "pyarrow", "numpy", "protobuf"} <= {
+        one.name for one in our_requirements()
+    }
 
 
 @pytest.mark.parametrize(
@@ -76,7 +61,8 @@ def test_each_package_below_its_bound_is_a_failure(
     there: dict[str, str], required: list[Requirement], said: list[str]
 ) -> None:
     """Those of an extra, where it is there."""
-    found = [one for one in packages(there, required) if one.verdict is not Verdict.OK]
+    machine = Machine(required=required, version_of=there.get)
+    found = [one for one in machine.check_packages() if one.verdict is not Verdict.OK]
     assert [one.sentence for one in found] == said
     assert {one.verdict for one in found} <= {Verdict.FAILED}
 
@@ -90,19 +76,26 @@ def java_of(said: str | Exception) -> Callable[[str], str]:
     return java_says
 
 
-J = {"JAVA_HOME": "/j"}
+def machine(java: str | Exception, home: Path | None, **environment: str) -> dict[str, Finding]:
+    looked = Machine(
+        environment=environment,
+        java_says=java_of(java),
+        version_of={"pyspark": "4.3.0"}.get,
+        pyspark_home=home,
+    )
+    return {"Java": looked.check_java(), "Spark": looked.check_spark()}
 
 
 @pytest.mark.parametrize(
     ("environment", "java", "about", "sentence"),
     [
         ({"PATH": ""}, "", "Java", "no java is on the PATH, and JAVA_HOME is not set"),
-        (J, 'version "1.8.0_392"', "Java", "of JAVA_HOME, /j is version 8; install Java 17"),
-        (J, FileNotFoundError(), "Java", "of JAVA_HOME, /j does not run (FileNotFoundError)"),
-        (J, TimeoutExpired("java", 8), "Java", "install Java 17 or newer"),
-        (J | {"SPARK_HOME": "/gone"}, JAVA_21, "Spark", "SPARK_HOME, /gone, has no jars"),
+        ({}, 'version "1.8.0_392"', "Java", "of JAVA_HOME, /j, has version 8; install Java 17"),
+        ({}, FileNotFoundError(), "Java", "of JAVA_HOME, /j, does not run (FileNotFoundError)"),
+        ({}, TimeoutExpired("java", 8), "Java", "install Java 17 or newer"),
+        ({"SPARK_HOME": "/gone"}, JAVA_21, "Spark", "SPARK_HOME, /gone, has no jars"),
         (
-            J | {"SPARK_HOME": "<3.5.1>"},
+            {"SPARK_HOME": "<3.5.1>"},
             JAVA_21,
             "Spark",
             "is 3.5.1; unset SPARK_HOME, or run pip install pyspark==3.5.1",
@@ -115,29 +108,18 @@ def test_a_java_or_a_spark_that_does_not_do_is_a_failure(
     """SPARK_HOME decides which JVM is started."""
     home = str(spark_home(tmp_path / "spark", "3.5.1"))
     given = {name: value.replace("<3.5.1>", home) for name, value in environment.items()}
-    looked = Runtimes(
-        environment=given,
-        java_says=java_of(java),
-        pyspark_version="4.3.0",
-        pyspark_home=tmp_path,
-    )
-    found = runtimes(looked)[about]
-    assert found.verdict is Verdict.FAILED
-    assert sentence in found.sentence
+    found = machine(java, tmp_path, **(given if "PATH" in given else {"JAVA_HOME": "/j"} | given))
+    assert found[about].verdict is Verdict.FAILED
+    assert sentence in found[about].sentence
 
 
 def test_java_and_spark_that_fit_are_ok_and_without_pyspark_neither_is_tried(
     tmp_path: Path,
 ) -> None:
     """The spout needs none of it."""
-    fit = Runtimes(
-        environment={"JAVA_HOME": "/java"},
-        java_says=java_of(JAVA_21),
-        pyspark_version="4.3.0",
-        pyspark_home=spark_home(tmp_path, "4.3.0"),
-    )
-    assert runtimes(fit)["Java"].sentence == "21 (/java/bin/java)"
-    assert {one.verdict for one in runtimes(fit).values()} == {Verdict.OK}
-    none = runtimes(Runtimes(pyspark_version=None, pyspark_home=None))
+    fit = machine(JAVA_21, spark_home(tmp_path, "4.3.0"), JAVA_HOME="/java")
+    assert fit["Java"].sentence == "21 (/java/bin/java)"
+    assert {one.verdict for one in fit.values()} == {Verdict.OK}
+    none = machine(JAVA_21, None)
     assert {one.verdict for one in none.values()} == {Verdict.NOT_TRIED}
     assert how_to_install("spark") in none["Spark"].sentence
