@@ -4,12 +4,13 @@ as Spark is above this package.
 
 from __future__ import annotations
 
-import subprocess
+import atexit
 import sys
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from platform import python_version
+from subprocess import PIPE, Popen, TimeoutExpired
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,23 +57,23 @@ class Cluster:
     def check_executors(self) -> Finding | Iterator[Finding]:
         with tempfile.TemporaryDirectory(prefix="kinesis-spout-doctor-") as folder:
             file, log = Path(folder, "answer.json"), Path(folder, "spark.log")
-            try:
-                with log.open("wb") as output:
-                    subprocess.run(
-                        [sys.executable, "-m", PROGRAM, file],
-                        input=msgspec.json.encode(self),
-                        stdout=output,
-                        stderr=output,
-                        timeout=LIMIT_S,  # then it is killed, and its JVM ends with it
-                        start_new_session=True,  # Ctrl-C reaches only this process, which ends it
-                        check=False,
-                    )
-            except subprocess.TimeoutExpired:
-                return failed(
-                    f"no executor of {self.master} has answered within {LIMIT_S:g} s; check that "
-                    "the cluster has room for one, and that executors can reach this machine",
-                    unreachable=True,
-                )
+            command = [sys.executable, "-m", PROGRAM, str(file)]
+            with (
+                log.open("wb") as log_file,
+                Popen(
+                    command, stdin=PIPE, stdout=log_file, stderr=log_file, start_new_session=True
+                ) as job,
+            ):
+                # Its JVM ends with it. Ctrl-C reaches only this process, whose thread here is lost.
+                atexit.register(job.kill)
+                try:
+                    job.communicate(msgspec.json.encode(self), timeout=LIMIT_S)
+                except TimeoutExpired:
+                    job.kill()
+                    late = f"no executor of {self.master} has answered within {LIMIT_S:g} s"
+                    room = "check that the cluster has room for one"
+                    reach = "that executors can reach this machine"
+                    return failed(f"{late}; {room}, and {reach}", unreachable=True)
             if not file.is_file():
                 lines = filter(None, map(str.strip, log.read_text(errors="replace").split("\n")))
                 last = ["no output", *lines][-1][:200]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.doctor.executors import PROGRAM
 from kinesis_spout.testing import error
 from state.process import this_process
 from state.store.identity import StreamIdentity
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, serve
-from tests.support.shell.command_line import call_cli
+from tests.support.shell.command_line import call_cli, command_line, environment
 from tests.support.state.secure_zookeeper import PASSWORD, USER
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,3 +219,31 @@ def test_executors_are_looked_at(
     assert "on 1 executor" in found["executors", "Python"]["sentence"]
     for about in ("kinesis-spout", "packages", "identity", "ZooKeeper access"):
         assert found["executors", about]["verdict"] == "ok"
+
+
+@pytest.mark.spark
+def test_ctrl_c_ends_the_job_that_looks_at_executors(tmp_path: Path) -> None:
+    """Else its Spark application would keep the executors that it was given."""
+    jobs: list[psutil.Process] = []
+
+    def has_job() -> bool:
+        running = psutil.process_iter(["ppid", "cmdline"])
+        children = [one for one in running if one.info["ppid"] == process.pid]
+        jobs[:] = [one for one in children if PROGRAM in (one.info["cmdline"] or ())]
+        return bool(jobs)
+
+    quiet = subprocess.DEVNULL
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
+        command = command_line("doctor", "--master", master)
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), stdout=quiet, stderr=quiet
+        ) as process:
+            wait_until(has_job)
+            process.send_signal(signal.SIGINT)
+        assert process.returncode == 130
+        wait_until(lambda: _has_ended(jobs[0]), timeout_s=10)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
