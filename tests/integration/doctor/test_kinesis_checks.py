@@ -32,26 +32,12 @@ WRITES = {"kinesis:PutRecords", "drill on AWS"}
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
 LIST, DESCRIBE = "kinesis:ListStreamConsumers", "kinesis:DescribeStreamConsumer"
 REGISTER, SUBSCRIBE = "kinesis:RegisterStreamConsumer", "kinesis:SubscribeToShard"
-FAN_OUT = {
-    f"kinesis:{action}"
-    for action in (
-        "DescribeStreamConsumer",
-        "SubscribeToShard",
-        "RegisterStreamConsumer",
-        "ListStreamConsumers",
-        "DeregisterStreamConsumer",
-    )
-}
+FAN_OUT = {LIST, DESCRIBE, REGISTER, SUBSCRIBE, "kinesis:DeregisterStreamConsumer"}
 
 
-def aws_of(endpoint_url: str, **changes: Any) -> AwsConfig:
-    given = {
-        "region": REGION,
-        "endpoint_url": endpoint_url,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
-    }
-    return AwsConfig(**(given | changes))
+def aws_of(endpoint_url: str) -> AwsConfig:
+    keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
+    return AwsConfig(region=REGION, endpoint_url=endpoint_url, **keys)
 
 
 def examined(

@@ -12,7 +12,6 @@ from kinesis_spout.doctor.machine import Machine, Requirement, our_requirements
 from kinesis_spout.programs.installation import how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 JAVA_21 = 'openjdk version "21.0.2" 2024-01-16'
@@ -34,54 +33,48 @@ def test_this_installation_does() -> None:
     }
 
 
+def test_an_older_python_is_a_failure() -> None:
+    machine = Machine(python="3.9.1", required=[Requirement("Python", "3.11")])
+    assert machine.check_python().verdict is Verdict.FAILED
+    assert "install Python 3.11 or newer" in machine.check_python().sentence
+
+
+OLD = "pyarrow 17.0.0 is older than 18; run pip install 'pyarrow>=18'"
+MISSING = "is not installed; run pip install"
+
+
 @pytest.mark.parametrize(
-    ("there", "required", "said"),
+    ("there", "required", "sentences"),
     [
-        (
-            {"pyarrow": "17.0.0", "numpy": "2.0"},
-            [
-                Requirement("pyarrow", "18"),
-                Requirement("numpy", "1.26"),
-                Requirement("kazoo", "2.10"),
-            ],
-            [
-                "pyarrow 17.0.0 is older than 18; run pip install 'pyarrow>=18'",
-                "kazoo is not installed; run pip install 'kazoo>=2.10'",
-            ],
-        ),
+        ({"pyarrow": "17.0.0"}, [Requirement("pyarrow", "18")], [OLD]),
+        ({"numpy": "2"}, [Requirement("numpy", "2.0.0")], []),
+        ({}, [Requirement("kazoo", "2.10")], [f"kazoo {MISSING} 'kazoo>=2.10'"]),
         ({}, OF_SPARK, []),  # else a spout without Spark would be asked for pandas
-        (
-            {"pyspark": "4.3"},
-            OF_SPARK,
-            ["pandas is not installed; run pip install 'pandas>=2.2'"],
-        ),
+        ({"pyspark": "4.3"}, OF_SPARK, [f"pandas {MISSING} 'pandas>=2.2'"]),
     ],
 )
 def test_each_package_below_its_bound_is_a_failure(
-    there: dict[str, str], required: list[Requirement], said: list[str]
+    there: dict[str, str], required: list[Requirement], sentences: list[str]
 ) -> None:
     """Those of an extra, where it is there."""
     machine = Machine(required=required, version_of=there.get)
     found = [one for one in machine.check_packages() if one.verdict is not Verdict.OK]
-    assert [one.sentence for one in found] == said
+    assert [one.sentence for one in found] == sentences
     assert {one.verdict for one in found} <= {Verdict.FAILED}
 
 
-def java_of(said: str | Exception) -> Callable[[str], str]:
-    def java_says(_: str) -> str:
-        if isinstance(said, Exception):
-            raise said
-        return said
-
-    return java_says
+OTHER_SPARK = "unset SPARK_HOME, or run pip install pyspark==3.5.1"
 
 
 def machine(java: str | Exception, home: Path | None, **environment: str) -> dict[str, Finding]:
+    def java_says(_: str) -> str:
+        if isinstance(java, Exception):
+            raise java
+        return java
+
+    version_of = {"pyspark": "4.3.0"}.get
     looked = Machine(
-        environment=environment,
-        java_says=java_of(java),
-        version_of={"pyspark": "4.3.0"}.get,
-        pyspark_home=home,
+        environment=environment, java_says=java_says, version_of=version_of, pyspark_home=home
     )
     return {"Java": looked.check_java(), "Spark": looked.check_spark()}
 
@@ -94,12 +87,7 @@ def machine(java: str | Exception, home: Path | None, **environment: str) -> dic
         ({}, FileNotFoundError(), "Java", "of JAVA_HOME, /j, does not run (FileNotFoundError)"),
         ({}, TimeoutExpired("java", 8), "Java", "install Java 17 or newer"),
         ({"SPARK_HOME": "/gone"}, JAVA_21, "Spark", "SPARK_HOME, /gone, has no jars"),
-        (
-            {"SPARK_HOME": "<3.5.1>"},
-            JAVA_21,
-            "Spark",
-            "is 3.5.1; unset SPARK_HOME, or run pip install pyspark==3.5.1",
-        ),
+        ({"SPARK_HOME": "<3.5.1>"}, JAVA_21, "Spark", f"is 3.5.1; {OTHER_SPARK}"),
     ],
 )
 def test_a_java_or_a_spark_that_does_not_do_is_a_failure(
