@@ -198,13 +198,9 @@ def test_executors_are_looked_at(
     password's file is not where executors run.
     """
     tmp_path.joinpath("password").write_text(PASSWORD)
-    cluster = ["--master", "local-cluster[1,1,1024]"]
-    for key, value in {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "1g",
-    }.items():
-        cluster += ["--conf", f"{key}={value}"]
+    cluster = ["--master", "local-cluster[1,1,1024]", "--conf", "spark.executor.memory=1g"]
+    for option in ("spark.driver.host", "spark.driver.bindAddress"):
+        cluster += ["--conf", f"{option}=127.0.0.1"]
     ended = doctor(
         tmp_path,
         "doctor",

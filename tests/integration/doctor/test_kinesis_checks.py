@@ -255,11 +255,7 @@ def test_credentials_that_expire_are_said_to(
 
 
 class OffClock(SystemClock):
-    """The machine's clock, `ahead_ms` ahead."""
-
-    def __init__(self, ahead_ms: int) -> None:
-        super().__init__()
-        self.ahead_ms = ahead_ms
+    ahead_ms = 0
 
     def now_ms(self) -> int:
         return super().now_ms() + self.ahead_ms
@@ -273,7 +269,9 @@ class OffClock(SystemClock):
     ],
 )
 def test_a_clock_that_is_off_is_found(service_ahead_ms: int, verdict: Verdict, said: str) -> None:
-    with serve(settings=FakeKinesisSettings(), clock=OffClock(service_ahead_ms)) as fake:
+    clock = OffClock()
+    clock.ahead_ms = service_ahead_ms
+    with serve(settings=FakeKinesisSettings(), clock=clock) as fake:
         fake.model.create("orders")
         found = examined(fake)["clock"]
     assert found.verdict is verdict
