@@ -1,7 +1,7 @@
 """The job of `kinesis-spout doctor --master`: asks each executor how it is.
 
-A process of its own (`kinesis_spout.doctor.executors`). It reads a `Cluster` from
-stdin, and writes an `Answer` to the file that is its argument.
+A process of its own (`kinesis_spout.doctor.executors`). It reads a `Cluster` from stdin, and writes
+an `Answer` to the file that is its argument.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def main() -> None:
 
 
 def probe(target: bytes | None) -> dict[str, Any]:
-    """How this executor is: a `SeenExecutor`. `target`: a `Target` as JSON, which is examined.
+    """The `SeenExecutor` of this process. `target`: the `Target` to examine, as JSON.
 
-    Spark sends it to executors by value, as a function of `__main__`. Our package may be missing
-    there, so it may use no module of ours that it does not import itself.
+    Spark sends a function of `__main__` by value. Our package may be missing where it arrives, so
+    it imports what it uses of ours.
     """
     seen: dict[str, Any] = {
         "host": socket.gethostname(),
@@ -87,9 +87,7 @@ def _seen(cluster: Cluster) -> tuple[SeenExecutor, ...]:
     return msgspec.convert(tuple(seen.values()), tuple[SeenExecutor, ...])
 
 
-def _ask(
-    spark: SparkSession, target: bytes | None, *, tasks: int
-) -> dict[tuple[str, int], dict[str, Any]]:
+def _ask(spark: SparkSession, target: bytes | None, *, tasks: int) -> dict[Any, dict[str, Any]]:
     """The answers of that many tasks, one of each executor."""
     answers = spark.sparkContext.parallelize(range(tasks), tasks).map(lambda _: probe(target))
     return {(answer["host"], answer["worker"]): answer for answer in answers.collect()}
