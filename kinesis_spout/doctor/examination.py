@@ -1,63 +1,73 @@
-"""What is examined, area by area: this machine, the stream, ZooKeeper. The same in executors."""
+"""What is examined, area by area: the tables of checks, in their order."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.doctor.application import ApplicationCheckup
-from kinesis_spout.doctor.checkup import run
-from kinesis_spout.doctor.fan_out import WantedConsumer  # noqa: TC001  # msgspec reads it
-from kinesis_spout.doctor.installation import Installation
-from kinesis_spout.doctor.kinesis import KinesisCheckup
-from kinesis_spout.doctor.runtimes import Runtimes
-from kinesis_spout.doctor.zookeeper import ZookeeperCheckup, never_ran
-from state.zookeeper.security import OPEN, ZookeeperSecurity
+from kinesis_spout.doctor.executors import LIMIT_S, Cluster
+from kinesis_spout.doctor.findings import Check, run, warning
+from kinesis_spout.doctor.kinesis import Stream, tried
+from kinesis_spout.doctor.machine import Machine
+from kinesis_spout.doctor.zookeeper import Ensemble, check_directory, unused_directory
+from kinesis_spout.service.client import KinesisClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from kinesis_spout.doctor.checkup import Check
-    from kinesis_spout.doctor.finding import Finding
+    from kinesis_spout.doctor.findings import Finding, Subject
+    from kinesis_spout.doctor.target import Target
 
-MACHINE, KINESIS, ZOOKEEPER, EXECUTORS = "this machine", "Kinesis", "ZooKeeper", "executors"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a job is to work. Without a stream, or a ZooKeeper, that area is left out.
-    `consumer`: the one of enhanced fan-out, where the job is to read with one. Holds
-    secrets, as `AwsConfig` does, and shows none.
-    """
-
-    aws: AwsConfig = field(default_factory=AwsConfig)
-    stream: StreamRef | None = None
-    consumer: WantedConsumer | None = None
-    zookeeper: str | None = None
-    zookeeper_root: str
-    security: ZookeeperSecurity = OPEN
-    application: str | None = None
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """The names of the job's nodes, as far as they are known."""
-        if self.application is None:
-            return (self.zookeeper_root,)
-        if self.stream is None:
-            return self.zookeeper_root, self.application
-        return self.zookeeper_root, self.application, self.stream.name
-
-    def to_json(self) -> str:
-        """With all secrets: for a pipe to another process, never for a file or a log."""
-        return msgspec.json.encode(asdict(self)).decode()
-
-    @classmethod
-    def of_json(cls, text: str) -> Place:
-        return msgspec.json.decode(text, type=Place)
+MACHINE = (
+    Check("Python", Machine.check_python, is_remote=False, in_executors=True),
+    Check("packages", Machine.check_packages, limit_s=60, is_remote=False, in_executors=True),
+    Check("Java", Machine.check_java, is_remote=False),
+    Check("Spark", Machine.check_spark, is_remote=False),
+)
+KINESIS = (
+    Check("credentials", Stream.check_credentials, in_executors=True),
+    Check("endpoint", Stream.check_endpoint, ["credentials"], in_executors=True),
+    Check("identity", Stream.check_identity, ["endpoint"], in_executors=True),
+    Check("clock", Stream.check_clock, ["endpoint"]),
+    tried("kinesis:DescribeStreamSummary", Stream.describe, ["identity"]),
+    Check("stream", Stream.check_stream, ["identity"]),
+    tried("kinesis:ListShards", Stream.list_shards, ["identity", "stream"]),
+    tried("kinesis:GetShardIterator", Stream.get_iterator, ["kinesis:ListShards"]),
+    tried("kinesis:GetRecords", Stream.get_records, ["kinesis:GetShardIterator"]),
+    Check("kms:Decrypt", Stream.check_key, ["stream"]),
+)
+_CONSUMER = "kinesis:DescribeStreamConsumer"
+FAN_OUT = (
+    tried(
+        "kinesis:ListStreamConsumers",
+        Stream.list_consumers,
+        ["stream"],
+        refused=warning,
+        meaning="the credentials may not call it; a reader does not need it",
+        remedy="for kinesis-spout consumers allow {action} in their IAM policy",
+    ),
+    tried(
+        _CONSUMER,
+        Stream.describe_consumer,
+        ["stream"],
+        meaning="the credentials may not call it on {consumer}, so shards are polled",
+        remedy="allow {action} on the stream's consumers in their IAM policy",
+    ),
+    Check("kinesis:RegisterStreamConsumer", Stream.check_registering, [_CONSUMER]),
+    Check("kinesis:SubscribeToShard", Stream.check_subscribing, [_CONSUMER]),
+)
+WRITES = (Check("writing", Stream.check_writes),)
+ZOOKEEPER = (
+    # The first call starts an embedded server.
+    Check("ZooKeeper servers", Ensemble.check_servers, limit_s=40, in_executors=True),
+    Check("ZooKeeper session", Ensemble.check_session, ["ZooKeeper servers"], in_executors=True),
+    Check("ZooKeeper latency", Ensemble.check_latency, ["ZooKeeper session"], in_executors=True),
+    Check("ZooKeeper access", Ensemble.check_access, ["ZooKeeper session"], in_executors=True),
+    Check("state", Ensemble.check_state, ["ZooKeeper access"]),
+)
+# Connecting would start a server where none has run yet.
+UNUSED = (Check("ZooKeeper servers", check_directory, is_remote=False, in_executors=True),)
+EXECUTORS = (Check("Spark", Cluster.check_executors, limit_s=LIMIT_S + 10, is_remote=False),)
 
 
 class AreaFinding(NamedTuple):
@@ -65,48 +75,33 @@ class AreaFinding(NamedTuple):
     finding: Finding
 
 
-def examine(place: Place) -> Iterator[AreaFinding]:
+def checks_of(stream: Stream) -> Sequence[Check[Stream]]:
+    return (*KINESIS, *(FAN_OUT if stream.consumer else ()), *WRITES)
+
+
+def examine(target: Target, *, in_executor: bool = False) -> Iterator[AreaFinding]:
     """From this process. Blocks for the limits of all checks at most."""
-    yield from _in_area(MACHINE, run([*Installation().checks(), *Runtimes().checks()]))
-    kinesis = None
-    if place.stream is not None:
-        checkup = KinesisCheckup(place.aws, place.stream, consumer=place.consumer)
-        with closing(checkup) as kinesis:
-            yield from _in_area(KINESIS, run(kinesis.checks()))
-    if place.zookeeper is not None:
-        with closing(ZookeeperCheckup(place.zookeeper, place.path, place.security)) as zookeeper:
-            checks = [*zookeeper.checks(), *_state_checks(place, kinesis)]
-            yield from _in_area(ZOOKEEPER, run(checks))
+
+    def found(area: str, rows: Iterable[Check[Subject]], subject: Subject) -> Iterator[AreaFinding]:
+        rows = [row for row in rows if row.in_executors or not in_executor]
+        return (AreaFinding(area, finding) for finding in run(rows, subject))
+
+    yield from found("this machine", MACHINE, Machine())
+    described = None
+    if target.stream is not None:
+        with closing(KinesisClient(target.aws, target.stream, retry_for_s=4)) as client:
+            stream = Stream(client, target.consumer)
+            yield from found("Kinesis", checks_of(stream), stream)
+            described = stream.described
+    if target.zookeeper is not None:
+        directory = unused_directory(target.zookeeper)
+        if directory is not None:
+            yield from found("ZooKeeper", UNUSED, directory)
+            return
+        with closing(Ensemble(target.zookeeper, target, described)) as ensemble:
+            yield from found("ZooKeeper", ZOOKEEPER, ensemble)
 
 
-def examine_executor(place: Place) -> list[Finding]:
-    """From an executor: its packages, and whether it can reach what its tasks use."""
-    found = list(run(Installation().checks()))
-    if place.stream is not None:
-        with closing(KinesisCheckup(place.aws, place.stream)) as kinesis:
-            found += run(kinesis.way_checks())
-    if place.zookeeper is not None:
-        with closing(ZookeeperCheckup(place.zookeeper, place.path, place.security)) as zookeeper:
-            found += run(zookeeper.checks())
-    return found
-
-
-def _state_checks(place: Place, kinesis: KinesisCheckup | None) -> list[Check]:
-    """Only of an application on a stream whose ZooKeeper runs already."""
-    zookeeper, stream = place.zookeeper, place.stream
-    if zookeeper is None or kinesis is None or stream is None or place.application is None:
-        return []
-    if never_ran(zookeeper):
-        return []
-    return ApplicationCheckup(
-        zookeeper=zookeeper,
-        root=place.zookeeper_root,
-        application=place.application,
-        stream=stream.name,
-        security=place.security,
-        described=lambda: kinesis.described,
-    ).checks()
-
-
-def _in_area(area: str, findings: Iterator[Finding]) -> Iterator[AreaFinding]:
-    return (AreaFinding(area, one) for one in findings)
+def examine_executors(cluster: Cluster) -> Iterator[AreaFinding]:
+    """From the executors of a Spark cluster. Starts Spark on it."""
+    return (AreaFinding("executors", finding) for finding in run(EXECUTORS, cluster))

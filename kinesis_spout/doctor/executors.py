@@ -1,89 +1,136 @@
-"""What is said of executors, by what each of them has seen (`executor_probe`). Pure."""
+"""What is checked from Spark's executors. The Spark job is a process of its own, started by name,
+as Spark is above this package.
+"""
 
 from __future__ import annotations
 
-import platform
-from typing import TYPE_CHECKING, Any
+import atexit
+import sys
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from platform import python_version
+from subprocess import PIPE, Popen, TimeoutExpired
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kinesis_spout import __version__
-from kinesis_spout.doctor.finding import Finding, Verdict, failed, ok
+from kinesis_spout.doctor.findings import Finding, Verdict, failed, ok
+from kinesis_spout.doctor.target import Target  # noqa: TC001  # msgspec reads it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+PROGRAM = "spark_job.commands.doctor_job"
+LIMIT_S = 300.0  # a cluster may take minutes to give it executors
 PYTHON, PACKAGE = "Python", "kinesis-spout"
-_INSTALL = (
-    "install it in the Python of the executors, or ship an environment that has it (spark.archives)"
-)
+
+
+class SeenExecutor(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job sees from one executor. `worker`: the process that starts its Python workers.
+    `error`: why our package cannot be imported there.
+    """
+
+    host: str
+    worker: int
+    python: str
+    version: str | None = None
+    error: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+# What the job leaves: what each executor has seen, or why none has.
+Answer = tuple[SeenExecutor, ...] | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Starts Spark on a master, and looks at the target from its executors. The job gets it as JSON
+    on stdin: it holds secrets, so it is in no argument and no file.
+    """
+
+    target: Target
+    master: str
+    conf: dict[str, str] = field(repr=False)
+
+    def check_executors(self) -> Finding | Iterator[Finding]:
+        with tempfile.TemporaryDirectory(prefix="kinesis-spout-doctor-") as folder:
+            file, log = Path(folder, "answer.json"), Path(folder, "spark.log")
+            command = [sys.executable, "-m", PROGRAM, str(file)]
+            with (
+                log.open("wb") as log_file,
+                Popen(
+                    command, stdin=PIPE, stdout=log_file, stderr=log_file, start_new_session=True
+                ) as job,
+            ):
+                # Its JVM ends with it. Ctrl-C reaches only this process, whose thread here is lost.
+                atexit.register(job.kill)
+                try:
+                    job.communicate(msgspec.json.encode(self), timeout=LIMIT_S)
+                except TimeoutExpired:
+                    job.kill()
+                    late = f"no executor of {self.master} has answered within {LIMIT_S:g} s"
+                    room = "check that the cluster has room for one"
+                    reach = "that executors can reach this machine"
+                    return failed(f"{late}; {room}, and {reach}", unreachable=True)
+            if not file.is_file():
+                lines = filter(None, map(str.strip, log.read_text(errors="replace").split("\n")))
+                last = ["no output", *lines][-1][:200]
+                return failed(f"the job that looks at executors ended early: {last}")
+            seen: Answer = msgspec.json.decode(file.read_bytes(), type=Answer)
+        if isinstance(seen, str):
+            return failed(seen)
+        return executor_findings(seen, python=python_version(), version=__version__)
 
 
 def executor_findings(
-    seen: Sequence[Mapping[str, Any]],
-    *,
-    python: str | None = None,
-    version: str = __version__,
-) -> list[Finding]:
+    seen: Sequence[SeenExecutor], *, python: str, version: str
+) -> Iterator[Finding]:
     """The same finding of several executors is one line. `python`, `version`: of this process."""
-    return [
-        *_python(seen, python or platform.python_version()),
-        *_package(seen, version),
-        *_merged(seen),
-    ]
-
-
-def _python(seen: Sequence[Mapping[str, Any]], python: str) -> Iterator[Finding]:
     minor = python.split(".")[:2]
-    for host, found in sorted({(one["host"], one["python"]) for one in seen}):
-        if found.split(".")[:2] != minor:
-            yield failed(
-                PYTHON,
-                f"{host} has Python {found}, and this process {python}; set PYSPARK_PYTHON to one "
-                "of the same minor version",
-            )
-            return
-    yield ok(PYTHON, f"{', '.join(sorted({one['python'] for one in seen}))} on {_executors(seen)}")
-
-
-def _package(seen: Sequence[Mapping[str, Any]], version: str) -> Iterator[Finding]:
-    without = [one for one in seen if one["error"] is not None]
-    others = [one for one in seen if one["error"] is None and one["version"] != version]
-    if without:
-        yield failed(
-            PACKAGE,
-            f"it cannot be imported on {_hosts(without)} ({without[0]['error']}); {_INSTALL}",
-        )
+    others = [one for one in seen if one.python.split(".")[:2] != minor]
     if others:
-        yield failed(
-            PACKAGE,
-            f"it has version {others[0]['version']} on {_hosts(others)}, and here {version}; "
-            "install the same version everywhere",
-        )
-    if not without and not others:
-        yield ok(PACKAGE, f"{version}, as here")
+        differs = f"{_hosts(others)} has Python {others[0].python}, and this process {python}"
+        advice = "set PYSPARK_PYTHON to a Python of the same minor version"
+        yield failed(f"{differs}; {advice}", PYTHON)
+    else:
+        count = len({(one.host, one.worker) for one in seen})
+        executors = "1 executor" if count == 1 else f"{count} executors"
+        found = ", ".join(sorted({one.python for one in seen}))
+        yield ok(f"{found} on {executors}, on {_hosts(seen)}", PYTHON)
+    without = [one for one in seen if one.error is not None]
+    if without:
+        cannot = f"it cannot be imported on {_hosts(without)} ({without[0].error})"
+        install = "install it in the Python of the executors"
+        ship = "ship an environment that has it (spark.archives)"
+        yield failed(f"{cannot}; {install}, or {ship}", PACKAGE)
+    others = [one for one in seen if one.error is None and one.version != version]
+    if others:
+        differs = f"it has version {others[0].version} on {_hosts(others)}, and here {version}"
+        yield failed(f"{differs}; install the same version everywhere", PACKAGE)
+    elif not without:
+        yield ok(f"{version}, as here", PACKAGE)
+    yield from _merged(seen)
 
 
-def _merged(seen: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _merged(seen: Sequence[SeenExecutor]) -> Iterator[Finding]:
     """A line for each thing: what is wrong anywhere, or that it is right everywhere."""
-    of_all = [(one, Finding.of_json(found)) for one in seen for found in one["findings"]]
-    for about in dict.fromkeys(found.about for _, found in of_all):
+    seen_by: dict[Finding, list[SeenExecutor]] = {}
+    for one in seen:
+        for finding in one.findings:
+            seen_by.setdefault(finding, []).append(one)
+    for about in dict.fromkeys(finding.about for finding in seen_by):
         if about == PYTHON:
             continue  # compared with the driver's, above
-        here = [(one, found) for one, found in of_all if found.about == about]
-        bad = [(one, found) for one, found in here if found.verdict is not Verdict.OK]
-        if not bad:
-            yield ok(about, here[0][1].sentence)
-        for verdict, sentence in dict.fromkeys((each.verdict, each.sentence) for _, each in bad):
-            same = [pair for pair in bad if pair[1].sentence == sentence]
-            hosts = _hosts([one for one, _ in same])
-            yield Finding(about, verdict, f"on {hosts}: {sentence}", same[0][1].unreachable)
+        here = [finding for finding in seen_by if finding.about == about]
+        bad = [finding for finding in here if finding.verdict is not Verdict.OK]
+        for finding in bad or here[:1]:
+            hosts = f"on {_hosts(seen_by[finding])}: " if bad else ""
+            yield replace(finding, sentence=f"{hosts}{finding.sentence}")
 
 
-def _hosts(seen: Sequence[Mapping[str, Any]]) -> str:
-    hosts = sorted({one["host"] for one in seen})
+def _hosts(seen: Sequence[SeenExecutor]) -> str:
+    hosts = sorted({one.host for one in seen})
     more = len(hosts) - 3
     return ", ".join(hosts[:3]) + (f" and {more} more" if more > 0 else "")
-
-
-def _executors(seen: Sequence[Mapping[str, Any]]) -> str:
-    count = len({(one["host"], one["worker"]) for one in seen})
-    return f"{'1 executor' if count == 1 else f'{count} executors'}, on {_hosts(seen)}"

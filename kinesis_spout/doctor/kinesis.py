@@ -1,26 +1,20 @@
-"""Checks of the stream: the way to it, the credentials, and each action that a job makes there.
+"""What is checked in Kinesis: the endpoint, the credentials, the stream, and each IAM action.
 
-Reads are tried as a job makes them. GetRecords takes one of a shard's five reads of one second, and
-one record. Nothing is written.
-
-With a consumer, the actions of enhanced fan-out are looked at too (`fan_out`).
+Actions that read are called as a job calls them. GetRecords takes one of a shard's five reads of
+one second, and one record. Nothing is written, registered or subscribed to.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.doctor import fan_out
-from kinesis_spout.doctor.checkup import Check
-from kinesis_spout.doctor.fan_out import FanOutCheckup, WantedConsumer
-from kinesis_spout.doctor.finding import Finding, failed, not_tried, ok, warning
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.doctor.findings import Check, Finding, failed, not_tried, ok, warning
 from kinesis_spout.errors import (
     AccessDeniedError,
     ConfigError,
+    ConsumerNotFoundError,
     CredentialsError,
     KinesisError,
     ServiceUnavailableError,
@@ -28,33 +22,20 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.permissions import (
-    ASSUME_ROLE,
-    DECRYPT,
-    GENERATE_DATA_KEY,
-    PERMISSIONS,
-    READING,
-    Use,
-    action_of,
-)
+from kinesis_spout.service.consumers import ACTIVE, ConsumerRegistry
+from kinesis_spout.service.permissions import PERMISSIONS, READING, Use, action_of
 from state.position import TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.service.botocore_connection import CredentialsInUse
-    from kinesis_spout.service.get_records_decoder import DecodedPage
+    from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import StreamSummary
 
-CREDENTIALS, ENDPOINT, IDENTITY, CLOCK = "credentials", "endpoint", "identity", "clock"
-STREAM = "stream"
 SIGNED_FOR_S = 300  # AWS refuses a signature that is older, or from further ahead
 WRONG_CLOCK_S = 5  # more than an answer's way and the Date header's whole seconds explain
 SOON_S = 3_600
-RETRY_FOR_S = 4.0
-_READABLE = frozenset({"ACTIVE", "UPDATING"})
 # botocore's names of its providers.
 _PROVIDERS = {
     "explicit": "the options",
@@ -70,295 +51,227 @@ _PROVIDERS = {
     "iam-role": "the instance's role",
 }
 _NEVER_RENEWED = frozenset({"explicit", "env", "shared-credentials-file", "config-file"})
-_DESCRIBE = action_of("describe_stream_summary")
-_LIST = action_of("list_shards")
-_ITERATOR = action_of("get_shard_iterator")
-_GET = action_of("get_records")
+_OF_CONSUMER = {*PERMISSIONS[Use.SUBSCRIBE].all_operations, "list_stream_consumers"}
 
 
-@dataclass(slots=True)
-class KinesisCheckup:
-    """The checks of one stream, in their order. A later one uses what an earlier one has learnt."""
+class Stream:
+    """The checks of one stream, in the order of the table: a later one uses what an earlier one
+    found. `consumer`: its name or ARN. `described`: the stream, once it was described.
+    """
 
-    aws: AwsConfig
-    stream: StreamRef
-    clock: Clock = field(default_factory=SystemClock)
-    consumer: WantedConsumer | None = None
-    _client: KinesisClient = field(init=False, repr=False)
-    _offset_s: float | None = field(init=False, default=None)
-    _described: StreamSummary | KinesisError | None = field(init=False, default=None)
-    _shard_id: str = field(init=False, default="")
-    _iterator: str = field(init=False, default="", repr=False)
-    _page: DecodedPage | None = field(init=False, default=None, repr=False)
+    def __init__(self, client: KinesisClient, consumer: str | None = None) -> None:
+        self.client, self.consumer = client, consumer
+        self.described: StreamSummary | None = None
+        self._refusal: KinesisError | None = None
+        self._ahead_s: float | None = None
+        self._shard_id = self._iterator = self._registered = ""
+        self._has_record = False
 
-    def __post_init__(self) -> None:
-        self._client = KinesisClient(
-            self.aws,
-            self.stream,
-            clock=self.clock,
-            retry_for_s=RETRY_FOR_S,
-        )
-
-    def close(self) -> None:
-        self._client.close()
-
-    def checks(self) -> list[Check]:
-        """All of them: the driver's."""
-        return [
-            *self.way_checks(),
-            Check(name=CLOCK, look=self.look_at_clock, needs=[ENDPOINT]),
-            Check(name=_DESCRIBE, look=self.look_at_description, needs=[IDENTITY]),
-            Check(name=STREAM, look=self.look_at_stream, needs=[IDENTITY]),
-            Check(name=_LIST, look=self.list_shards, needs=[IDENTITY, STREAM]),
-            Check(name=_ITERATOR, look=self.get_iterator, needs=[_LIST]),
-            Check(name=_GET, look=self.get_records, needs=[_ITERATOR]),
-            Check(name=DECRYPT, look=self.look_at_key, needs=[STREAM]),
-            *self._fan_out_checks(),
-            Check(name="writing", look=self.name_writes),
-        ]
-
-    def way_checks(self) -> list[Check]:
-        """Whether the service can be reached and takes the credentials: also of executors."""
-        return [
-            Check(name=CREDENTIALS, look=self.look_at_credentials),
-            Check(name=ENDPOINT, look=self.look_at_endpoint, needs=[CREDENTIALS]),
-            Check(name=IDENTITY, look=self.look_at_identity, needs=[ENDPOINT]),
-        ]
-
-    def look_at_credentials(self) -> Iterator[Finding]:
+    def check_credentials(self) -> Iterator[Finding]:
         """Where they come from, and until when. They are never shown."""
-        found = self._client.connection.credentials_in_use()
-        yield credentials_finding(found, self.clock.now_ms())
-        if self.aws.role_arn is not None:
-            yield ok(action_of(ASSUME_ROLE), f"allowed for {self.aws.role_arn}")
+        found = self.client.connection.credentials_in_use()
+        yield credentials_finding(found, SystemClock().now_ms())
+        if self.client.aws.role_arn is not None:
+            yield ok(f"allowed for {self.client.aws.role_arn}", "sts:AssumeRole")
 
-    def look_at_endpoint(self) -> Iterator[Finding]:
-        before_ms = self.clock.now_ms()
-        service_ms = self._client.connection.service_time_ms()
+    def check_endpoint(self) -> Finding:
+        clock = SystemClock()
+        before_ms = clock.now_ms()
+        service_ms = self.client.connection.service_time_ms()
         if service_ms is not None:
-            local_ms = (before_ms + self.clock.now_ms()) / 2
-            self._offset_s = (local_ms - service_ms) / 1_000
-        yield ok(ENDPOINT, f"Kinesis {self._client.connection.place} answers")
+            # The Date header has whole seconds: half of one is added for that.
+            self._ahead_s = ((before_ms + clock.now_ms()) / 2 - service_ms) / 1_000 - 0.5
+        return ok(f"Kinesis {self.client.connection.place} answers")
 
-    def look_at_clock(self) -> Iterator[Finding]:
-        """The Date header of an answer has whole seconds: half of one is added for that."""
-        if self._offset_s is None:
-            yield not_tried(CLOCK, "the endpoint's answers have no date")
-            return
-        yield clock_finding(self._offset_s - 0.5)
-
-    def look_at_identity(self) -> Iterator[Finding]:
+    def check_identity(self) -> Finding:
         """Keeps the stream's description, or why there is none, for the checks after it."""
         began_s = time.monotonic()
         try:
-            self._described = self._client.describe()
-        except (CredentialsError, ServiceUnavailableError, ConfigError):
-            raise
+            self.described = self.client.describe()
         except KinesisError as exc:
-            self._described = exc
+            if isinstance(exc, CredentialsError | ServiceUnavailableError | ConfigError):
+                raise
+            self._refusal = exc
         took_ms = (time.monotonic() - began_s) * 1_000
-        yield ok(IDENTITY, f"the service accepts the credentials; a call takes {took_ms:.0f} ms")
+        return ok(f"the service accepts the credentials; a call takes {took_ms:.0f} ms")
 
-    def look_at_description(self) -> Iterator[Finding]:
-        if isinstance(self._described, KinesisError) and not isinstance(
-            self._described, StreamNotFoundError
-        ):
-            yield self._refused("describe_stream_summary", self._described)
-        else:
-            yield ok(_DESCRIBE, "allowed")
+    def check_clock(self) -> Finding:
+        if self._ahead_s is None:
+            return not_tried("the endpoint's answers have no date")
+        off_s = abs(self._ahead_s)
+        if off_s <= WRONG_CLOCK_S:
+            return ok(f"agrees with the service's clock to within {WRONG_CLOCK_S} s")
+        off = f"{off_s / 60:.0f} min" if off_s >= 120 else f"{off_s:.0f} s"
+        side = "ahead of" if self._ahead_s > 0 else "behind"
+        shown = f"this machine's clock is {off} {side} the service's"
+        if off_s <= SIGNED_FOR_S:
+            return warning(f"{shown}; start times and lags are wrong by as much; set the clock")
+        return failed(f"{shown}; AWS refuses requests that are off by over 5 min; set the clock")
 
-    def look_at_stream(self) -> Iterator[Finding]:
-        described = self._described
-        if isinstance(described, StreamNotFoundError):
-            yield failed(
-                STREAM,
-                f"{self._client.where} does not exist; check its name, the region and the account",
-            )
-        elif described is None or isinstance(described, KinesisError):
-            yield not_tried(STREAM, f"it needs {_DESCRIBE}")
-        else:
-            yield stream_finding(described)
+    def describe(self) -> Finding:
+        if self._refusal is None or isinstance(self._refusal, StreamNotFoundError):
+            return ok("allowed")
+        raise self._refusal
 
-    def list_shards(self) -> Iterator[Finding]:
-        try:
-            shards = self._client.list_shards()
-        except (AccessDeniedError, ThrottledError) as exc:
-            yield self._refused("list_shards", exc)
-            return
-        readable = [one for one in shards if not one.is_closed] or list(shards)
-        if not readable:
-            yield failed(_LIST, f"{self._client.where} lists no shards; wait until it is ACTIVE")
-            return
-        self._shard_id = readable[0].shard_id
-        yield ok(_LIST, f"allowed; {_counted(len(shards), 'shard')}, closed ones included")
+    def check_stream(self) -> Finding:
+        if isinstance(self._refusal, StreamNotFoundError):
+            advice = "check its name, the region and the account"
+            return failed(f"{self.client.where} does not exist; {advice}")
+        found = self.described
+        if found is None:
+            return not_tried("it needs kinesis:DescribeStreamSummary")
+        shards = None if found.open_shards is None else _counted(found.open_shards, "open shard")
+        key = f"encrypted with {found.encryption_key}" if found.encryption_key else "not encrypted"
+        kept = f"keeps records for {found.retention_ms / 3_600_000:g} h"
+        mode = found.mode and found.mode.lower().replace("_", "-")
+        facts = (f"{found.name} {found.status}", mode, shards, kept, key)
+        shown = ", ".join(fact for fact in facts if fact)
+        if found.status in {"ACTIVE", "UPDATING"}:
+            return ok(shown)
+        advice = "create it again" if found.status == "DELETING" else "wait until it is ACTIVE"
+        return failed(f"{shown}; it cannot be read; {advice}")
 
-    def get_iterator(self) -> Iterator[Finding]:
-        fetch = partial(self._client.shard_iterator, self._shard_id, TRIM_HORIZON)
-        yield self._read("get_shard_iterator", fetch, self._keep_iterator)
+    def list_shards(self) -> Finding:
+        shards = self.client.list_shards()
+        if not shards:
+            return failed(f"{self.client.where} lists no shards; wait until it is ACTIVE")
+        # an open one, if there is one
+        self._shard_id = min(shards, key=lambda shard: shard.is_closed).shard_id
+        return ok(f"allowed; {_counted(len(shards), 'shard')}, closed ones included")
 
-    def get_records(self) -> Iterator[Finding]:
-        """From the oldest record on; where that says nothing, it is not looked for."""
-        fetch = partial(self._client.get_records, self._iterator, 1)
-        yield self._read("get_records", fetch, self._keep_page)
+    def get_iterator(self) -> Finding:
+        if not self._shard_id:
+            return not_tried("it needs kinesis:ListShards")
+        self._iterator = self.client.shard_iterator(self._shard_id, TRIM_HORIZON)
+        return ok(f"allowed; tried on {self._shard_id}")
 
-    def look_at_key(self) -> Iterator[Finding]:
+    def get_records(self) -> Finding:
+        """From the oldest record on; an empty page is not followed."""
+        if not self._iterator:
+            return not_tried("it needs kinesis:GetShardIterator")
+        self._has_record = self.client.get_records(self._iterator, 1).count > 0
+        return ok(f"allowed; tried on {self._shard_id}")
+
+    def check_key(self) -> Finding:
         """Only a record that was read shows that it was decrypted."""
-        described = self._described
-        if described is None or isinstance(described, KinesisError):
-            yield not_tried(DECRYPT, f"it needs {_DESCRIBE}")
-        elif described.encryption_key is None:
-            yield ok(DECRYPT, "not needed: the stream is not encrypted")
-        elif self._page is not None and self._page.count:
-            yield ok(DECRYPT, f"allowed on {described.encryption_key}: a record was read")
-        else:
-            yield not_tried(
-                DECRYPT,
-                f"no record came that is encrypted with {described.encryption_key}; allow "
-                f"{DECRYPT} on it",
-            )
+        if self.described is None:
+            return not_tried("it needs kinesis:DescribeStreamSummary")
+        key = self.described.encryption_key
+        if key is None:
+            return ok("not needed: the stream is not encrypted")
+        if self._has_record:
+            return ok(f"allowed on {key}: a record was read")
+        return not_tried(f"no record was read that {key} encrypts; allow kms:Decrypt on it")
 
-    def name_writes(self) -> Iterator[Finding]:
-        """Trying them would write. Those of a consumer are tried where one is named."""
-        uses = [use for use in Use if use is not Use.DRILL]
-        looked_at = READING if self.consumer is None else READING | fan_out.OPERATIONS
-        for operation in sorted({one for use in uses for one in PERMISSIONS[use].all_operations}):
-            if operation not in looked_at:
-                named = [use for use in uses if operation in PERMISSIONS[use].all_operations]
-                needed = f"needed for {_joined([use.value for use in named])}"
-                yield not_tried(
-                    action_of(operation),
-                    f"{needed}; give --read-mode efo and --consumer-name to look at it"
-                    if operation in fan_out.OPERATIONS
-                    else f"it would write; {needed}" + self._key_too(operation),
-                )
-        drill = [
-            one.removeprefix("kinesis:")
-            for one in map(action_of, PERMISSIONS[Use.DRILL].all_operations)
-            if one not in {action_of(name) for use in uses for name in PERMISSIONS[use].operations}
-        ]
-        yield not_tried(
-            "drill on AWS", f"it would change streams; it needs kinesis: {_joined(drill)}"
+    def list_consumers(self) -> Finding:
+        count = len(ConsumerRegistry(self.client).list())
+        return ok(f"allowed; {_counted(count, 'consumer')} registered")
+
+    def describe_consumer(self) -> Finding:
+        is_arn = str(self.consumer).startswith("arn:")
+        wanted = {"arn" if is_arn else "name": self.consumer}
+        try:
+            found = ConsumerRegistry(self.client).find(**wanted)
+        except ConsumerNotFoundError:
+            if not is_arn:
+                return ok(f"allowed; consumer {self.consumer} is not registered yet")
+            others = "kinesis-spout consumers list shows those that do"
+            remedy = "the spout registers a consumer that is given by its name"
+            return failed(f"consumer {self.consumer} does not exist; {others}; {remedy}")
+        self._registered = found.name
+        shown = f"allowed; consumer {found.name} is {found.status}"
+        if found.status == ACTIVE:
+            return ok(shown)
+        return warning(f"{shown}; shards are polled until it is ACTIVE; try again in a minute")
+
+    def check_registering(self) -> Finding:
+        """Trying it would register a consumer, which is billed."""
+        if self._registered:
+            return ok(f"not needed: {self._registered} is registered")
+        return not_tried(
+            f"trying it would register {self.consumer}; allow kinesis:RegisterStreamConsumer on "
+            "the stream, or register the consumer once and give its ARN"
         )
 
-    @property
-    def described(self) -> StreamSummary | None:
-        """The stream, once it was described."""
-        return None if isinstance(self._described, KinesisError) else self._described
+    def check_subscribing(self) -> Finding:
+        allow = "allow kinesis:SubscribeToShard on the stream's consumers"
+        if not self._registered:
+            return not_tried(f"{self.consumer} is not registered, so it cannot be tried; {allow}")
+        return not_tried(
+            f"trying it would take a shard from the process that reads with {self._registered}; "
+            f"{allow}, and see that the spout's metric kinesis_spout_polled_shards stays 0"
+        )
 
-    def _fan_out_checks(self) -> list[Check]:
-        if self.consumer is None:
-            return []
-        return FanOutCheckup(self._client, self.consumer).checks([STREAM])
+    def check_writes(self) -> Iterator[Finding]:
+        """Trying them would write. Those of a consumer are tried where one is named."""
+        uses = {use.value: PERMISSIONS[use] for use in Use if use is not Use.DRILL}
+        called = {name for use in uses.values() for name in use.all_operations}
+        key = self.described and self.described.encryption_key
+        for name in sorted(called - READING - (_OF_CONSUMER if self.consumer else set())):
+            *others, last = [use for use, needs in uses.items() if name in needs.all_operations]
+            users = f"{', '.join(others)} and {last}" if others else last
+            if name == "put_records" and key:
+                users += f", with kms:GenerateDataKey on {key}"
+            check = "give --read-mode efo and --consumer-name to check it"
+            why = check if name in _OF_CONSUMER else "trying it would write"
+            yield not_tried(f"needed for {users}; {why}", action_of(name))
+        known = {name for use in uses.values() for name in use.operations}
+        drill = [name for name in PERMISSIONS[Use.DRILL].all_operations if name not in known]
+        actions = ", ".join(map(action_of, drill))
+        yield not_tried(f"needs {actions}; trying them would change streams", "drill on AWS")
 
-    def _key_too(self, operation: str) -> str:
-        """Only records are encrypted."""
-        described = self._described
-        if operation != "put_records":
-            return ""
-        if described is None or isinstance(described, KinesisError):
-            return ""
-        key = described.encryption_key
-        return "" if key is None else f", with {GENERATE_DATA_KEY} on {key}"
 
-    def _keep_iterator(self, iterator: str) -> None:
-        self._iterator = iterator
+def tried(
+    action: str,
+    call: Callable[[Stream], Finding],
+    needs: Sequence[str],
+    *,
+    refused: Callable[[str], Finding] = failed,
+    meaning: str = "the credentials may not call it on {stream}",
+    remedy: str = "allow {action} in their IAM policy",
+) -> Check[Stream]:
+    """The row of an IAM action that is tried. `call` calls it, and reports what it found.
 
-    def _keep_page(self, page: DecodedPage) -> None:
-        self._page = page
+    A refusal is the finding `refused`: what it means, and the remedy. An action that is throttled
+    is allowed.
+    """
 
-    def _read(
-        self, operation: str, fetch: Callable[[], object], keep: Callable[..., None]
-    ) -> Finding:
-        action = action_of(operation)
+    def look(stream: Stream) -> Finding:
         try:
-            keep(fetch())
+            return call(stream)
+        except ThrottledError as exc:
+            return warning(f"allowed, but throttled: {exc}")
         except ShardNotFoundError:
-            return warning(action, f"allowed, but {self._shard_id} is gone by now; try again")
-        except (AccessDeniedError, ThrottledError) as exc:
-            return self._refused(operation, exc)
-        return ok(action, f"allowed; tried on {self._shard_id}")
+            return warning("allowed, but the shard has expired meanwhile; try again")
+        except AccessDeniedError as exc:
+            if "(KMS" in str(exc):
+                return refused(str(exc))
+            where, consumer = stream.client.where, stream.consumer
+            sentence = f"{meaning}; {remedy}"
+            return refused(sentence.format(action=action, stream=where, consumer=consumer))
 
-    def _refused(self, operation: str, exc: KinesisError) -> Finding:
-        """An action that is denied fails. One that is throttled is allowed."""
-        action = action_of(operation)
-        if isinstance(exc, ThrottledError):
-            return warning(action, f"allowed, but throttled: {exc}")
-        if isinstance(exc, AccessDeniedError) and "(KMS" not in str(exc):
-            return failed(
-                action,
-                f"the credentials may not call it on {self._client.where}; allow {action} in "
-                "their IAM policy",
-            )
-        return failed(action, str(exc))
+    return Check(action, look, needs)
 
 
 def credentials_finding(found: CredentialsInUse, now_ms: int) -> Finding:
-    """What is said of credentials that were found, before the service has seen them."""
-    said = f"from {_PROVIDERS.get(found.provider, found.provider)}"
-    renewed = found.provider not in _NEVER_RENEWED
+    """What is known of credentials before the service has seen them."""
+    source = f"from {_PROVIDERS.get(found.provider, found.provider)}"
+    is_renewed = found.provider not in _NEVER_RENEWED
     if found.expires_ms is None:
-        if found.is_temporary and not renewed:
-            return warning(
-                CREDENTIALS,
-                f"{said}, temporary, and nothing renews them; for a job that runs for days use a "
-                "role or a profile",
-            )
-        return ok(CREDENTIALS, said)
+        if is_renewed or not found.is_temporary:
+            return ok(source)
+        advice = "use a role or a profile for a job that runs for days"
+        return warning(f"{source}, temporary, and nothing renews them; {advice}")
     left_s = (found.expires_ms - now_ms) / 1_000
     until = Position.at_timestamp(found.expires_ms)
     if left_s <= 0:
-        return failed(CREDENTIALS, f"{said}, expired at {until}; get new ones")
-    if renewed:
-        return ok(CREDENTIALS, f"{said}, until {until}, then renewed")
+        return failed(f"{source}, expired at {until}; get new ones")
+    if is_renewed:
+        return ok(f"{source}, until {until}, then renewed")
     if left_s < SOON_S:
-        return warning(
-            CREDENTIALS, f"{said}, expire in {left_s / 60:.0f} min, at {until}; get new ones"
-        )
-    return ok(CREDENTIALS, f"{said}, until {until}; nothing renews them")
-
-
-def clock_finding(ahead_s: float) -> Finding:
-    """`ahead_s`: how far this machine's clock is ahead of the service's."""
-    off_s = abs(ahead_s)
-    side = "ahead of" if ahead_s > 0 else "behind"
-    if off_s <= WRONG_CLOCK_S:
-        return ok(CLOCK, "as the service's, to the seconds that it shows")
-    said = f"this machine's clock is {_duration(off_s)} {side} the service's"
-    if off_s > SIGNED_FOR_S:
-        return failed(
-            CLOCK, f"{said}; AWS refuses requests that are off by more than 5 min; set the clock"
-        )
-    return warning(CLOCK, f"{said}; starts at a time and lags are off by as much; set the clock")
-
-
-def stream_finding(summary: StreamSummary) -> Finding:
-    said = ", ".join(
-        one
-        for one in (
-            f"{summary.name} {summary.status}",
-            "" if summary.mode is None else summary.mode.lower().replace("_", "-"),
-            "" if summary.open_shards is None else _counted(summary.open_shards, "open shard"),
-            f"keeps records for {summary.retention_ms / 3_600_000:g} h",
-            "not encrypted"
-            if summary.encryption_key is None
-            else f"encrypted with {summary.encryption_key}",
-        )
-        if one
-    )
-    if summary.status not in _READABLE:
-        advice = "create it again" if summary.status == "DELETING" else "wait until it is ACTIVE"
-        return failed(STREAM, f"{said}: it cannot be read; {advice}")
-    return ok(STREAM, said)
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+        return warning(f"{source}, expire in {left_s / 60:.0f} min, at {until}; get new ones")
+    return ok(f"{source}, until {until}; nothing renews them")
 
 
 def _counted(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _joined(words: list[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last

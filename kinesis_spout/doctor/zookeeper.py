@@ -1,194 +1,174 @@
-"""Checks of ZooKeeper, from this process. Nothing stays behind in it."""
+"""What is checked in ZooKeeper: servers, session, access, state. Nothing stays behind in it."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesis_spout.doctor.checkup import Check
-from kinesis_spout.doctor.finding import Finding, failed, not_tried, ok, warning
+from kinesis_spout.doctor.findings import Finding, failed, not_tried, ok, warning
 from state.errors import StateError, StoreUnavailableError
+from state.position import Position
+from state.znodes.paths import ZookeeperPaths
+from state.znodes.topics import StoreTopics
 from state.znodes.tree import Create, Delete, Operation, TransactionRefusedError
 from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory, resolve_connect_string
-from state.zookeeper.security import OPEN, ZookeeperSecurity
 from state.zookeeper.server_words import ServerWords, ask_server
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
-SERVERS, SESSION = "ZooKeeper servers", "ZooKeeper session"
-LATENCY, ACCESS = "ZooKeeper latency", "ZooKeeper access"
-SESSION_TIMEOUT_S = 10.0  # what a job asks for
-PINGS = 25
-SLOW_MS = 100.0  # a batch makes a handful of these calls, one after the other
-_SERVER_LIMIT_S = 2.0
+    from kinesis_spout.doctor.target import Target
+    from kinesis_spout.service.shard_info import StreamSummary
+
+SESSION_TIMEOUT_S = 10.0  # what a job requests
+READS = 25
+SLOW_MS = 100.0  # a batch makes a handful of these reads, one after the other
 _CALL_LIMIT_S = 6.0
-_STARTING_S = 40.0  # an embedded server is started by the first call
 
 
-@dataclass(slots=True)
-class ZookeeperCheckup:
-    """The checks of one ensemble. `path`: what the job is to write below, as names under the
-    chroot: the root, and the application and the stream where they are known.
+class Ensemble:
+    """The checks of the servers at a connect string. `described`: the target's stream as it is
+    today; None if it could not be described.
     """
 
-    address: str
-    path: tuple[str, ...]
-    security: ZookeeperSecurity = OPEN
-    _tree: ZookeeperTree = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, address: str, target: Target, described: StreamSummary | None = None
+    ) -> None:
+        self._address, self._target, self._described = address, target, described
         self._tree = ZookeeperTree(
-            self.address,
+            address,
             session_timeout_s=SESSION_TIMEOUT_S,
             operation_timeout_s=_CALL_LIMIT_S,
             connect_timeout_s=_CALL_LIMIT_S,
-            security=self.security,
+            security=target.security,
         )
+        is_embedded = embedded_directory(address) is not None
+        self._chroot = "" if is_embedded else ConnectString.parse(address).chroot
+        stream = target.stream.name if target.stream and target.application else None
+        all_names = (*self._chroot.split("/"), target.zookeeper_root, target.application, stream)
+        names = [name for name in all_names if name]
+        # From the chroot's first node to the last one that the target names.
+        self._paths = ["/" + "/".join(names[: length + 1]) for length in range(len(names))]
 
     def close(self) -> None:
         self._tree.close()
 
-    def checks(self) -> list[Check]:
-        directory = embedded_directory(self.address)
-        if directory is not None and never_ran(self.address):
-            return [Check(name=SERVERS, look=lambda: [_place_of(directory)], is_remote=False)]
-        return [
-            Check(name=SERVERS, look=self.ask_servers, limit_s=_STARTING_S),
-            Check(name=SESSION, look=self.look_at_session, needs=[SERVERS]),
-            Check(name=LATENCY, look=self.look_at_latency, needs=[SESSION]),
-            Check(name=ACCESS, look=self.look_at_access, needs=[SESSION]),
-        ]
-
-    def ask_servers(self) -> Iterator[Finding]:
+    def check_servers(self) -> Iterator[Finding]:
         """Each server by itself: a client hides that one is missing."""
-        servers = ConnectString.parse(resolve_connect_string(self.address)).servers
-        context = self.security.tls_context() if self.security.tls else None
+        security = self._target.security
+        security.check_usable(self._address)
+        context = security.tls_context() if security.tls else None
         answers, errors = [], []
-        for host, port in servers:
+        for host, port in ConnectString.parse(resolve_connect_string(self._address)).servers:
             try:
-                words = ask_server(host, port, timeout_s=_SERVER_LIMIT_S, context=context)
-                answers.append((f"{host}:{port}", words))
+                words = ask_server(host, port, timeout_s=2.0, context=context)
+                answers.append(f"{host}:{port} {_shown(words)}")
             except StoreUnavailableError as exc:
                 errors.append(str(exc))
-        for sentence in errors:
-            if answers:
-                yield warning(SERVERS, f"{sentence}; the others answer")
-            else:
-                yield failed(SERVERS, sentence, unreachable=True)
+        for error in errors:
+            others = f"{error}; the other servers answer"
+            yield warning(others) if answers else failed(error, unreachable=True)
         if answers:
-            yield ok(SERVERS, "; ".join(f"{name} {_shown(words)}" for name, words in answers))
+            yield ok("; ".join(answers))
 
-    def look_at_session(self) -> Iterator[Finding]:
-        yield session_finding(self._tree.session_timeout_s() or SESSION_TIMEOUT_S)
+    def check_session(self) -> Finding:
+        granted_s = self._tree.session_timeout_s() or SESSION_TIMEOUT_S
+        if granted_s >= SESSION_TIMEOUT_S:
+            return ok(f"opened; it ends {granted_s:g} s after a crash")
+        granted = f"the server grants {granted_s:g} s of the {SESSION_TIMEOUT_S:g} s requested"
+        effect = "a pause of that length costs a job its ownership"
+        return warning(f"{granted}; {effect}; raise the server's maxSessionTimeout")
 
-    def look_at_latency(self) -> Iterator[Finding]:
+    def check_latency(self) -> Finding:
         """Of a read as a job makes it: a sync, and the node."""
-        times_ms = []
-        for _ in range(PINGS):
+        times_ms = list[float]()
+        for _ in range(READS):
             began_s = time.monotonic()
-            self._tree.read([self._paths[0]])
+            self._tree.read(self._paths[:1])
             times_ms.append((time.monotonic() - began_s) * 1_000)
-        yield latency_finding(times_ms)
+        median_ms, slowest_ms = sorted(times_ms)[READS // 2], max(times_ms)
+        shown = f"a read takes {median_ms:.1f} ms; the slowest of {READS} took {slowest_ms:.1f} ms"
+        if median_ms <= SLOW_MS:
+            return ok(shown)
+        advice = "run ZooKeeper nearer to the job, or on faster disks"
+        return warning(f"{shown}; each batch waits for several reads; {advice}")
 
-    def look_at_access(self) -> Iterator[Finding]:
-        """Reads, creates and deletes below the deepest node that is there.
+    def check_access(self) -> Finding:
+        """Reads, creates and deletes below the deepest node that exists.
 
         The scratch node is created and deleted in one transaction, with the nodes above it that
         are missing. So nothing of it is ever seen, whatever ends this process.
         """
-        paths = self._paths
-        missing: list[str] = []
-        try:
-            # From below: this client may have no access to the nodes above its own.
-            while paths and self._tree.read([paths[-1]])[0] is None:
-                missing.insert(0, paths.pop())
-        except StoreUnavailableError:
-            raise
-        except StateError as exc:
-            yield failed(ACCESS, str(exc))
-            return
-        below = paths[-1] if paths else "/"
-        made = [*missing, f"{self._paths[-1]}/doctor-{secrets.token_hex(8)}"]
+        above = list(self._paths)
+        made = [f"{above[-1]}/doctor-{secrets.token_hex(8)}"]
+        # From below: this client may have no access to the nodes above its own.
+        while above and self._tree.read([above[-1]])[0] is None:
+            made.insert(0, above.pop())
+        below = above[-1] if above else "/"
         operations: list[Operation] = [Create(path, b"") for path in made]
         operations += [Delete(path) for path in reversed(made)]
         try:
             self._tree.commit(operations)
         except TransactionRefusedError:
-            yield warning(ACCESS, f"{below} was changed by another process; try again")
-            return
+            return warning(f"another process has changed {below}; try again")
         except StoreUnavailableError:
             raise
         except StateError:
-            yield failed(
-                ACCESS,
-                f"{below} may be read, but nothing created or deleted below it; give this client "
-                "the permissions create and delete in its access control list",
+            return failed(
+                f"this client may read {below}, but may not create and delete nodes below it; give "
+                "it the permissions create and delete in the access control list of that node"
             )
+        first = f"; the first run creates {made[0]}" if len(made) > 1 else ""
+        return ok(f"{below} may be read and written{first}")
+
+    def check_state(self) -> Iterator[Finding]:
+        """Whether the application's state belongs to the stream of today."""
+        application, stream = self._target.application, self._target.stream
+        if application is None or stream is None:
             return
-        first = f"; {missing[0]} is made by the first run" if missing else ""
-        yield ok(ACCESS, f"{below} may be read and written{first}")
-
-    @property
-    def _paths(self) -> list[str]:
-        """From the chroot's first node to the last name of `path`."""
-        chroot = (
-            "" if embedded_directory(self.address) else ConnectString.parse(self.address).chroot
+        if self._described is None:
+            yield not_tried("it needs stream")
+            return
+        paths = ZookeeperPaths(
+            chroot=self._chroot,
+            root=self._target.zookeeper_root,
+            application=application,
+            stream=stream.name,
         )
-        names = [*filter(None, chroot.split("/")), *self.path]
-        return ["/" + "/".join(names[: length + 1]) for length in range(len(names))]
+        topics = StoreTopics(self._tree, paths, reset_command="kinesis-spout reset")
+        known, state = topics.identity.read(), f"the state of application {application}"
+        if known is None:
+            yield ok(f"application {application} has no state yet")
+        elif known.is_same(self._described.identity):
+            yield ok(f"{state} belongs to this stream")
+        else:
+            created = Position.at_timestamp(known.created_ms)
+            remedy = "use another application name, or remove the state with kinesis-spout reset"
+            other = f"another stream, {known.arn}, created at {created}"
+            yield failed(f"{state} belongs to {other}; {remedy}")
 
 
-def session_finding(granted_s: float) -> Finding:
-    """`granted_s`: the session timeout that the server grants, in seconds."""
-    if granted_s >= SESSION_TIMEOUT_S:
-        return ok(SESSION, f"opened; ends {granted_s:g} s after a crash")
-    return warning(
-        SESSION,
-        f"the server grants {granted_s:g} s of the {SESSION_TIMEOUT_S:g} s asked for, so a pause "
-        "as long as that costs a job its ownership; raise the server's maxSessionTimeout",
-    )
-
-
-def latency_finding(times_ms: Sequence[float]) -> Finding:
-    """`times_ms`: how long each of some reads took."""
-    in_order = sorted(times_ms)
-    median_ms, slowest_ms = in_order[len(in_order) // 2], in_order[-1]
-    said = f"a read takes {median_ms:.1f} ms; the slowest of {len(in_order)}, {slowest_ms:.1f} ms"
-    if median_ms <= SLOW_MS:
-        return ok(LATENCY, said)
-    return warning(
-        LATENCY,
-        f"{said}; each batch waits for several, so run ZooKeeper nearer, or on faster disks",
-    )
-
-
-def never_ran(address: str) -> bool:
-    """Whether this is an embedded server's directory in which none has run."""
+def unused_directory(address: str) -> Path | None:
+    """The directory of an embedded server, if none has run in it yet."""
     directory = embedded_directory(address)
-    return directory is not None and not (directory / LOCK_NAME).is_file()
+    return None if directory is None or (directory / LOCK_NAME).is_file() else directory
 
 
-def _place_of(directory: Path) -> Finding:
-    """Connecting would make an embedded server's files, so only its place is looked at."""
-    place = next(one for one in (directory, *directory.parents) if one.exists())
-    if not (place.is_dir() and os.access(place, os.W_OK)):
-        return failed(SERVERS, f"{directory} cannot be made; use another directory")
-    return not_tried(SERVERS, f"no server has run in {directory} yet; the first run starts one")
+def check_directory(directory: Path) -> Finding:
+    nearest = next(one for one in (directory, *directory.parents) if one.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        return failed(f"this user cannot create {directory}; use another directory")
+    return not_tried(f"no server has run in {directory} yet; the first run starts one")
 
 
 def _shown(words: ServerWords) -> str:
     if words.version is None:
-        return (
-            "answers, and does not say its version (it does not allow srvr, or not to this client)"
-        )
+        return "answers, but refuses the command srvr, which gives its version"
     count = words.connections
-    noun = "connection" if count == 1 else "connections"
-    clients = "" if count is None else f", {count} {noun}"
+    clients = "" if count is None else f", {count} connection{'' if count == 1 else 's'}"
     return f"{words.role or 'of an unknown role'}, version {words.version}{clients}"

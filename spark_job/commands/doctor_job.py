@@ -1,31 +1,30 @@
 """The job of `kinesis-spout doctor --master`: asks each executor how it is.
 
-A process of its own (`kinesis_spout.doctor.spark_process`). It reads what is wanted from stdin.
+A process of its own (`kinesis_spout.doctor.executors`). It reads a `Cluster` from stdin, and writes
+an `Answer` to the file that is its argument.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import socket
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from py4j.protocol import Py4JError
-from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.doctor import executor_probe
-from kinesis_spout.doctor.spark_process import Answer, Wanted
+from kinesis_spout.doctor.executors import Answer, Cluster, SeenExecutor
 from kinesis_spout.errors import KinesisError
 from spark_job.commands.spark_session import spark_session
 from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 MOST_EXECUTORS = 16
@@ -39,40 +38,59 @@ _WAIT = {
 
 
 def main() -> None:
-    wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=Wanted)
     try:
-        answer = Answer(seen=_seen(wanted))
+        cluster = msgspec.json.decode(sys.stdin.buffer.read(), type=Cluster)
+        answer: Answer = _seen(cluster)
     except (CliError, KinesisError) as exc:
-        answer = Answer(error=str(exc))
+        answer = str(exc)
     except (PySparkException, Py4JError) as exc:
-        answer = Answer(error=f"a task on an executor fails: {failure_sentence(str(exc))}")
-    Path(wanted.answer).write_bytes(msgspec.json.encode(answer))
+        answer = f"a task on an executor fails: {failure_sentence(str(exc))}"
+    Path(sys.argv[1]).write_bytes(msgspec.json.encode(answer))
 
 
-def _seen(wanted: Wanted) -> list[dict[str, Any]]:
-    if wanted.zookeeper is not None:
-        refuse_embedded_on_cluster(wanted.zookeeper, wanted.master)
-    cloudpickle.register_pickle_by_value(executor_probe)  # type: ignore[no-untyped-call]  # PySpark annotates none of it
-    conf = _WAIT | wanted.conf
-    with spark_session("kinesis-spout doctor", master=wanted.master, conf=conf) as spark:
+def probe(target: bytes | None) -> dict[str, Any]:
+    """The `SeenExecutor` of this process. `target`: the `Target` to examine, as JSON.
+
+    Spark sends a function of `__main__` by value. Our package may be missing where it arrives, so
+    it imports what it uses of ours.
+    """
+    seen: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "worker": os.getppid(),  # it starts the Python workers of one executor
+        "python": platform.python_version(),
+    }
+    try:
+        import kinesis_spout  # noqa: PLC0415
+
+        seen["version"] = kinesis_spout.__version__
+        import msgspec  # noqa: PLC0415
+
+        from kinesis_spout.doctor.examination import examine  # noqa: PLC0415
+        from kinesis_spout.doctor.target import Target  # noqa: PLC0415
+    except Exception as exc:  # noqa: BLE001  # a broken installation may raise anything
+        return seen | {"error": f"{type(exc).__name__}: {exc}"}
+    if target is None:
+        return seen
+    found = examine(msgspec.json.decode(target, type=Target), in_executor=True)
+    return seen | {"findings": msgspec.to_builtins([one.finding for one in found])}
+
+
+def _seen(cluster: Cluster) -> tuple[SeenExecutor, ...]:
+    if cluster.target.zookeeper is not None:
+        refuse_embedded_on_cluster(cluster.target.zookeeper, cluster.master)
+    conf = _WAIT | cluster.conf
+    with spark_session("kinesis-spout doctor", master=cluster.master, conf=conf) as spark:
         seen = _ask(spark, None, tasks=2 * spark.sparkContext.defaultParallelism)
         # Spark gives each free executor a task before it gives one a second.
-        seen |= _ask(spark, wanted.place, tasks=min(len(seen), MOST_EXECUTORS))
-    return list(seen.values())
+        target = msgspec.json.encode(cluster.target)
+        seen |= _ask(spark, target, tasks=min(len(seen), MOST_EXECUTORS))
+    return msgspec.convert(tuple(seen.values()), tuple[SeenExecutor, ...])
 
 
-def _ask(
-    spark: SparkSession, place: str | None, *, tasks: int
-) -> dict[tuple[str, int], dict[str, Any]]:
+def _ask(spark: SparkSession, target: bytes | None, *, tasks: int) -> dict[Any, dict[str, Any]]:
     """The answers of that many tasks, one of each executor."""
-    probe = partial(_each, executor_probe.probe, place)
-    answers = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(probe).collect()
-    return {(answer["host"], answer["worker"]): answer for answer in answers}
-
-
-def _each(probe: Any, place: str | None, numbers: Iterator[int]) -> list[dict[str, Any]]:
-    list(numbers)
-    return [probe(place)]
+    answers = spark.sparkContext.parallelize(range(tasks), tasks).map(lambda _: probe(target))
+    return {(answer["host"], answer["worker"]): answer for answer in answers.collect()}
 
 
 if __name__ == "__main__":

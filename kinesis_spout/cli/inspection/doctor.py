@@ -1,6 +1,7 @@
-"""`kinesis-spout doctor`: whether everything is there that a job needs. It writes nothing."""
+"""`kinesis-spout doctor`: whether a job has what it needs. It writes nothing."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -26,24 +27,17 @@ from kinesis_spout.cli.shared_options import (
     security_of,
 )
 from kinesis_spout.config import StreamRef
-from kinesis_spout.doctor.checkup import run
-from kinesis_spout.doctor.examination import EXECUTORS, AreaFinding, Place, examine
-from kinesis_spout.doctor.fan_out import WantedConsumer
-from kinesis_spout.doctor.finding import Finding, Verdict, failures
-from kinesis_spout.doctor.spark_process import executor_check
+from kinesis_spout.doctor.examination import AreaFinding, examine, examine_executors
+from kinesis_spout.doctor.executors import Cluster
+from kinesis_spout.doctor.findings import Finding, Verdict, failures
+from kinesis_spout.doctor.target import Target
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.spout.config import SpoutConfig
+from kinesis_spout.options import SHARED, check_consumer
 from state.errors import InvalidStoreSettingError
 from state.znodes.paths import valid_name
 from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import embedded_directory
 from state.zookeeper.store import DEFAULT_ROOT
-
-_CONSUMER_OPTIONS = {
-    "read_mode": "--read-mode",
-    "consumer_name": "--consumer-name",
-    "consumer_arn": "--consumer-arn",
-}
 
 
 def doctor(
@@ -55,7 +49,7 @@ def doctor(
             "--stream",
             "-s",
             envvar=places.STREAM_VARIABLE,
-            help="Name or ARN of the stream; without it none is looked at.",
+            help="Name or ARN of the stream; without it none is checked.",
         ),
     ] = None,
     application: Annotated[str | None, places.APPLICATION_FLAG] = None,
@@ -66,7 +60,7 @@ def doctor(
             "-z",
             envvar=places.ZOOKEEPER_VARIABLE,
             help="Connect string (may end in a chroot), or embedded:DIRECTORY; without it none is "
-            "looked at.",
+            "checked.",
         ),
     ] = None,
     zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
@@ -74,14 +68,14 @@ def doctor(
         str,
         typer.Option(
             metavar="[polling|efo]",
-            help="efo: look at what enhanced fan-out needs, too. Registers nothing.",
+            help="efo: check what enhanced fan-out needs, too. Registers nothing.",
         ),
     ] = "polling",
     consumer_name: Annotated[str | None, flag("consumer_name")] = None,
     consumer_arn: Annotated[str | None, flag("consumer_arn")] = None,
     master: Annotated[
         str | None,
-        typer.Option(help="Spark master: look from its executors too. Starts Spark on it."),
+        typer.Option(help="Spark master: check from its executors, too. Starts Spark on it."),
     ] = None,
     conf: Annotated[
         list[str] | None,
@@ -93,10 +87,10 @@ def doctor(
     profile: Annotated[str | None, flag("profile")] = None,
     option: places.Connection = None,
 ) -> None:
-    """Check whether everything is there that a job needs, and say what to do about what is not.
+    """Check that a job has what it needs, and say how to repair what it lacks.
 
-    It writes nothing, and reads one record at most. Exit codes: 0 no check has
-    failed, 1 one has, 3 all that failed is that a service does not answer.
+    It writes nothing, and reads one record at most. Exit codes: 0 no check failed,
+    1 a check failed, 3 checks failed only because a service does not answer.
     """
     if conf and master is None:
         raise typer.BadParameter("it is for --master", param_hint="--conf")
@@ -104,23 +98,26 @@ def doctor(
         StopSignals(),
         one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=_code_of),
     ):
-        place = Place(
+        named = None if stream is None else StreamRef.of(stream)
+        target = Target(
             aws=connection_of(
                 {"region": region, "endpoint_url": endpoint_url, "profile": profile}, option or ()
             ),
-            stream=None if stream is None else StreamRef.of(stream),
-            consumer=_consumer(stream, read_mode, consumer_name, consumer_arn),
+            stream=named,
+            consumer=_consumer(
+                named, read_mode=read_mode, consumer_name=consumer_name, consumer_arn=consumer_arn
+            ),
             zookeeper=zookeeper,
             zookeeper_root=valid_name("root", zookeeper_root),
             # with its password, which executors cannot read from a file of this machine
             security=security_of(option or ()).loaded(),
             application=None if application is None else valid_name("application", application),
         )
-        if place.stream is not None:
-            place.stream.region_or(place.aws.region)
+        if named is not None:
+            named.region_or(target.aws.region)
         if zookeeper is not None and embedded_directory(zookeeper) is None:
             ConnectString.parse(zookeeper)
-        found = _found(place, master, parse_pairs("--conf", conf or ()))
+        found = _found(target, master, parse_pairs("--conf", conf or ()))
         if as_json:
             typer.echo(json.dumps(_as_json(found), indent=2))
         else:
@@ -131,8 +128,8 @@ def doctor(
 
 
 def exit_code_for(findings: Iterable[Finding]) -> int:
-    """0 where none failed, `UNREACHABLE` where all that failed is that a service does not answer,
-    else `FAILED`.
+    """0 where none failed, `UNREACHABLE` where each failure is that a service does not answer, else
+    `FAILED`.
     """
     bad = failures(findings)
     if not bad:
@@ -140,54 +137,39 @@ def exit_code_for(findings: Iterable[Finding]) -> int:
     return UNREACHABLE if all(one.unreachable for one in bad) else FAILED
 
 
-def _consumer(
-    stream: str | None, read_mode: str, name: str | None, arn: str | None
-) -> WantedConsumer | None:
-    """By the rules of the spout that is to read with it."""
-    try:
-        SpoutConfig(
-            stream=stream or "any", read_mode=read_mode, consumer_name=name, consumer_arn=arn
-        )
-    except ConfigError as exc:
-        raise (
-            exc.respelt(_CONSUMER_OPTIONS[exc.option]) if exc.option in _CONSUMER_OPTIONS else exc
-        ) from None
-    if read_mode != "efo":
+def _consumer(stream: StreamRef | None, **given: str | None) -> str | None:
+    """Its ARN or name, by the rules of the spout that is to read with it."""
+    SHARED["read_mode"].check("--read-mode", given["read_mode"])
+    check_consumer(given, stream or StreamRef.of("any"), lambda name: f"--{name.replace('_', '-')}")
+    if given["read_mode"] != "efo":
         return None
     if stream is None:
         raise typer.BadParameter("it is for --stream", param_hint="--read-mode")
-    return WantedConsumer(name=name, arn=arn)
+    return given["consumer_arn"] or given["consumer_name"]
 
 
-def _found(place: Place, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:
+def _found(target: Target, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:
     found: list[AreaFinding] = []
     with errors().status("checking ...") as status:
-        for one in examine(place):
+        for one in examine(target):
             found.append(one)
             status.update(f"checked {one.area}: {one.finding.about} ...")
         if master is not None:
             status.update(f"starting Spark on {master} ...")
-            checks = [executor_check(place, master, conf)]
-            found += [AreaFinding(EXECUTORS, one) for one in run(checks)]
+            found += examine_executors(Cluster(target=target, master=master, conf=conf))
     return found
 
 
 def _as_json(found: list[AreaFinding]) -> dict[str, object]:
+    shown = [
+        {"area": area, "about": one.about, "verdict": one.verdict.value, "sentence": one.sentence}
+        for area, one in found
+    ]
+    counts = Counter(one["verdict"] for one in shown)
     return {
-        "ok": not failures(one.finding for one in found),
-        "findings": [
-            {
-                "area": one.area,
-                "about": one.finding.about,
-                "verdict": one.finding.verdict.value,
-                "sentence": one.finding.sentence,
-            }
-            for one in found
-        ],
-        "counts": {
-            verdict.value: sum(one.finding.verdict is verdict for one in found)
-            for verdict in Verdict
-        },
+        "ok": not counts[Verdict.FAILED.value],
+        "findings": shown,
+        "counts": {verdict.value: counts[verdict.value] for verdict in Verdict},
     }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.doctor.finding import Verdict
+from kinesis_spout.doctor.findings import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,31 +34,16 @@ def doctor_screen(found: Sequence[AreaFinding]) -> RenderableType:
     table.add_column(width=_THING_COLUMNS, overflow="fold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    area = None
-    for one in found:
-        if one.area != area:
-            if area is not None:
-                table.add_row()
-            area = one.area
-            table.add_row(Text(area, "bold"))
-        verdict = one.finding.verdict
-        table.add_row(
-            Text(_short(one.finding.about)),
-            Text(verdict.value, COLOURS[verdict]),
-            Text(one.finding.sentence, "dim" if verdict is Verdict.NOT_TRIED else ""),
-        )
-    return Group(table, "", _total(found))
-
-
-def _short(about: str) -> str:
-    """The area's title says the rest."""
-    for prefix in ("kinesis:", "ZooKeeper "):
-        about = about.removeprefix(prefix)
-    return about
-
-
-def _total(found: Sequence[AreaFinding]) -> Text:
+    for area, of_area in groupby(found, key=lambda one: one.area):
+        if table.row_count:
+            table.add_row()
+        table.add_row(Text(area, "bold"))
+        for _, one in of_area:
+            # The area's title says the rest.
+            about = one.about.removeprefix("kinesis:").removeprefix("ZooKeeper ")
+            colour = "dim" if one.verdict is Verdict.NOT_TRIED else ""
+            verdict = Text(one.verdict.value, COLOURS[one.verdict])
+            table.add_row(Text(about), verdict, Text(one.sentence, colour))
     counts = Counter(one.finding.verdict for one in found)
-    total = Text(" ".join(f"{counts[verdict]} {verdict.value}," for verdict in Verdict)[:-1])
-    total.stylize("bold red" if counts[Verdict.FAILED] else "bold green")
-    return total
+    total = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    return Group(table, "", Text(total, "bold red" if counts[Verdict.FAILED] else "bold green"))

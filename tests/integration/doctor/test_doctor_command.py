@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.doctor.executors import PROGRAM
 from kinesis_spout.testing import error
 from state.process import this_process
 from state.store.identity import StreamIdentity
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.kinesis.services import ACCESS_KEY, REGION, serve
-from tests.support.shell.command_line import call_cli
+from tests.support.shell.command_line import call_cli, command_line, environment
 from tests.support.state.secure_zookeeper import PASSWORD, USER
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +108,7 @@ def test_the_state_of_a_deleted_stream_is_a_failure(
 ) -> None:
     """As after a local Kinesis was started again. Before a first run there is no state."""
     before = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
-    assert "etl has none yet" in findings(before)["ZooKeeper", "state"]["sentence"]
+    assert "etl has no state yet" in findings(before)["ZooKeeper", "state"]["sentence"]
     arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
     with closing(
         ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")
@@ -141,7 +146,7 @@ def test_what_does_not_answer_exits_with_3(fake: ServedFake, tmp_path: Path) -> 
         (["--conf", "spark.a=b"], "--master"),
         (["--option", "awsSecretAccessKey=marked-option"], "access_key_id"),
         (["--option", "awsAccesKeyId=marked-option"], "did you mean awsAccessKeyId?"),
-        ([*READS, "--read-mode", "efo"], "--consumer-name: or consumer_arn has to be given"),
+        ([*READS, "--read-mode", "efo"], "--consumer-name: or --consumer-arn has to be given"),
     ],
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -193,13 +198,9 @@ def test_executors_are_looked_at(
     password's file is not where executors run.
     """
     tmp_path.joinpath("password").write_text(PASSWORD)
-    cluster = ["--master", "local-cluster[1,1,1024]"]
-    for key, value in {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "1g",
-    }.items():
-        cluster += ["--conf", f"{key}={value}"]
+    cluster = ["--master", "local-cluster[1,1,1024]", "--conf", "spark.executor.memory=1g"]
+    for option in ("spark.driver.host", "spark.driver.bindAddress"):
+        cluster += ["--conf", f"{option}=127.0.0.1"]
     ended = doctor(
         tmp_path,
         "doctor",
@@ -214,3 +215,31 @@ def test_executors_are_looked_at(
     assert "on 1 executor" in found["executors", "Python"]["sentence"]
     for about in ("kinesis-spout", "packages", "identity", "ZooKeeper access"):
         assert found["executors", about]["verdict"] == "ok"
+
+
+@pytest.mark.spark
+def test_ctrl_c_ends_the_job_that_looks_at_executors(tmp_path: Path) -> None:
+    """Else its Spark application would keep the executors that it was given."""
+    jobs: list[psutil.Process] = []
+
+    def has_job() -> bool:
+        running = psutil.process_iter(["ppid", "cmdline"])
+        children = [one for one in running if one.info["ppid"] == process.pid]
+        jobs[:] = [one for one in children if PROGRAM in (one.info["cmdline"] or ())]
+        return bool(jobs)
+
+    quiet = subprocess.DEVNULL
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
+        command = command_line("doctor", "--master", master)
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), stdout=quiet, stderr=quiet
+        ) as process:
+            wait_until(has_job)
+            process.send_signal(signal.SIGINT)
+        assert process.returncode == 130
+        wait_until(lambda: _has_ended(jobs[0]), timeout_s=10)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

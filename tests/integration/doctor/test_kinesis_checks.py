@@ -11,15 +11,15 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.doctor.checkup import run
-from kinesis_spout.doctor.fan_out import WantedConsumer
-from kinesis_spout.doctor.finding import Finding, Verdict, ok
-from kinesis_spout.doctor.kinesis import KinesisCheckup, credentials_finding
+from kinesis_spout.doctor.examination import checks_of
+from kinesis_spout.doctor.findings import Finding, Verdict, not_tried, ok, run
+from kinesis_spout.doctor.kinesis import Stream, credentials_finding
 from kinesis_spout.service.botocore_connection import CredentialsInUse
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.permissions import PERMISSIONS, READING, Use, action_of
 from kinesis_spout.testing import FakeKinesisSettings, alter, error
 from kinesis_spout.testing.service import requests
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, fields_of, serve
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,37 +30,26 @@ OK, WARNING, FAILED, NOT_TRIED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Ve
 HOUR_MS = 3_600_000
 WRITES = {"kinesis:PutRecords", "drill on AWS"}
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
-READER = WantedConsumer(name="reader")
 LIST, DESCRIBE = "kinesis:ListStreamConsumers", "kinesis:DescribeStreamConsumer"
 REGISTER, SUBSCRIBE = "kinesis:RegisterStreamConsumer", "kinesis:SubscribeToShard"
-FAN_OUT = {
-    f"kinesis:{action}"
-    for action in (
-        "DescribeStreamConsumer",
-        "SubscribeToShard",
-        "RegisterStreamConsumer",
-        "ListStreamConsumers",
-        "DeregisterStreamConsumer",
-    )
-}
+FAN_OUT = {LIST, DESCRIBE, REGISTER, SUBSCRIBE, "kinesis:DeregisterStreamConsumer"}
 
 
-def aws_of(endpoint_url: str, **changes: Any) -> AwsConfig:
-    given = {
-        **fields_of(endpoint_url),
-    }
-    return AwsConfig(**(given | changes))
+def aws_of(endpoint_url: str) -> AwsConfig:
+    keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
+    return AwsConfig(region=REGION, endpoint_url=endpoint_url, **keys)
 
 
 def examined(
     at: ServedFake | AwsConfig,
-    stream: str = "orders",
-    *,
-    consumer: WantedConsumer | None = None,
+    name: str = "orders",
+    consumer: str | None = None,
+    retry_for_s: float = 4,
 ) -> dict[str, Finding]:
     aws = at if isinstance(at, AwsConfig) else aws_of(at.endpoint_url)
-    with closing(KinesisCheckup(aws, StreamRef.of(stream), consumer=consumer)) as checkup:
-        return {one.about: one for one in run(checkup.checks())}
+    with closing(KinesisClient(aws, StreamRef.of(name), retry_for_s=retry_for_s)) as client:
+        stream = Stream(client, consumer)
+        return {one.about: one for one in run(checks_of(stream), stream)}
 
 
 @pytest.fixture
@@ -103,21 +92,21 @@ def deny(fake: ServedFake, action: str) -> None:
 
 def test_a_consumer_that_is_not_there_yet_is_not_registered(fake: ServedFake) -> None:
     """To subscribe cannot be tried without it, and that is said."""
-    found = examined(fake, consumer=READER)
-    assert found[LIST] == ok(LIST, "allowed; 0 consumers registered")
-    assert found[DESCRIBE] == ok(DESCRIBE, "allowed; there is no consumer reader yet")
+    found = examined(fake, consumer="reader")
+    assert found[LIST] == ok("allowed; 0 consumers registered", LIST)
+    assert found[DESCRIBE] == ok("allowed; consumer reader is not registered yet", DESCRIBE)
     assert {found[name].verdict for name in (REGISTER, SUBSCRIBE)} == {NOT_TRIED}
-    assert "it cannot be tried without a consumer" in found[SUBSCRIBE].sentence
+    assert "reader is not registered, so it cannot be tried" in found[SUBSCRIBE].sentence
     assert fake.model.stream("orders").consumers == {}
 
 
 def test_a_consumer_that_is_active_loses_no_shard(fake: ServedFake) -> None:
     """None is taken from the process that reads with it."""
     arn = registered(fake, "reader")
-    for wanted in (READER, WantedConsumer(arn=arn)):
+    for wanted in ("reader", arn):
         found = examined(fake, consumer=wanted)
-        assert found[DESCRIBE] == ok(DESCRIBE, "allowed; consumer reader is ACTIVE")
-        assert found[REGISTER] == ok(REGISTER, "not needed: reader is registered")
+        assert found[DESCRIBE] == ok("allowed; consumer reader is ACTIVE", DESCRIBE)
+        assert found[REGISTER] == ok("not needed: reader is registered", REGISTER)
         assert found[SUBSCRIBE].verdict is NOT_TRIED
 
 
@@ -125,9 +114,9 @@ def test_a_consumer_that_is_still_made_is_a_warning_and_an_arn_without_one_a_fai
     with serve(settings=FakeKinesisSettings(consumer_ms=HOUR_MS)) as served:
         served.model.create("orders")
         registered(served, "reader")
-        made = examined(served, consumer=READER)[DESCRIBE]
+        made = examined(served, consumer="reader")[DESCRIBE]
         arn = f"{served.model.stream('orders').arn}/consumer/other:1"
-        missing = examined(served, consumer=WantedConsumer(arn=arn))[DESCRIBE]
+        missing = examined(served, consumer=arn)[DESCRIBE]
     assert made.verdict is WARNING
     assert "consumer reader is CREATING; shards are polled until" in made.sentence
     assert missing.verdict is FAILED
@@ -145,9 +134,22 @@ def test_a_reader_has_to_describe_its_consumer_and_need_not_list_consumers(
     fake: ServedFake, denied: str, verdict: Verdict, said: str
 ) -> None:
     deny(fake, denied)
-    found = examined(fake, consumer=READER)[denied]
+    found = examined(fake, consumer="reader")[denied]
     assert found.verdict is verdict
     assert said in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("throttled", "later"),
+    [("ListShards", "kinesis:GetShardIterator"), ("GetShardIterator", "kinesis:GetRecords")],
+)
+def test_an_action_that_is_throttled_is_allowed_and_what_needs_it_is_not_tried(
+    fake: ServedFake, throttled: str, later: str
+) -> None:
+    fake.model.faults.add(error("LimitExceededException"), operation=throttled, times=None)
+    found = examined(fake, retry_for_s=0)
+    assert found[f"kinesis:{throttled}"].verdict is WARNING
+    assert found[later] == not_tried(f"it needs kinesis:{throttled}", later)
 
 
 @pytest.mark.parametrize("operation", sorted(READING))
@@ -253,11 +255,7 @@ def test_credentials_that_expire_are_said_to(
 
 
 class OffClock(SystemClock):
-    """The machine's clock, `ahead_ms` ahead."""
-
-    def __init__(self, ahead_ms: int) -> None:
-        super().__init__()
-        self.ahead_ms = ahead_ms
+    ahead_ms = 0
 
     def now_ms(self) -> int:
         return super().now_ms() + self.ahead_ms
@@ -267,11 +265,13 @@ class OffClock(SystemClock):
     ("service_ahead_ms", "verdict", "said"),
     [
         (HOUR_MS, FAILED, "60 min behind the service's; AWS refuses"),
-        (60_000, WARNING, "s behind the service's; starts at a time"),
+        (60_000, WARNING, "s behind the service's; start times and lags"),
     ],
 )
 def test_a_clock_that_is_off_is_found(service_ahead_ms: int, verdict: Verdict, said: str) -> None:
-    with serve(settings=FakeKinesisSettings(), clock=OffClock(service_ahead_ms)) as fake:
+    clock = OffClock()
+    clock.ahead_ms = service_ahead_ms
+    with serve(settings=FakeKinesisSettings(), clock=clock) as fake:
         fake.model.create("orders")
         found = examined(fake)["clock"]
     assert found.verdict is verdict

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
-from kinesis_spout.doctor.checkup import run
-from kinesis_spout.doctor.finding import Finding, Verdict
-from kinesis_spout.doctor.zookeeper import ZookeeperCheckup
+from kinesis_spout.doctor.examination import examine
+from kinesis_spout.doctor.findings import Finding, Verdict
+from kinesis_spout.doctor.target import Target
 from state.errors import StoreUnavailableError
 from state.zookeeper.server_words import ServerWords, ask_server, parse_words
 
@@ -24,12 +23,13 @@ if TYPE_CHECKING:
 OK, WARNING, FAILED, NOT_TRIED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.NOT_TRIED
 SERVERS, SESSION = "ZooKeeper servers", "ZooKeeper session"
 LATENCY, ACCESS = "ZooKeeper latency", "ZooKeeper access"
-PATH = ("kinesis-spout", "etl", "orders")
+PATH = "kinesis-spout/etl"
 
 
 def examined(address: str) -> list[Finding]:
-    with closing(ZookeeperCheckup(address, PATH)) as checkup:
-        return list(run(checkup.checks()))
+    target = Target(zookeeper=address, zookeeper_root="kinesis-spout", application="etl")
+    found = examine(target, in_executor=True)  # all but Java and Spark
+    return [one.finding for one in found if one.area == "ZooKeeper"]
 
 
 def by_name(address: str) -> dict[str, Finding]:
@@ -62,38 +62,38 @@ def test_a_server_that_does_is_ok_and_keeps_nothing(
     assert "connection" in found[SERVERS].sentence
     assert "ends 10 s after a crash" in found[SESSION].sentence
     chroot = "/" + zookeeper_chroot.partition("/")[2]
-    assert f"{chroot} is made by the first run" in found[ACCESS].sentence
+    assert f"the first run creates {chroot}" in found[ACCESS].sentence
     assert kazoo.exists(chroot) is None
 
 
 def test_a_job_that_has_run_keeps_its_nodes(zookeeper_chroot: str, kazoo: KazooClient) -> None:
     chroot = "/" + zookeeper_chroot.partition("/")[2]
-    stream = f"{chroot}/{'/'.join(PATH)}"
-    kazoo.ensure_path(f"{stream}/epoch")
-    before = kazoo.get(stream)[1]
-    assert by_name(zookeeper_chroot)[ACCESS].sentence == f"{stream} may be read and written"
-    assert kazoo.get_children(stream) == ["epoch"]
-    assert kazoo.get(stream)[1].aversion == before.aversion
+    node = f"{chroot}/{PATH}"
+    kazoo.ensure_path(f"{node}/epoch")
+    before = kazoo.get(node)[1]
+    assert by_name(zookeeper_chroot)[ACCESS].sentence == f"{node} may be read and written"
+    assert kazoo.get_children(node) == ["epoch"]
+    assert kazoo.get(node)[1].aversion == before.aversion
 
 
 @pytest.mark.parametrize(
     ("allowed", "said"),
     [
-        ({"read": True}, "nothing created or deleted below it"),
+        ({"read": True}, "may not create and delete nodes below it"),
         ({"create": True, "delete": True, "write": True}, "denies access to"),
     ],
 )
 def test_an_access_control_list_that_forbids_is_a_failure(
     zookeeper_chroot: str, kazoo: KazooClient, allowed: dict[str, bool], said: str
 ) -> None:
-    stream = f"/{zookeeper_chroot.partition('/')[2]}/{'/'.join(PATH)}"
-    kazoo.ensure_path(stream)
-    kazoo.set_acls(stream, [make_acl("world", "anyone", admin=True, **allowed)])
+    node = f"/{zookeeper_chroot.partition('/')[2]}/{PATH}"
+    kazoo.ensure_path(node)
+    kazoo.set_acls(node, [make_acl("world", "anyone", admin=True, **allowed)])
     found = by_name(zookeeper_chroot)
     assert found[ACCESS].verdict is FAILED
     assert not found[ACCESS].unreachable
     assert said in found[ACCESS].sentence
-    assert stream in found[ACCESS].sentence
+    assert node in found[ACCESS].sentence
     assert found[SESSION].verdict is OK
 
 
