@@ -55,10 +55,10 @@ def read_snapshot(
             raise
         raise StreamNotFoundError(
             f"{client.where} is not there, though application {application} has state of "
-            f"{len(stored.states):,} of its shards, so it was there: it was deleted, unless the "
-            "region, the account or the endpoint given here are not those of its job; what was "
-            "unread of a deleted stream is gone, and checkpoint reset forgets the state, which a "
-            "new stream of that name asks for"
+            f"{len(stored.states):,} of its shards: the stream was deleted with its unread "
+            "records, or the region, the account or the endpoint given here are not those of its job",
+            "correct these options, or drop the state with kinesis-spout reset before the job "
+            "reads a new stream of that name",
         ) from exc
     return Snapshot(
         application=application,

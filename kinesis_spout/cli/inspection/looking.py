@@ -126,8 +126,8 @@ def refuse_another_stream(seen: Snapshot) -> None:
     if known is not None and seen.is_of_another_stream:
         raise CliError(
             f"the application's state belongs to another stream than {seen.stream.arn} of today: "
-            f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}; use "
-            "another application name, or remove that state with kinesis-spout reset"
+            f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}",
+            "use another application name, or remove that state with kinesis-spout reset",
         )
 
 

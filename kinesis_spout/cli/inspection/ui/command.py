@@ -129,5 +129,5 @@ def _write(view: View, file: Path) -> None:
         file.write_text(application_page(view), encoding="utf-8")
     except OSError as exc:
         raise CliError(
-            f"--once {file} cannot be written: {exc.strerror}; choose another file"
+            f"--once {file} cannot be written: {exc.strerror}", "choose another file"
         ) from exc

@@ -87,13 +87,17 @@ class LetterFolder:
         """Raise `ConfigError` for a path that holds no letters that can be read."""
         if not self.path.exists():
             raise ConfigError.of(
-                "--dead-letters", "does not exist; give a local file or folder", str(self.path)
+                "--dead-letters",
+                "does not exist",
+                str(self.path),
+                remedy="give a local file or folder",
             )
         if (self.path / "_delta_log").exists():
             raise ConfigError.of(
                 "--dead-letters",
-                "is a Delta table, which cannot be read without Spark; query it there",
+                "is a Delta table, which cannot be read without Spark",
                 str(self.path),
+                remedy="query it there",
             )
 
     def read(self) -> Letters:

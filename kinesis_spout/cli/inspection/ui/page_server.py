@@ -73,7 +73,7 @@ class PageServer:
             self._server = _Server(self._pages, self._host, self.port)
         except (OSError, OverflowError) as exc:
             raise ConfigError.of(
-                "--port", f"cannot be bound at {self._host}: {exc}; use another", self.port
+                "--port", f"cannot be bound at {self._host}: {exc}", self.port, remedy="use another"
             ) from exc
         self.port = self._server.server_address[1]
         threading.Thread(
