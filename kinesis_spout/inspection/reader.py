@@ -56,7 +56,8 @@ def read_snapshot(
         raise StreamNotFoundError(
             f"{client.where} is not there, though application {application} has state of "
             f"{len(stored.states):,} of its shards: the stream was deleted with its unread "
-            "records, or the region, the account or the endpoint given here are not those of its job",
+            "records, or the region, the account or the endpoint that is given here is not that of "
+            "its job",
             "correct these options, or drop the state with kinesis-spout reset before the job "
             "reads a new stream of that name",
         ) from exc
