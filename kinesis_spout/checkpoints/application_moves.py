@@ -32,7 +32,7 @@ from state.store.shard_states import StateChange, StoredState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesis_spout.checkpoints.wanted_position import WantedPosition
+    from kinesis_spout.checkpoints.requested_position import RequestedPosition
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
@@ -107,7 +107,7 @@ def check_past(position: Position, now_ms: int) -> None:
 def find_moves(
     client: KinesisClient,
     store: StoreTopics,
-    wanted: WantedPosition,
+    wanted: RequestedPosition,
     shard_ids: Sequence[str],
     *,
     clock: Clock,

@@ -10,7 +10,7 @@ from kinesis_spout.errors import ShardNotFoundError, UnreadableRecordError
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
-from state.position import Position, PositionKind
+from state.position import SHARD_END, Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class Counted:
 
 
 NONE = Counted(0)
+END = Located(SHARD_END, None, at_shard_end=True)
 
 
 class ShardSearch:
@@ -74,7 +75,7 @@ class ShardSearch:
         `RequestRefusedError` for a sequence number that the service does not take.
         """
         if position.is_end:
-            return Located(position, None, at_shard_end=True)
+            return END
         try:
             page = self.first_page(position)
         except UnreadableRecordError as exc:  # it is there, and can be passed over

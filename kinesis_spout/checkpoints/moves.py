@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
+from kinesis_spout.checkpoints.located import END, NONE, Counted, Located, ShardSearch
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
 from state.moves.moved_state import moved_state, position_outside_ranges
-from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
+from state.position import TRIM_HORIZON, Position
 from state.shard_state import given_up
 
 if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
+    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
 
@@ -143,7 +144,8 @@ def move_of(
     horizon_ms = now_ms - retention_ms
     try:
         try:
-            found = _resolved(search, shard, goal, horizon_ms, notes)
+            _check(search, shard, goal, notes)
+            found = resolved(search, goal.position, horizon_ms)
         except RequestRefusedError:
             if not goal.was_there:
                 raise
@@ -152,16 +154,14 @@ def move_of(
                 "record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
-            found = _resolved(search, shard, goal, horizon_ms, notes)
+            found = resolved(search, TRIM_HORIZON, horizon_ms)
         lost_ms = lost_until(search, goal, found, horizon_ms)
         origin = _origin(search, state, notes)
         found = _reached(search, state, found, notes, origin=origin, horizon_ms=horizon_ms)
         unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:
         return unlisted(state)
-    verified_ms = found.arrival_ms
-    if verified_ms is None or found.position == TRIM_HORIZON:
-        verified_ms = now_ms  # nothing is missed from there on that is there now, as at a start
+    verified_ms = verified_until(found, now_ms)
     expired_ms = expired_unread(state, horizon_ms)
     after = moved_state(state, found.position, verified_until_ms=verified_ms)
     if after == state and expired_ms is not None:
@@ -223,8 +223,7 @@ def _reached(
             notes.append("nothing is there to be read again, so it stays as it is")
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
-        end = SHARD_END if found.at_shard_end else Position.at_timestamp(horizon_ms)
-        return Located(end, None, at_shard_end=found.at_shard_end)
+        return END if found.at_shard_end else Located(Position.at_timestamp(horizon_ms), None)
     notes.append("its oldest unresolved records have expired, so they stay unresolved")
     oldest = position_outside_ranges(state, Position.at(found.first))
     return Located(oldest, found.first, found.arrival_ms)
@@ -234,29 +233,37 @@ def _has_expired(record: UnresolvedRecord, found: Located) -> bool:
     return found.first is None or record.last.sequence < found.first.sequence
 
 
-def _resolved(
-    search: ShardSearch,
-    shard: ShardInfo,
-    goal: Goal,
-    horizon_ms: int,
-    notes: list[str],
-) -> Located:
-    """The goal as the stream has it. Adds to `notes`."""
-    wanted = goal.position
-    if wanted.is_end and not shard.is_closed:
+def _check(search: ShardSearch, shard: ShardInfo, goal: Goal, notes: list[str]) -> None:
+    """Refuse an end that an open shard does not have, and a number that it cannot be moved to."""
+    if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
             f"shard {shard.shard_id} is open, so it has no end yet; use LATEST to skip what it has"
         )
-    if wanted.sequence is not None and not goal.was_there:
-        _check_number(search, shard, wanted, notes)
+    if goal.position.sequence is not None and not goal.was_there:
+        _check_number(search, shard, goal.position.sequence, notes)
+
+
+def resolved(search: ShardSearch, wanted: Position, horizon_ms: int) -> Located:
+    """The position as the stream has it, by the module's table. `horizon_ms`: the service's time
+    less the retention. Raises as `ShardSearch.locate`.
+    """
     found = search.locate(wanted)
-    if wanted.kind is not PositionKind.AT_TIMESTAMP:
+    if wanted.timestamp_ms is None:
         return found
-    if wanted.timestamp_ms is not None and wanted.timestamp_ms < horizon_ms:
-        return Located(TRIM_HORIZON, found.first, found.arrival_ms, found.at_shard_end)
+    if wanted.timestamp_ms < horizon_ms:
+        return replace(found, position=TRIM_HORIZON)
     if found.first is not None:
-        return Located(Position.at(found.first), found.first, found.arrival_ms)
-    return search.locate(SHARD_END) if found.at_shard_end else found
+        return replace(found, position=Position.at(found.first))
+    return END if found.at_shard_end else found
+
+
+def verified_until(found: Located, now_ms: int) -> int:
+    """The time before which no record is missed from there on: from TRIM_HORIZON on, none that is
+    there now, as at a start.
+    """
+    if found.arrival_ms is None or found.position == TRIM_HORIZON:
+        return now_ms
+    return found.arrival_ms
 
 
 def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int) -> int | None:
@@ -277,12 +284,9 @@ def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int)
 
 
 def _check_number(
-    search: ShardSearch, shard: ShardInfo, wanted: Position, notes: list[str]
+    search: ShardSearch, shard: ShardInfo, sequence: SequenceNumber, notes: list[str]
 ) -> None:
     """Refuse a sequence number that no record of the shard has, unless later records are there."""
-    sequence = wanted.sequence
-    if sequence is None:
-        return
     first = None
     if sequence.whole >= shard.starting_sequence:
         try:

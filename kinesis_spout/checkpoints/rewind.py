@@ -29,7 +29,7 @@ from state.position import TRIM_HORIZON, Position
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesis_spout.checkpoints.wanted_position import WantedPosition
+    from kinesis_spout.checkpoints.requested_position import RequestedPosition
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from state.store.history import HistoryEntry, HistoryStore
@@ -41,13 +41,13 @@ _MAX_PASSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """What is to be written. `wanted_ms`: the time that was asked for. `past_ms`: that of the entry
-    that the application goes back to, which is not later. `lost`: shards that are not listed any
-    more, with the positions that they cannot go back to.
+    """What is to be written. `requested_ms`: the time that was asked for. `past_ms`: that of the
+    entry that the application goes back to, which is not later. `lost`: shards that are not listed
+    any more, with the positions that they cannot go back to.
     """
 
     move: ApplicationMove
-    wanted_ms: int
+    requested_ms: int
     past_ms: int
     lost: Mapping[str, Position]
 
@@ -55,7 +55,7 @@ class Rewind:
 def find_rewind(
     client: KinesisClient,
     store: StoreTopics,
-    to: WantedPosition,
+    to: RequestedPosition,
     *,
     clock: Clock,
     max_counted: int,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.application.open_plan import close_open_plan
 from kinesis_spout.checkpoints.moves import MoveRefusedError
-from kinesis_spout.checkpoints.standing import standing_of
+from kinesis_spout.checkpoints.record import status_of
 from kinesis_spout.config import nearest_name
 from state.failpoint import failpoint
 from state.retry_policy import RetryPolicy
@@ -97,10 +97,10 @@ def write_skip(shard_states: ShardStateStore, plans: PlanStore, skip: Skip) -> N
 
 
 def _named(state: ShardState, number: SequenceNumber) -> UnresolvedRecord:
-    standing = standing_of(state, number, None)
-    if standing.record is None:
+    status, record = status_of(state, number, None)
+    if record is None:
         raise MoveRefusedError(
-            f"record {number} of shard {state.shard_id} is not unresolved but {standing.standing}, "
-            "so it cannot be skipped; kinesis-spout peek shows a record"
+            f"record {number} of shard {state.shard_id} is not unresolved but {status}, so it "
+            "cannot be skipped; look at it with `kinesis-spout peek`"
         )
-    return standing.record
+    return record

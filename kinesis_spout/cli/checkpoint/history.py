@@ -8,8 +8,8 @@ import typer
 
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.cli import places
+from kinesis_spout.cli.checkpoint.moving import requested_time
 from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.checkpoint.wanted_time import wanted_time
 from kinesis_spout.cli.places import Place, note, operators_command, takes_place
 from kinesis_spout.cli.shared_options import shard_id_of, with_zone
 from kinesis_spout.clock import SystemClock
@@ -48,7 +48,7 @@ def history(
     since_ms = None
     if since is not None:
         since = with_zone("--since", since, note) or since
-        since_ms = wanted_time(since, "--since").at(SystemClock().now_ms()).timestamp_ms
+        since_ms = requested_time(since, "--since").at(SystemClock().now_ms()).timestamp_ms
     wanted = {shard_id_of(one) for one in shard or ()}
     with operators_command(ctx) as stack:
         store = place.store(stack)

@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import typer
+from rich.console import Console
 
 from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.printing import say, state_lines, terminal_columns
+from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.places import Place, note, operators_command, takes_place
 from state.position import Position
 from state.shard_state import ShardState
@@ -31,10 +32,23 @@ def show(
         if as_json:
             say(json.dumps([_as_json(state) for state in states], indent=2))
             return
-        max_columns = terminal_columns()
+        console = Console()
         for state in states:
-            for line in state_lines(state, max_columns):
+            for line in _lines(state, console.width if console.is_terminal else None):
                 say(line)
+
+
+def _lines(state: ShardState, max_columns: int | None) -> list[str]:
+    """A shard in one line; in three where that is longer than `max_columns`. Numbers are whole, so
+    that they can be copied.
+    """
+    about = f"{state.shard_id}  {state.lifecycle}"
+    unresolved = f"{state.unresolved_count} unresolved"
+    read, checkpoint = str(state.read_position), state.checkpoint_text or "none"
+    line = f"{about}  read {read}  checkpoint {checkpoint}  {unresolved}"
+    if max_columns is None or len(line) <= max_columns:
+        return [line]
+    return [f"{about}  {unresolved}", f"  read        {read}", f"  checkpoint  {checkpoint}"]
 
 
 def _as_json(state: ShardState) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kinesis_spout.checkpoints.migration.import_plan import positions
 from kinesis_spout.checkpoints.migration.origin import MigrationError, Origin, OriginShard
-from kinesis_spout.checkpoints.migration.placing import placed, unlisted
 from kinesis_spout.service.shard_info import ShardInfo
 from state.position import Position
 from state.sequence_number import SequenceNumber
@@ -32,13 +32,13 @@ def places(
     origin = Origin(
         name="other",
         shards={
-            name: OriginShard(says="", position=None if text is None else Position.parse(text))
+            name: OriginShard(stored="", position=None if text is None else Position.parse(text))
             for name, text in says.items()
         },
         drops_finished=drops_finished,
     )
     listed = {one.shard_id: one for one in shards}
-    return {one.shard.shard_id: str(one.position) for one in placed(origin, listed, at)}
+    return {one.shard.shard_id: str(one.position) for one in positions(origin, listed, at)}
 
 
 LINE = (shard("a"), shard("b", "a"), shard("c", "b"))
@@ -81,7 +81,7 @@ def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgo
         "b": "SHARD_END",
         "c": "AFTER:5",
     }
-    with pytest.raises(MigrationError, match="does not say where it is in a, b;"):
+    with pytest.raises(MigrationError, match="has no position of a, b;"):
         places({"c": "AFTER:5"}, *LINE)
 
 
@@ -98,14 +98,6 @@ def test_an_open_shard_is_not_done() -> None:
 def test_of_a_shard_without_a_position_the_time_is_asked_for() -> None:
     """Also of one that has no relation to any."""
     both = (shard("a"), shard("b"))
-    with pytest.raises(MigrationError, match="does not say where it is in a, b; give --at"):
+    with pytest.raises(MigrationError, match="has no position of a, b; give --at"):
         places({"a": None}, *both)
     assert set(places({"a": None}, *both, at=AT).values()) == {str(AT)}
-
-
-def test_shards_that_expired_unread_are_told() -> None:
-    shards = {
-        name: OriginShard(says="", position=Position.parse(text))
-        for name, text in {"a": "AFTER:5", "b": "SHARD_END"}.items()
-    }
-    assert unlisted(Origin(name="other", shards=shards), {}) == ["a"]
