@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from kinesis_spout.checkpoints.located import END, NONE, Counted, Located, ShardSearch
+from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
 from state.moves.moved_state import moved_state, position_outside_ranges
@@ -29,6 +30,8 @@ from state.position import TRIM_HORIZON, Position
 from state.shard_state import given_up
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kinesis_spout.service.shard_info import ShardInfo
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
@@ -36,6 +39,13 @@ if TYPE_CHECKING:
 
 class MoveRefusedError(Exception):
     """A shard cannot be moved to the position. One sentence says why, and what to do."""
+
+
+def unknown_shard(shard_id: str, known: Collection[str]) -> MoveRefusedError:
+    """The refusal of a shard that the application does not have."""
+    nearest = nearest_name(shard_id, known)
+    hint = f"did you mean {nearest}?" if nearest else f"name one of {', '.join(sorted(known))}"
+    return MoveRefusedError(f"the application has no shard {shard_id}; {hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,37 +103,23 @@ def unlisted(state: ShardState) -> Move:
     return Move(before=state, after=state, note="is not listed any more, so it stays as it is")
 
 
-def given_up_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move:
-    """The move of a shard that is gone before it was read to its end: its children do not wait for
-    it. `has_children`: whether any is known.
+def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move:
+    """The move of a shard that the service does not have any more: its children do not wait for the
+    rest of it. `has_children`: whether any is known.
+
+    A finished shard that has a time of verification is asked for its children once that has expired
+    (`ShardLineage.out_of_sight`), so one without children has none afterwards.
     """
-    after = given_up(state)
+    after = state if state.end_was_read else given_up(state)
     return Move(
         before=state,
-        after=after if has_children else _without_children(after),
+        after=after if has_children else structs.replace(after, verified_until_ms=None),
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
-        note="is not listed any more, so it is given up: the rest of it is not read",
+        note="has expired, and its children were never observed: they are given up"
+        if state.end_was_read
+        else "is not listed any more, so it is given up: the rest of it is not read",
     )
-
-
-def childless_move(state: ShardState) -> Move:
-    """The move of a shard that was read to its end and has expired, and whose children were never
-    observed.
-    """
-    return Move(
-        before=state,
-        after=_without_children(state),
-        gone=True,
-        note="has expired, and its children were never observed: they are given up",
-    )
-
-
-def _without_children(state: ShardState) -> ShardState:
-    """A finished shard that has a time of verification is asked for its children once that has
-    expired (`ShardLineage.out_of_sight`).
-    """
-    return structs.replace(state, verified_until_ms=None)
 
 
 def move_of(
@@ -133,15 +129,15 @@ def move_of(
     goal: Goal,
     *,
     now_ms: int,
-    retention_ms: int,
+    horizon_ms: int,
     max_counted: int,
 ) -> Move:
-    """What moving the shard to the goal does. `now_ms`: the service's time.
+    """What moving the shard to the goal does. `now_ms`: the service's time. `horizon_ms`: that less
+    the retention.
 
     Raises `MoveRefusedError`, and errors of the service.
     """
     notes: list[str] = []
-    horizon_ms = now_ms - retention_ms
     try:
         try:
             _check(search, shard, goal, notes)
