@@ -101,7 +101,7 @@ def check_past(position: Position, now_ms: int) -> None:
     if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
         raise MoveRefusedError(
             f"{position} is in the future of the service, whose clock says "
-            f"{Position.at_timestamp(now_ms)}; use LATEST, or a time that is over"
+            f"{Position.at_timestamp(now_ms)}; use LATEST or an earlier time"
         )
 
 

@@ -100,7 +100,9 @@ class Move:
 
 def unlisted(state: ShardState) -> Move:
     """The move of a shard that the service does not list any more: none."""
-    return Move(before=state, after=state, note="is not listed any more, so it stays as it is")
+    return Move(
+        before=state, after=state, note="the shard is not listed any more, so it stays as it is"
+    )
 
 
 def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move:
@@ -116,9 +118,9 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         after=after if has_children else structs.replace(after, verified_until_ms=None),
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
-        note="has expired, and its children were never observed: they are given up"
+        note="the shard has expired and its children were never observed, so they are given up"
         if state.end_was_read
-        else "is not listed any more, so it is given up: the rest of it is not read",
+        else "the shard is not listed any more, so it is given up: the rest of it is not read",
     )
 
 
@@ -146,8 +148,8 @@ def move_of(
             if not goal.was_there:
                 raise
             notes.append(
-                f"the service refuses {goal.position}, where it was then, so it goes to its oldest "
-                "record"
+                f"the service refuses {goal.position}, its position at that time, so the shard "
+                "moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
             found = resolved(search, TRIM_HORIZON, horizon_ms)
@@ -184,7 +186,7 @@ def _origin(search: ShardSearch, state: ShardState, notes: list[str]) -> Located
         return search.locate(state.read_position)
     except RequestRefusedError:
         notes.append(
-            f"the service refuses {state.read_position}, where it stands, so its records count as "
+            f"the service refuses its position {state.read_position}, so its records count as "
             "unread"
         )
         return None
@@ -205,8 +207,8 @@ def _reached(
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
         notes.append(
-            f"{found.position} is within records that are unresolved together, so it goes to the "
-            "first of them"
+            f"{found.position} is within records that are unresolved together, so the shard moves "
+            "to the first of them"
         )
         found = search.locate(outside)
     left = moved_state(state, found.position, verified_until_ms=None).unresolved
@@ -216,7 +218,7 @@ def _reached(
     # Those that have expired become dead letters only as unresolved records.
     if found.first is None:
         if origin is not None:
-            notes.append("nothing is there to be read again, so it stays as it is")
+            notes.append("no record is left to be read again, so the shard stays as it is")
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
         return END if found.at_shard_end else Located(Position.at_timestamp(horizon_ms), None)
@@ -299,7 +301,7 @@ def _check_number(
     if not first.shares_record(sequence):
         oldest = search.locate(TRIM_HORIZON).first
         notes.append(
-            f"record {sequence.whole} has expired, or never was in the shard; the oldest one is "
+            f"record {sequence.whole} has expired or was never in the shard; the oldest one is "
             f"{first}"
             if first == oldest
             else f"record {sequence.whole} is not in the shard; the next one is {first}"

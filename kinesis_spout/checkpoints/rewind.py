@@ -106,7 +106,7 @@ def _past(entries: list[HistoryEntry], requested: Position) -> Past:
     past = past_at(entries, requested.timestamp_ms or 0)
     if past is None:
         raise MoveRefusedError(
-            f"the history begins at {Position.at_timestamp(entries[0].time_ms)}; move the "
+            f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}; move the "
             f"application with `checkpoint set --to {requested}`"
         )
     return past

@@ -108,9 +108,9 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
         return
     if not exported.stream.is_same(known):
         raise StreamMismatchError(
-            f"the export is of stream {exported.stream.arn}, created at "
-            f"{exported.stream.created_ms} ms, not of {known.arn}, created at "
-            f"{known.created_ms} ms, whose records have other numbers; import it where it is from"
+            f"the export belongs to stream {exported.stream.arn}, created at "
+            f"{exported.stream.created_ms} ms, not to {known.arn}, created at "
+            f"{known.created_ms} ms, whose records have other numbers; give an export of this one"
         )
 
 
@@ -141,7 +141,7 @@ def check_positions(client: KinesisClient, exported: ExportedApplication) -> Non
             if refused is not None:
                 raise StoredDataError(
                     f"the export of application {exported.application!r} cannot be imported: "
-                    f"{position} {refused}"
+                    f"{position} {refused}; give an export of this stream"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Where a query of awslabs' Spark connector stands: its checkpoint location. Blocks on files.
+"""Where a query of awslabs' Spark connector has stopped: its checkpoint location. Blocks on files.
 
 Its formats, from `KinesisV2SourceOffset`, `KinesisV2PartitionReader`, `HDFSMetadataCommitter` and
 `DynamodbMetadataCommitter` of awslabs/spark-sql-kinesis-connector (Apache 2.0):
@@ -8,7 +8,7 @@ Its formats, from `KinesisV2SourceOffset`, `KinesisV2PartitionReader`, `HDFSMeta
     sources/<i>/shard-source/<b>/<shard id>  where its batch b *ended* in the shard, written by the
                                              task; or the same in a table of DynamoDB
 
-So the connector stands where its last committed batch ended. A batch that was planned and not
+So the connector has stopped where its last committed batch ended. A batch that was planned and not
 committed is read again. What its tasks wrote tells how much that is.
 
 A position is `iteratorType`, `iteratorPosition`, `subSequenceNumber` (-1: no aggregate) and
@@ -107,8 +107,8 @@ def origin_of(
     notes = []
     if is_committed and offset.shards and not ended:
         notes.append(
-            f"the ends of the last batch, {current.number}, are not there, so all of it is read "
-            "again; give its metadata by --metadata-path or --metadata-table, if it is elsewhere"
+            f"the ends of the last batch, {current.number}, are missing, so all of it is read "
+            "again; if they are elsewhere, give --metadata-path or --metadata-table"
         )
     begun = ends.get(offset.batch + 1 if is_committed else offset.batch, {})
     if begun or (is_committed and checkpoint.planned is not None):

@@ -184,23 +184,23 @@ def positions(
             found.append(
                 ResolvedPosition(
                     shard=shard,
-                    stored="nothing, but shards that come from it",
+                    stored="not named, but a shard that comes from it is",
                     position=SHARD_END,
                     passed_over=True,
-                    note=f"{origin.name} is past it, or has never read it",
+                    note=f"{origin.name} has finished it or never read it",
                 )
             )
         elif _reached(shard_id, parents) & begun:
-            stored = stored or "nothing yet, but a shard that it comes from"
+            stored = stored or "not named yet, but a shard that it comes from is"
             found.append(ResolvedPosition(shard=shard, stored=stored, position=TRIM_HORIZON))
         elif at is not None:
             found.append(
                 ResolvedPosition(
                     shard=shard,
-                    stored=stored or "nothing",
+                    stored=stored or "not named",
                     position=at,
                     passed_over=True,
-                    note="it is read from the time that --at says",
+                    note="it is read from the position of --at",
                 )
             )
         else:

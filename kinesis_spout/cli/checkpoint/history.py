@@ -39,11 +39,11 @@ def history(
     ] = None,
     as_json: places.AsJson = False,
 ) -> None:
-    """Show how the application went on, by time, the newest last.
+    """Show how the application progressed over time, the newest entry last.
 
-    Of each entry, the shards that moved, from where and to where: everything before the
-    position was acked then. `checkpoint rewind` goes back to one of these times. It reads
-    ZooKeeper only, and may run beside the job.
+    Each entry gives the shards that moved, with their positions before and after. All
+    records before a position were acked at that time. `checkpoint rewind` goes back to one
+    of these times. It reads ZooKeeper only, and may run beside the job.
     """
     since_ms = None
     if since is not None:

@@ -177,7 +177,7 @@ def import_(
             found = import_of(plan.application, store.shard_states.load())
         _say(origin, plan, found)
         check_replaced(place, store, found, replace=replace or origin.in_place)
-        if confirmed("Import them?", dry_run=dry_run, yes=yes):
+        if confirmed("Import these positions?", dry_run=dry_run, yes=yes):
             import_application(store, plan.application, now_ms=service_time.now_ms)
             say("imported")
 

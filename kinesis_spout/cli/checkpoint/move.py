@@ -73,7 +73,7 @@ def move(
         _refuse_skips(found, allow_skip=allow_skip)
         if found.changes_nothing:
             say("nothing to move")
-        elif confirmed("Move them?", dry_run=dry_run, yes=yes):
+        elif confirmed("Move these shards?", dry_run=dry_run, yes=yes):
             write_moves(store, found, cause="set")
             say("moved")
 
@@ -117,7 +117,7 @@ def rewind(
         with place.patience(client):
             found = find_rewind(client, store, requested, clock=clock, max_counted=count)
         say(
-            f"where it was at {Position.at_timestamp(found.requested_ms)}, as stored at "
+            f"positions at {Position.at_timestamp(found.requested_ms)}, as stored at "
             f"{Position.at_timestamp(found.past_ms)}"
         )
         _say_moves(found.move)
@@ -131,7 +131,7 @@ def rewind(
                 f"records of {', '.join(lost)} that are to be read again may have expired; give "
                 "--allow-skip to go back as far as is possible"
             )
-        if confirmed("Go back there?", dry_run=dry_run, yes=yes):
+        if confirmed("Move these shards?", dry_run=dry_run, yes=yes):
             write_moves(store, found.move, cause="rewind")
             say("moved")
 
@@ -161,13 +161,13 @@ def _refuse_skips(found: ApplicationMove, *, allow_skip: bool) -> None:
     losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
     if losing and not allow_skip:
         raise CliError(
-            f"records of {', '.join(losing)} have expired, and were never read; give --allow-skip "
+            f"records of {', '.join(losing)} have expired and were never read; give --allow-skip "
             "to go on without them"
         )
     if skipping and not allow_skip:
         raise CliError(
-            f"records of {', '.join(skipping)} would be skipped, and never be read; give "
-            "--allow-skip if that is wanted"
+            f"records of {', '.join(skipping)} would be skipped and never be read; give "
+            "--allow-skip to skip them"
         )
 
 

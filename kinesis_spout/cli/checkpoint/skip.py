@@ -71,7 +71,7 @@ def skip(
                 check_bound_stream(store, client.describe())
         for line in _lines(found):
             say(line)
-        if not confirmed("Skip them?", dry_run=dry_run or not found.records, yes=yes):
+        if not confirmed("Skip these records?", dry_run=dry_run or not found.records, yes=yes):
             return
         if to is not None:
             save_records(client, found, to)
@@ -83,7 +83,9 @@ def skip(
 def _numbers(texts: list[str], *, all_records: bool) -> list[SequenceNumber] | None:
     """The named records; None for all. Raises typer's usage error."""
     if bool(texts) == all_records:
-        raise typer.BadParameter("give one of them", param_hint="SEQUENCE..., --all")
+        raise typer.BadParameter(
+            "give sequence numbers or --all, not both", param_hint="SEQUENCE..., --all"
+        )
     with usage_errors("SEQUENCE..."):
         return None if all_records else [SequenceNumber.parse(text) for text in texts]
 

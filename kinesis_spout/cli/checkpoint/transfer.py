@@ -132,9 +132,9 @@ def import_export(
         if found.ahead and not allow_skip:
             raise CliError(
                 f"{', '.join(found.ahead)} would move forward, and the records in between would "
-                "never be read; give --allow-skip if that is wanted"
+                "never be read; give --allow-skip to skip them"
             )
-        if confirmed("Import them?", dry_run=dry_run, yes=yes):
+        if confirmed("Import these positions?", dry_run=dry_run, yes=yes):
             import_application(store, exported, now_ms=service_time.now_ms)
             say("imported")
 

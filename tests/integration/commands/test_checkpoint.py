@@ -41,8 +41,8 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
     refused = shell.checkpoint(*to)
     assert (refused.returncode, refused.stdout.splitlines()[-1]) == (1, "  skips 1 record")
     assert refused.stderr == (
-        f"error: records of {SHARD} would be skipped, and never be read; give --allow-skip if that "
-        "is wanted\n"
+        f"error: records of {SHARD} would be skipped and never be read; give --allow-skip to skip "
+        "them\n"
     )
     assert shell.checkpoint(*to, "--allow-skip").returncode == 0
     assert shell.consume() == ["c"]
@@ -118,7 +118,7 @@ def test_an_export_that_cannot_be_imported_leaves_the_application_as_it_was(shel
     for exported, said in (
         (text[: len(text) // 2], "export.json holds"),
         (text.replace(f'"{SHARD}": {{', '"paused": {'), "shard id 'paused' is reserved"),
-        (json.dumps(other), "the export is of stream"),
+        (json.dumps(other), "the export belongs to stream"),
     ):
         (shell.folder / "export.json").write_text(exported)
         for how in ("--dry-run", "--yes"):
@@ -217,7 +217,7 @@ def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None
     dry = shell.checkpoint(*to, "--dry-run")
     shown = dry.stdout.splitlines()
     assert (dry.returncode, dry.stderr) == (0, "")
-    assert shown[0].startswith(f"where it was at {then}, as stored at 20")
+    assert shown[0].startswith(f"positions at {then}, as stored at 20")
     assert shown[-1] == "nothing was written"
     assert sum(int(line.split()[1]) for line in shown if line.startswith("  repeats")) == 3
     assert shell.consume() == []

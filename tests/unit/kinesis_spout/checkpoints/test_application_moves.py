@@ -166,7 +166,7 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
     young = one.put(2)
     move = moved(one, f"AT:{old[1]}", shard(0), write=False)[shard(0)]
     assert move.note == (
-        f"record {old[1]} has expired, or never was in the shard; the oldest one is {young[0]}"
+        f"record {old[1]} has expired or was never in the shard; the oldest one is {young[0]}"
     )
 
 
@@ -240,7 +240,10 @@ def test_the_loss_of_a_shard_that_has_vanished_is_accepted_and_its_children_are_
     moves = moved(job, "TRIM_HORIZON")
     gone = moves[shard(0)]
     assert (gone.accepts_loss, gone.after.lifecycle) == (True, Lifecycle.FINISHED)
-    assert gone.note == "is not listed any more, so it is given up: the rest of it is not read"
+    assert (
+        gone.note
+        == "the shard is not listed any more, so it is given up: the rest of it is not read"
+    )
     assert any("records that arrived from 2026-01-01T" in line for line in move_lines(gone))
     assert not any(one.accepts_loss for one in moved(job, "TRIM_HORIZON").values())
     plan, read = run_job(job)
@@ -415,9 +418,7 @@ def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_eve
     one.clock.advance(60)
     move = moved(one, f"AFTER:{numbers[1]}" if to == "AFTER" else to, shard(0))[shard(0)]
     assert (effect(move), move.before.read_position) == ((skipped, "0"), REFUSED)
-    assert move.note == (
-        "the service refuses AT:123, where it stands, so its records count as unread"
-    )
+    assert move.note == ("the service refuses its position AT:123, so its records count as unread")
     assert run_job(one)[1] == numbers[len(numbers) - left :]
 
 

@@ -85,7 +85,9 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
     one.put(1)
     one.clock.advance(3600)
     run_.read()
-    with pytest.raises(MoveRefusedError, match=r"the history begins at .* `checkpoint set --to 20"):
+    with pytest.raises(
+        MoveRefusedError, match=r"the history begins later, at .* `checkpoint set --to 20"
+    ):
         rewound(one, start_ms)
     with pytest.raises(MoveRefusedError, match="in the future"):
         rewound(one, run_.now_ms() + 1_000)
