@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.open_plan import closed_plan
-from kinesis_spout.checkpoints.located import ShardSearch
+from kinesis_spout.checkpoints.located import ShardSearch, for_each_shard
 from kinesis_spout.checkpoints.moves import (
     Goal,
     Move,
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
     from state.store.identity import StartPin
     from state.znodes.topics import StoreTopics
-
-MAX_CONCURRENT_SHARDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +156,7 @@ def moves_to(
             max_counted=max_counted,
         )
 
-    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
-        moves = list(pool.map(find, goals))
+    moves = for_each_shard(find, goals)
     return ApplicationMove(moves, progress.stored, progress.service_time)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kinesis_spout.config import ReadRate
 from kinesis_spout.errors import ShardNotFoundError, UnreadableRecordError
@@ -14,14 +15,17 @@ from state.position import SHARD_END, Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.page import Page
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo
 
+MAX_CONCURRENT_SHARDS = 16
 MAX_COUNTED_BYTES = 10 * 1024 * 1024  # a shard gives 2 MB a second
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,12 @@ class Counted:
 
 NONE = Counted(0)
 END = Located(SHARD_END, None, at_shard_end=True)
+
+
+def for_each_shard(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
+    """The answers for these items, of one shard each, in their order; several calls at a time."""
+    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
+        return list(pool.map(call, items))
 
 
 class ShardSearch:

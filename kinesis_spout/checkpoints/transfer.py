@@ -4,13 +4,13 @@ service where positions are tried.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kinesis_spout.application.open_plan import closed_plan
+from kinesis_spout.checkpoints.located import for_each_shard
 from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from state.znodes.topics import StoreTopics
 
 _NOTHING_REQUESTED = ""  # no user can ask for it
-MAX_CONCURRENT_SHARDS = 16
 
 
 def export_application(
@@ -135,14 +134,13 @@ def check_positions(client: KinesisClient, exported: ExportedApplication) -> Non
         stateless = [shard for shard in exported.start.shards if shard not in positions]
         positions |= {shard: start_position(shard, exported.start) for shard in stateless}
     numbers = [(shard, at) for shard, at in positions.items() if at.sequence is not None]
-    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
-        answers = pool.map(lambda pair: refusal_of(client.shard_iterator, *pair), numbers)
-        for (_, position), refused in zip(numbers, answers, strict=True):
-            if refused is not None:
-                raise StoredDataError(
-                    f"the export of application {exported.application!r} cannot be imported: "
-                    f"{position} {refused}; give an export of this stream"
-                )
+    answers = for_each_shard(lambda pair: refusal_of(client.shard_iterator, *pair), numbers)
+    for (_, position), refused in zip(numbers, answers, strict=True):
+        if refused is not None:
+            raise StoredDataError(
+                f"the export of application {exported.application!r} cannot be imported: "
+                f"{position} {refused}; give an export of this stream"
+            )
 
 
 def import_application(

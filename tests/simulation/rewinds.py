@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from kinesis_spout.application.history_recorder import INTERVAL_S
-from kinesis_spout.checkpoints import application_moves
+from kinesis_spout.checkpoints import located
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
@@ -89,7 +89,7 @@ class Rewinds(Past):
         with (
             closing(store),
             # The calls of a history come one after the other, so that its seed repeats it.
-            patch.object(application_moves, "ThreadPoolExecutor", InlinePool),
+            patch.object(located, "ThreadPoolExecutor", InlinePool),
         ):
             try:
                 store.ownership.acquire(this_process(0), timeout_s=0)

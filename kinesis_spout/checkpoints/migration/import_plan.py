@@ -19,12 +19,11 @@ A shard that is not listed any more is left out: nothing of it can be read.
 from __future__ import annotations
 
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.aggregation.user_records import unpacked
-from kinesis_spout.checkpoints.located import END, NONE, Counted, ShardSearch
+from kinesis_spout.checkpoints.located import END, NONE, Counted, ShardSearch, for_each_shard
 from kinesis_spout.checkpoints.migration.origin import MigrationError, requested_import
 from kinesis_spout.checkpoints.moves import Goal, lost_until, resolved, verified_until
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 
-MAX_CONCURRENT_SHARDS = 16
 MAX_NAMED = 5
 
 
@@ -121,8 +119,7 @@ def find_import(
                 f"shard {one.shard.shard_id} has just expired; run the command again"
             ) from None
 
-    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
-        shards = list(pool.map(find, positions(origin, listed, at)))
+    shards = for_each_shard(find, positions(origin, listed, at))
     return ImportPlan(
         shards=shards,
         expired=sorted(

@@ -43,6 +43,7 @@ def places(
 
 LINE = (shard("a"), shard("b", "a"), shard("c", "b"))
 MERGED = (shard("a"), shard("b"), shard("c", "a", "b"))
+BOTH = (shard("a"), shard("b"))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,8 @@ MERGED = (shard("a"), shard("b"), shard("c", "a", "b"))
             MERGED,
             {"a": "SHARD_END", "b": "TRIM_HORIZON", "c": "TRIM_HORIZON"},
         ),
+        # whose children are listed is closed, whatever the list says of it
+        ({"a": "SHARD_END"}, LINE[:2], {"a": "SHARD_END", "b": "TRIM_HORIZON"}),
     ],
 )
 def test_a_position_is_kept_and_a_child_of_a_named_shard_is_read_from_its_beginning(
@@ -76,28 +79,25 @@ def test_a_position_is_kept_and_a_child_of_a_named_shard_is_read_from_its_beginn
 
 
 def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgotten() -> None:
-    assert places({"c": "AFTER:5"}, *LINE, drops_finished=True) == {
-        "a": "SHARD_END",
-        "b": "SHARD_END",
-        "c": "AFTER:5",
-    }
-    with pytest.raises(MigrationError, match="has no position of a, b;"):
-        places({"c": "AFTER:5"}, *LINE)
+    found = places({"c": "AFTER:5"}, *LINE, drops_finished=True)
+    assert found == {"a": "SHARD_END", "b": "SHARD_END", "c": "AFTER:5"}
 
 
-def test_an_open_shard_is_not_done() -> None:
-    """It is of a stream that was created again under the name: nothing of it would ever be read.
-    One whose children are listed is closed, whatever the list says of it.
-    """
-    with pytest.raises(MigrationError, match="other says that a is done, but it is open; this is"):
-        places({"a": "SHARD_END"}, shard("a"))
-    family = shard("a"), shard("b", "a")
-    assert places({"a": "SHARD_END"}, *family) == {"a": "SHARD_END", "b": "TRIM_HORIZON"}
+@pytest.mark.parametrize(
+    ("says", "family", "error"),
+    [
+        ({"c": "AFTER:5"}, LINE, "has no position of a, b; give --at"),
+        ({"a": None}, BOTH, "has no position of a, b; give --at"),
+        # of a stream that was created again under the name: nothing of it would ever be read
+        ({"a": "SHARD_END"}, BOTH[:1], "other says that a is done, but it is open; this is"),
+    ],
+)
+def test_a_shard_without_a_position_and_an_open_one_that_is_done_are_refused(
+    says: dict[str, str | None], family: tuple[ShardInfo, ...], error: str
+) -> None:
+    with pytest.raises(MigrationError, match=error):
+        places(says, *family)
 
 
-def test_of_a_shard_without_a_position_the_time_is_asked_for() -> None:
-    """Also of one that has no relation to any."""
-    both = (shard("a"), shard("b"))
-    with pytest.raises(MigrationError, match="has no position of a, b; give --at"):
-        places({"a": None}, *both)
-    assert set(places({"a": None}, *both, at=AT).values()) == {str(AT)}
+def test_a_shard_without_a_position_is_read_from_the_time_that_is_asked_for() -> None:
+    assert set(places({"a": None}, *BOTH, at=AT).values()) == {str(AT)}
