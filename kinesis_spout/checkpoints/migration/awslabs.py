@@ -20,7 +20,7 @@ rest of such a shard was never read. Batches that are still there tell where it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -47,8 +47,6 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-
-_Stored = TypeVar("_Stored")
 
 
 class EndInShard(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -116,8 +114,10 @@ def origin_of(
     shards = {}
     for shard, start in offset.shards.items():
         shards[shard] = _shard(shard, ended.get(shard, start), begun.get(shard), latest)
-    for shard, end in _left(ends, offset.batch).items():
-        shards.setdefault(shard, _left_shard(shard, end))
+    for batch in sorted(ends, reverse=True):
+        for shard, end in ends[batch].items():
+            if batch <= offset.batch and shard not in shards:
+                shards[shard] = _left_shard(shard, end)
     return Origin(name="awslabs", shards=shards, drops_finished=True, notes=tuple(notes))
 
 
@@ -133,7 +133,7 @@ def _ends_in_table(items: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, En
                 "option kinesis.dynamodb.tableName"
             ) from exc
         batch, shard = found.metadata_key, found.metadata_sort_key
-        end = _decoded(found.metadata_value, EndInShard, f"batch {batch}, {shard}")
+        end = _end(found.metadata_value, f"batch {batch}, {shard}")
         ends.setdefault(batch, {})[shard] = end
     return ends
 
@@ -142,7 +142,7 @@ def _ends_in_files(source: Path) -> dict[int, dict[str, EndInShard]]:
     folder = source / "shard-source"
     return {
         batch: {
-            file.name: _decoded(text_of(file), EndInShard, str(file))
+            file.name: _end(text_of(file), str(file))
             for file in sorted((folder / str(batch)).iterdir())
             if not file.name.startswith(".")
         }
@@ -180,9 +180,7 @@ def _source_offset(text: str, stream: str, where: str) -> _SourceOffset | None:
         raise _damaged(where, exc) from exc
     if metadata.stream_name != stream:
         return None
-    shards = {
-        shard: _decoded(part, EndInShard, f"{where}, {shard}") for shard, part in parts.items()
-    }
+    shards = {shard: _end(part, f"{where}, {shard}") for shard, part in parts.items()}
     return _SourceOffset(metadata.batch_id, shards)
 
 
@@ -212,15 +210,6 @@ def _left_shard(shard: str, end: EndInShard) -> OriginShard:
         if position == SHARD_END
         else "the connector left it there when it was closed, so the rest was never read",
     )
-
-
-def _left(ends: Mapping[int, Mapping[str, EndInShard]], batch: int) -> dict[str, EndInShard]:
-    """The last ends of shards in batches up to this one."""
-    last: dict[str, EndInShard] = {}
-    for number in sorted(ends):
-        if number <= batch:
-            last.update(ends[number])
-    return last
 
 
 _FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
@@ -261,9 +250,9 @@ def _words(end: EndInShard) -> str:
     return words if sub < 0 else f"{words}, user record {sub}"
 
 
-def _decoded(data: str | msgspec.Raw, kind: type[_Stored], where: str) -> _Stored:
+def _end(data: str | msgspec.Raw, where: str) -> EndInShard:
     try:
-        return msgspec.json.decode(data, type=kind, strict=False)
+        return msgspec.json.decode(data, type=EndInShard, strict=False)
     except (msgspec.MsgspecError, UnicodeError) as exc:
         raise _damaged(where, exc) from exc
 

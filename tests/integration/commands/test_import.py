@@ -51,7 +51,7 @@ def test_a_kcl_application_is_gone_on_with_at_the_next_record(
     shell: Shell, moto_endpoint: str
 ) -> None:
     """A finished shard, one in the middle, an aggregate in the middle, and a child that was not
-    begun. A dry run writes nothing, and says the same.
+    begun. A dry run writes nothing, and says the same. State is replaced only where that is said.
     """
     kcl_stream(shell.fake.model)
     here, options = numbers(shell.fake.model), kcl_table(shell, moto_endpoint)
@@ -73,6 +73,14 @@ def test_a_kcl_application_is_gone_on_with_at_the_next_record(
     assert (done.returncode, done.stdout.splitlines()) == (0, [*lines[:-1], "imported"])
     assert read(shell) == ["b4", "b5", "c2", "d0"]
     assert shell.consume() == []
+    refused = import_(shell, *options, "--yes")
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "error: application etl has state on stream orders already; give --replace to replace it, "
+        "or another --application"
+    )
+    assert import_(shell, *options, "--yes", "--replace").returncode == 0
+    assert read(shell) == ["b4", "b5", "c2", "d0"]
 
 
 def test_the_metadata_of_awslabs_may_be_in_a_table(
@@ -97,22 +105,6 @@ def test_the_metadata_of_awslabs_may_be_in_a_table(
     place = ("--metadata-table", table, "--dynamodb-endpoint-url", moto_endpoint)
     assert import_(shell, *options, *place).returncode == 0
     assert read(shell) == ["a9", "b4", "b5", "g2"]
-
-
-def test_an_application_with_state_is_replaced_only_if_that_is_wanted(
-    shell: Shell, moto_endpoint: str
-) -> None:
-    kcl_stream(shell.fake.model)
-    shell.consume()
-    options = (*kcl_table(shell, moto_endpoint), "--yes")
-    refused = import_(shell, *options)
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1] == (
-        "error: application etl has state on stream orders already; give --replace to replace it, "
-        "or another --application"
-    )
-    assert import_(shell, *options, "--replace").returncode == 0
-    assert read(shell) == ["b4", "b5", "c2", "d0"]
 
 
 def test_what_cannot_be_imported_is_a_sentence(
