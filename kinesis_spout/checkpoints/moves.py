@@ -10,8 +10,8 @@ sequence number and the records before it can be told from those after it:
     records, all younger than the time   its first one: a child that began later is read whole
     nothing as old, by the retention     TRIM_HORIZON
 
-A position that the service refuses is no place in the shard: nothing was read from there. A shard
-that stands at one can be moved like every other, as one that stands before its oldest record.
+A position that the service refuses is not in the shard: nothing was read from there. A shard with
+such a position can be moved like every other, as one before its oldest record.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Move:
     - `lost_until_ms`: records that arrived before this may have expired, though the goal was to
       read them again; None if there are none.
     - `expired_ms`: from when to when records arrived that were to be read, and have expired. They
-      are in no count, and nobody can say how many they were. None if all are there. The move
+      are in no count, and their number is not known. None if all are there. The move
       accepts that loss.
     - `gone`: the service does not have the shard any more, and it was not read to its end.
     - `note`: what the operator would not expect; None if there is nothing.
@@ -163,7 +163,7 @@ def move_of(
     expired_ms = expired_unread(state, horizon_ms)
     after = moved_state(state, found.position, verified_until_ms=verified_ms)
     if after == state and expired_ms is not None:
-        # It goes on from where it stands, without what has expired: a job would report it again.
+        # The shard continues at its position, and a job does not report the expired records again.
         after = structs.replace(state, verified_until_ms=verified_ms)
     return Move(
         before=state,
@@ -179,7 +179,7 @@ def move_of(
 
 
 def _origin(search: ShardSearch, state: ShardState, notes: list[str]) -> Located | None:
-    """Where a shard with this state goes on; None where the service refuses its position. Adds to
+    """Where a shard with this state continues; None where the service refuses its position. Adds to
     `notes`.
     """
     try:

@@ -23,7 +23,7 @@ from state.errors import (
 from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position
 from state.moves.moved_state import never_settling
-from state.position import TRIM_HORIZON, Position
+from state.position import TRIM_HORIZON
 from state.store.identity import StartPin
 from state.store.shard_states import StateChange
 
@@ -74,29 +74,25 @@ class Import:
 
     @property
     def ahead(self) -> list[str]:
-        """Shards that go forward: what is in between is not read. A time and a sequence number
-        cannot be compared.
+        """Shards that move forward: the records in between are not read. A time and a sequence
+        number cannot be compared.
         """
-        return [
-            shard
-            for shard, (before, after) in self.states.items()
-            if before is not None
-            and after is not None
-            and _is_before(resume_position(before), resume_position(after))
-        ]
+        found = []
+        for shard, (before, after) in self.states.items():
+            if before is not None and after is not None:
+                old, new = resume_position(before), resume_position(after)
+                if old != new and earlier(old, new) == old:
+                    found.append(shard)
+        return found
 
 
 def import_of(exported: ExportedApplication, states: Mapping[str, StoredState]) -> Import:
     """What importing into an application with these states does. Pure."""
-    coming = {state.shard_id: state for state in exported.states}
-    there = {shard: stored.state for shard, stored in states.items()}
+    before = {shard: stored.state for shard, stored in states.items()}
+    after = {state.shard_id: state for state in exported.states}
     return Import(
-        {shard: (there.get(shard), coming.get(shard)) for shard in sorted({*there, *coming})}
+        {shard: (before.get(shard), after.get(shard)) for shard in sorted({*before, *after})}
     )
-
-
-def _is_before(one: Position, other: Position) -> bool:
-    return one != other and earlier(one, other) == one
 
 
 def check_stream(exported: ExportedApplication, known: StreamIdentity | None) -> None:
@@ -146,11 +142,11 @@ def check_positions(client: KinesisClient, exported: ExportedApplication) -> Non
 def import_application(
     store: StoreTopics, exported: ExportedApplication, *, now_ms: Callable[[], int]
 ) -> None:
-    """Make the application what was exported. The caller owns all of it. `now_ms` tells the
+    """Make the application what was exported. The caller owns all of it. `now_ms` gives the
     service's time, for the history, which stays: an export has none.
 
     Stopped at any time, it leaves each shard as it was before or as it is after, and the start says
-    so: nobody reads the stream from there (`UnfinishedImportError`). Called again, it goes on.
+    so: no job reads the stream from there (`UnfinishedImportError`). Called again, it continues.
     """
     begun_ms = now_ms()
     plan = closed_plan(store.plans)

@@ -1,4 +1,4 @@
-"""Where each listed shard is read, from where another consumer stands: a test for each row."""
+"""Where each listed shard is read, by where another consumer has stopped: a test for each row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shard(name: str, *parents: str, is_closed: bool = False) -> ShardInfo:
 
 
 def places(
-    says: dict[str, str | None],
+    stored: dict[str, str | None],
     *shards: ShardInfo,
     drops_finished: bool = False,
     at: Position | None = None,
@@ -33,7 +33,7 @@ def places(
         name="other",
         shards={
             name: OriginShard(stored="", position=None if text is None else Position.parse(text))
-            for name, text in says.items()
+            for name, text in stored.items()
         },
         drops_finished=drops_finished,
     )
@@ -47,7 +47,7 @@ BOTH = (shard("a"), shard("b"))
 
 
 @pytest.mark.parametrize(
-    ("says", "family", "found"),
+    ("stored", "family", "found"),
     [
         (
             {"a": "AFTER:5", "b": "SHARD_END"},
@@ -73,9 +73,9 @@ BOTH = (shard("a"), shard("b"))
     ],
 )
 def test_a_position_is_kept_and_a_child_of_a_named_shard_is_read_from_its_beginning(
-    says: dict[str, str | None], family: tuple[ShardInfo, ...], found: dict[str, str]
+    stored: dict[str, str | None], family: tuple[ShardInfo, ...], found: dict[str, str]
 ) -> None:
-    assert places(says, *family) == found
+    assert places(stored, *family) == found
 
 
 def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgotten() -> None:
@@ -84,7 +84,7 @@ def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgo
 
 
 @pytest.mark.parametrize(
-    ("says", "family", "error"),
+    ("stored", "family", "error"),
     [
         ({"c": "AFTER:5"}, LINE, "has no position of a, b; give --at"),
         ({"a": None}, BOTH, "has no position of a, b; give --at"),
@@ -93,10 +93,10 @@ def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgo
     ],
 )
 def test_a_shard_without_a_position_and_an_open_one_that_is_done_are_refused(
-    says: dict[str, str | None], family: tuple[ShardInfo, ...], error: str
+    stored: dict[str, str | None], family: tuple[ShardInfo, ...], error: str
 ) -> None:
     with pytest.raises(MigrationError, match=error):
-        places(says, *family)
+        places(stored, *family)
 
 
 def test_a_shard_without_a_position_is_read_from_the_time_that_is_asked_for() -> None:
